@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from runmanager.answers.effects import compare as compare
+    from runmanager.answers.effects import effects as effects
+    from runmanager.answers.importance import importances as importances
+    from runmanager.answers.pareto import pareto as pareto
+    from runmanager.answers.show import show as show
+    from runmanager.answers.verdict import Verdict as Verdict
+    from runmanager.answers.verdict import verdict as verdict
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
     from runmanager.board.launch import open_tensorboard as open_tensorboard
     from runmanager.configurations import expand as expand
@@ -59,28 +66,21 @@ if TYPE_CHECKING:
     from runmanager.ranges import LogUniform as LogUniform
     from runmanager.ranges import Uniform as Uniform
     from runmanager.report import write_report as write_report
-    from runmanager.results.effects import compare as compare
-    from runmanager.results.effects import effects as effects
-    from runmanager.results.files import export as export
-    from runmanager.results.files import load_table as load_table
-    from runmanager.results.importance import importances as importances
-    from runmanager.results.loading import load_results as load_results
-    from runmanager.results.loading import load_runs as load_runs
-    from runmanager.results.one_run import LoadedRun as LoadedRun
-    from runmanager.results.one_run import load_run as load_run
-    from runmanager.results.pareto import pareto as pareto
-    from runmanager.results.ranking import best as best
-    from runmanager.results.ranking import over_repeats as over_repeats
-    from runmanager.results.show import show as show
-    from runmanager.results.step_table import load_steps as load_steps
-    from runmanager.results.verdict import Verdict as Verdict
-    from runmanager.results.verdict import verdict as verdict
     from runmanager.run import Run as Run
     from runmanager.search.asking import SearchResult as SearchResult
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
     from runmanager.session.grid_outcome import GridOutcome as GridOutcome
+    from runmanager.tables.files import export as export
+    from runmanager.tables.files import load_table as load_table
+    from runmanager.tables.loading import load_results as load_results
+    from runmanager.tables.loading import load_runs as load_runs
+    from runmanager.tables.one_run import LoadedRun as LoadedRun
+    from runmanager.tables.one_run import load_run as load_run
+    from runmanager.tables.ranking import best as best
+    from runmanager.tables.ranking import over_repeats as over_repeats
+    from runmanager.tables.step_table import load_steps as load_steps
     from runmanager.training.loaders import ImageTensors as ImageTensors
     from runmanager.training.loaders import TensorLoader as TensorLoader
 
@@ -110,16 +110,16 @@ _HOMES = {
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),
-    "results.effects": ("compare", "effects"),
-    "results.files": ("export", "load_table"),
-    "results.importance": ("importances",),
-    "results.loading": ("load_results", "load_runs"),
-    "results.one_run": ("LoadedRun", "load_run"),
-    "results.pareto": ("pareto",),
-    "results.ranking": ("best", "over_repeats"),
-    "results.show": ("show",),
-    "results.step_table": ("load_steps",),
-    "results.verdict": ("Verdict", "verdict"),
+    "answers.effects": ("compare", "effects"),
+    "tables.files": ("export", "load_table"),
+    "answers.importance": ("importances",),
+    "tables.loading": ("load_results", "load_runs"),
+    "tables.one_run": ("LoadedRun", "load_run"),
+    "answers.pareto": ("pareto",),
+    "tables.ranking": ("best", "over_repeats"),
+    "answers.show": ("show",),
+    "tables.step_table": ("load_steps",),
+    "answers.verdict": ("Verdict", "verdict"),
     "search.asking": ("SearchResult",),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),

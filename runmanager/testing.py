@@ -6,19 +6,19 @@ from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.answers.evidence import ERROR
 from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.grid import RunBuilder
 from runmanager.launch.run_grid import run_grid
 from runmanager.launch.train_function import Train
 from runmanager.outcome import Status
-from runmanager.results.evidence import ERROR
 from runmanager.run import Run
 from runmanager.search.decide import Decide
 from runmanager.session.train_call import call, check_calls
 
 if TYPE_CHECKING:
+    from runmanager.answers.verdict import Verdict
     from runmanager.launch.manager import RunManager
-    from runmanager.results.verdict import Verdict
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"
@@ -93,7 +93,7 @@ def assert_not_worse(
             decide=decide,
             **usual | options,
         )
-    from runmanager.results.verdict import verdict
+    from runmanager.answers.verdict import verdict
 
     runs = outcome.runs
     failed = runs[runs["status"] != Status.COMPLETED]

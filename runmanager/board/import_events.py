@@ -21,9 +21,9 @@ from tensorboard.util.tensor_util import make_ndarray
 from runmanager.board import archive, event_file
 from runmanager.errors import NoRunsError
 from runmanager.outcome import LEADING
-from runmanager.results.loading import warn_of
-from runmanager.results.tables import Epochs, epochs_table
 from runmanager.storage.run_state import is_sparse
+from runmanager.tables.columns import Epochs, epochs_table
+from runmanager.tables.loading import warn_of
 
 _SMALL = 1024  # the most bytes of a record without histogram or image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)

@@ -126,9 +126,9 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     Raises:
         FileNotFoundError: There is no such experiment or run.
     """
-    from runmanager.results.one_run import find_run
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
+    from runmanager.tables.one_run import find_run
 
     parent = paths.absolute(path).parent
     is_run = parent.is_dir() and is_experiment(parent)

@@ -40,8 +40,8 @@ def best_command(
     Options:
         limit (N): Number of rows. Default: 10.
     """
-    from runmanager.results.ranking import ranking_of, rows_of
-    from runmanager.results.show import ranked
+    from runmanager.answers.show import ranked
+    from runmanager.tables.ranking import ranking_of, rows_of
 
     n = rows.limit or (None if rows.everything else _NUM_BEST)
     runs = load_selected(folder, where=rows.where)
@@ -81,8 +81,8 @@ def compare_command(
         value (COLUMN): Column to compare. Default: the epoch duration for device and num_workers, else the
             goal.
     """
-    from runmanager.results.effects import compare as pair
-    from runmanager.results.readable import pairs_view
+    from runmanager.answers.effects import compare as pair
+    from runmanager.answers.readable import pairs_view
 
     pairs = pair(load_selected(*(folders or [_RUNS]), where=rows.where), axis, value)
 
@@ -111,12 +111,12 @@ def importances_command(
 
     Exit codes: 0 shown; 2 no runs, no such metric, or Optuna is not installed.
     """
+    from runmanager.answers.importance import importances as shares_of
+    from runmanager.answers.importance import what_matters
     from runmanager.console import print_fitted
-    from runmanager.results.files import to_rows
-    from runmanager.results.importance import importances as shares_of
-    from runmanager.results.importance import what_matters
-    from runmanager.results.ranking import ASSUMED
     from runmanager.table import Table
+    from runmanager.tables.files import to_rows
+    from runmanager.tables.ranking import ASSUMED
 
     shares = shares_of(load_selected(folder, where=where), goal, repeats=repeats)
 
@@ -158,9 +158,9 @@ def decide_command(
         margin (SIZE): Difference that does not matter, in units of the metric. Default: that of decide=.
         error (SHARE): Probability that the verdict is wrong. Default: that of decide=, else 0.05.
     """
+    from runmanager.answers.verdict import verdict
     from runmanager.console import print_fitted
-    from runmanager.results.files import to_rows
-    from runmanager.results.verdict import verdict
+    from runmanager.tables.files import to_rows
 
     is_folder = axis is not None and _is_folder(axis, alone=not folders)
     paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [_RUNS]
@@ -201,10 +201,10 @@ def diff_command(first: Path, second: Path) -> Answer:
         first (BEFORE): An experiment, or EXPERIMENT/NUMBER for a run.
         second (AFTER): What it is compared with.
     """
+    from runmanager.answers.differences import diff as differences
     from runmanager.console import print_fitted
-    from runmanager.results.diff import diff as differences
-    from runmanager.results.one_run import find_run
     from runmanager.table import Table
+    from runmanager.tables.one_run import find_run
 
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]
     rows = differences(*sides)

@@ -100,9 +100,9 @@ def export_command(
 
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
-    from runmanager.results.files import export as write
-    from runmanager.results.loading import load_results, load_runs
     from runmanager.storage.folders import no_runs
+    from runmanager.tables.files import export as write
+    from runmanager.tables.loading import load_results, load_runs
 
     problems = [
         f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'"

@@ -39,8 +39,8 @@ def show_command(run: Path) -> Answer:
 
     Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
     """
-    from runmanager.results.one_run import find_run
     from runmanager.storage.run_state import read_run
+    from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)

@@ -85,8 +85,8 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
 def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     """Print the runs that were asked for in one table, below how many they are, and the notes."""
-    from runmanager.results.show import runs_view
-    from runmanager.results.tables import notes_of
+    from runmanager.answers.show import runs_view
+    from runmanager.tables.columns import notes_of
 
     runs = meeting(_table(by_folder), selection.where)
     if runs.empty:
@@ -104,7 +104,7 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
     """
     if not selection.is_of_rows:
         return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
-    from runmanager.results.files import to_rows
+    from runmanager.tables.files import to_rows
 
     rows = chosen(meeting(_table(by_folder), selection.where), selection)
     runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]  # in the order of the table
@@ -116,8 +116,8 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
     """Return the table of `load_runs`."""
-    from runmanager.results import tables
-    from runmanager.results.loading import LAST, name_of
+    from runmanager.tables import columns as tables
+    from runmanager.tables.loading import LAST, name_of
 
     named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
     table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in named], LAST)
@@ -153,9 +153,9 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
 
 def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
     """Sum up an experiment."""
-    from runmanager.results.loading import name_of
-    from runmanager.results.ranking import ranking_of
-    from runmanager.results.tables import runs_table
+    from runmanager.tables.columns import runs_table
+    from runmanager.tables.loading import name_of
+    from runmanager.tables.ranking import ranking_of
 
     goal, best, assumption = None, math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # no metric decides

@@ -36,8 +36,8 @@ def verify_command(run: Path, *, function: str | None = None) -> Answer:
         function (FILE:FUNCTION): The training function of the run.
     """
     from runmanager.launch.verify import load_function, verify_first_epoch
-    from runmanager.results.one_run import find_run
     from runmanager.storage.run_state import read_run
+    from runmanager.tables.one_run import find_run
 
     recorded = read_run(find_run(run)[1])
     if function is None:

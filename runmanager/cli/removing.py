@@ -11,8 +11,8 @@ from runmanager.hyperparameters import counted
 from runmanager.wording import listed
 
 if TYPE_CHECKING:
-    from runmanager.results.removal import Contents
     from runmanager.storage.folders import RunFolder
+    from runmanager.tables.removal import Contents
 
 _MIB = 2**20
 _MOST_NAMED = 8  # runs or files in a message
@@ -47,9 +47,9 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove runs and experiments, once that is confirmed; all are checked before the first is removed."""
-    from runmanager.results import removal
     from runmanager.storage.folders import read_runs
     from runmanager.storage.lock import check_free
+    from runmanager.tables import removal
 
     pairs = [find_target(path) for path in targets]
     whole = list(dict.fromkeys(experiment for experiment, run in pairs if run is None))
@@ -80,8 +80,8 @@ def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove the checkpoints of runs, experiments or roots, once that is confirmed."""
-    from runmanager.results import removal
     from runmanager.storage.lock import check_free
+    from runmanager.tables import removal
 
     by_experiment: dict[Path, dict[str, RunFolder]] = {}
     inside: list[Contents] = []
@@ -108,8 +108,8 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
     """Yield the experiment and the folder of all runs that are named, or are in what is named."""
-    from runmanager.results.one_run import find_run
     from runmanager.storage.folders import experiments, is_experiment, read_runs
+    from runmanager.tables.one_run import find_run
 
     for path in targets:
         folders = experiments(path) if path.is_dir() and not path.is_symlink() else []

@@ -17,7 +17,7 @@ from runmanager.wording import join, listed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.results.view import View
+    from runmanager.tables.view import View
 
 
 SCREENFUL = 40
@@ -61,8 +61,8 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
         FileNotFoundError: There are no runs at all.
         typer.Exit: No run meets the condition.
     """
-    from runmanager.results.loading import load_runs
     from runmanager.storage.folders import no_runs
+    from runmanager.tables.loading import load_runs
 
     runs = load_runs(folders)
     if runs.empty:
@@ -75,7 +75,7 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
 
 def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
     """Return the runs that meet a condition."""
-    from runmanager.results.where import select
+    from runmanager.tables.where import select
 
     if where is None:
         return runs
@@ -91,7 +91,7 @@ def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, A
     Raises:
         InvalidArgumentError: There is no such column.
     """
-    from runmanager.results.files import to_rows
+    from runmanager.tables.files import to_rows
 
     return to_rows(chosen(rows, selection))
 
@@ -102,8 +102,8 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
     Raises:
         InvalidArgumentError: There is no such column.
     """
-    from runmanager.results.view import check_columns
-    from runmanager.results.where import names_in
+    from runmanager.tables.view import check_columns
+    from runmanager.tables.where import names_in
 
     # of settings, tables show the mean of a metric under its name
     means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
@@ -117,8 +117,8 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
 
 def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
     """Return the positions of rows once they are sorted."""
-    from runmanager.results.view import check_columns
-    from runmanager.results.where import names_in
+    from runmanager.tables.view import check_columns
+    from runmanager.tables.where import names_in
 
     signs = {name if name in rows else name.removeprefix("-"): name in rows for name in names_in(by or "")}
     check_columns(list(signs), rows)
@@ -149,7 +149,7 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
     or a pipe gets every column whole, in lines as long as they need to be, as who searches it relies on that.
     """
     from runmanager.console import print_fitted, wide_console
-    from runmanager.results.where import names_in
+    from runmanager.tables.where import names_in
 
     console = wide_console()
     if view.table.empty:

@@ -68,7 +68,7 @@ class LanesExecutor(Executor):
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
         # the tables of the grid need pandas: import it while the ancestor may still import torch
-        from runmanager.results import tables  # noqa: F401
+        from runmanager.tables import columns as tables  # noqa: F401
 
         placement = self._placement()
         self.num_lanes(runs)

@@ -12,8 +12,8 @@ from typing import Any
 from runmanager.errors import MissingExtraError, StorageError, first_line
 from runmanager.integrations.cleaning import Cleaning
 from runmanager.outcome import Status
-from runmanager.results.loading import read_results, warn_of
 from runmanager.storage.run_state import RunResult
+from runmanager.tables.loading import read_results, warn_of
 
 _MOST_METRICS = 1000  # per call, MLflow's limit
 _MOST_PARAMS = 100

@@ -11,9 +11,9 @@ from typing import Any
 from runmanager.errors import MissingExtraError
 from runmanager.integrations.cleaning import Cleaning
 from runmanager.outcome import LARGEST, Status
-from runmanager.results.loading import read_results, warn_of
 from runmanager.storage import durable
 from runmanager.storage.run_state import RunResult
+from runmanager.tables.loading import read_results, warn_of
 
 _QUIET = {
     "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,

@@ -72,8 +72,8 @@ def _end_open_runs() -> None:
 
 def _end_without(watched: _Watched) -> Outcome:
     """End a run whose manager is gone."""
-    from runmanager.results.files import write_results  # pandas
-    from runmanager.results.loading import load_results
+    from runmanager.tables.files import write_results  # pandas
+    from runmanager.tables.loading import load_results
 
     end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
     experiment = watched.folder.path.parent

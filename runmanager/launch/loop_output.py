@@ -58,8 +58,8 @@ class LoopOutput:
         """Write the tables, and show the results."""
         if not ranks.is_main():
             return
-        from runmanager.results.files import write_results
-        from runmanager.results.loading import load_results
+        from runmanager.tables.files import write_results
+        from runmanager.tables.loading import load_results
 
         path = hooks.folders.experiment.path
         write_results(load_results(path), path)
@@ -111,7 +111,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
     """Return rows as a table with the columns of all."""
     import pandas as pd
 
-    from runmanager.results.tables import from_columns
+    from runmanager.tables.columns import from_columns
 
     names = dict.fromkeys(name for row in rows for name in row) or ("run", "epoch", *LEADING)
     return from_columns({name: [row.get(name, pd.NA) for row in rows] for name in names}, ())
@@ -123,7 +123,7 @@ def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     Raises:
         StorageError: A file could not be written; the one before is still there.
     """
-    from runmanager.results.files import to_csv, to_rows
+    from runmanager.tables.files import to_csv, to_rows
 
     table = table_of(rows)
     objects = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)

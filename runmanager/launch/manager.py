@@ -785,7 +785,7 @@ class RunManager:
             from runmanager.launch import loop_output
 
             return loop_output.table_of(self.run_data)
-        from runmanager.results.loading import load_results
+        from runmanager.tables.loading import load_results
 
         return load_results(experiment.path)
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from runmanager.answers.findings import ON_FRONT
 from runmanager.hyperparameters import counted
 from runmanager.report.colors import color
 from runmanager.report.model import PageAxis, ReportData
@@ -23,8 +24,7 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.results.findings import ON_FRONT
-from runmanager.results.tables import KEPT
+from runmanager.tables.columns import KEPT
 from runmanager.wording import cell, duration
 
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern

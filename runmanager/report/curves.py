@@ -22,9 +22,9 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.results.ranking import t_quantile
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
+from runmanager.tables.ranking import t_quantile
 
 MANY = 100  # runs; of more, that many lines are visible at once
 _MOST_LINES = 600  # in the file

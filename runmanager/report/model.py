@@ -9,21 +9,21 @@ from typing import Any
 
 import pandas as pd
 
+from runmanager.answers.answers import CHANGE, Answers, answers_of
+from runmanager.answers.changes import Interaction, interaction
+from runmanager.answers.differences import Row
+from runmanager.answers.findings import Findings, find
+from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
-from runmanager.results import tables
-from runmanager.results.answers import CHANGE, Answers, answers_of
-from runmanager.results.changes import Interaction, interaction
-from runmanager.results.diff import Row
-from runmanager.results.findings import Findings, find
-from runmanager.results.ranking import own_goals
-from runmanager.results.sampled import is_missing, is_sampled
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, x_value
+from runmanager.tables import columns as tables
+from runmanager.tables.ranking import own_goals
 from runmanager.wording import brief, printable
 
 MISSING = "none"

@@ -16,6 +16,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from runmanager.answers.differences import diff_of
+from runmanager.answers.effects import OVERALL, paired, speeds
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
 from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
@@ -23,12 +25,10 @@ from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.svg import spaced
-from runmanager.results.diff import diff_of
-from runmanager.results.effects import OVERALL, paired, speeds
-from runmanager.results.loading import Paths, read_results
-from runmanager.results.ranking import metrics_of
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
+from runmanager.tables.loading import Paths, read_results
+from runmanager.tables.ranking import metrics_of
 from runmanager.wording import cell, printable
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from runmanager.answers.sampled import is_in_magnitudes
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Scale
-from runmanager.results.sampled import is_in_magnitudes
 from runmanager.wording import cell
 
 _ROOM = 0.03  # beside the outermost dots

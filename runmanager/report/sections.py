@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from runmanager.answers.answers import INTERVAL, REPEATS, numbers_of
+from runmanager.answers.changes import Interaction
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import text
 from runmanager.report.model import ReportData
-from runmanager.results.answers import INTERVAL, REPEATS, numbers_of
-from runmanager.results.changes import Interaction
-from runmanager.results.tables import KEPT
 from runmanager.storage import paths
+from runmanager.tables.columns import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
 _DEEPEST = 55  # per cent of the color, on which text is still read well

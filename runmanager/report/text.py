@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from runmanager.answers.answers import Answers
+from runmanager.answers.changes import Change, Interaction
+from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import search_text
 from runmanager.report.model import PageAxis, ReportData
-from runmanager.results.answers import Answers
-from runmanager.results.changes import Change, Interaction
-from runmanager.results.ranking import is_same
-from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
+from runmanager.tables.ranking import is_same
 from runmanager.wording import capital, cell, duration
 
 _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one

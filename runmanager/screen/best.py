@@ -37,8 +37,8 @@ class BestSoFar:
         results = sorted(self._results.values(), key=lambda result: result.folder.number)
         if not any(result.status is Status.COMPLETED for result in results):
             return ""
-        from runmanager.results.ranking import ranking_of  # with pandas: it is there once a run has ended
-        from runmanager.results.tables import KEPT, runs_table
+        from runmanager.tables.columns import KEPT, runs_table
+        from runmanager.tables.ranking import ranking_of  # with pandas: it is there once a run has ended
 
         try:
             ranking = ranking_of(runs_table("", results, self._design))

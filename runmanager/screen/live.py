@@ -34,7 +34,7 @@ from runmanager.storage.run_state import RunResult, read_run
 from runmanager.wording import VARIABLE, listed, printable
 
 if TYPE_CHECKING:
-    from runmanager.results.conclusion import Conclusion
+    from runmanager.answers.conclusion import Conclusion
     from runmanager.screen.panel import Panel
 
 _LIVE_S = 0.25  # from one picture to the next, at least

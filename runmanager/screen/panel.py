@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
-from runmanager.results.conclusion import Conclusion, Sentence
 from runmanager.table import Table, wrapped
 from runmanager.wording import join
 

@@ -15,7 +15,7 @@ from runmanager.storage.run_state import RunResult
 from runmanager.wording import printable
 
 if TYPE_CHECKING:
-    from runmanager.results.verdict_sentence import Race
+    from runmanager.answers.verdict_sentence import Race
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Deciding(Search):
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
-        from runmanager.results.evidence import fewest
+        from runmanager.answers.evidence import fewest
 
         self._executable = set(executable)
         order: dict[str, int] = {}
@@ -175,8 +175,8 @@ class _Deciding(Search):
 
     def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
         """Compare the rivals by the requested repeats; return the race, and its rivals in order."""
-        from runmanager.results.tables import runs_table
-        from runmanager.results.verdict import compared
+        from runmanager.answers.verdict import compared
+        from runmanager.tables.columns import runs_table
 
         table = runs_table(asked[0].path.parent.name, results)
         comparison = compared(table, self._rule.axis, repeats=self._repeats)
@@ -187,7 +187,7 @@ class _Deciding(Search):
 
     def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
         """Request one more repeat of each undecided rival; return whether there are any."""
-        from runmanager.results.verdict_sentence import UNDECIDED
+        from runmanager.answers.verdict_sentence import UNDECIDED
 
         rule, states = self._rule, [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:

@@ -234,7 +234,9 @@ def goal_value(run: RunResult, goal: Goal) -> float:
     Raises:
         InvalidArgumentError: The run is completed and lacks the metric.
     """
-    from runmanager.results import tables  # imports pandas: slow, and loaded anyway once a run has ended
+    from runmanager.tables import (
+        columns as tables,  # imports pandas: slow, and loaded anyway once a run has ended
+    )
 
     last = {name: value for record in run.epochs for name, value in record.metrics.items()}
     if goal.metric in run.summary:

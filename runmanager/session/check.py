@@ -162,8 +162,8 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     """Return sentences about failed settings, in the words of a grid's failed runs."""
     import pandas as pd
 
-    from runmanager.results.failures import failures
-    from runmanager.results.tables import HYPERPARAMETERS
+    from runmanager.answers.failures import failures
+    from runmanager.tables.columns import HYPERPARAMETERS
 
     outcomes = [outcome for _, outcome in ended]
     params = [{column(name): run._asdict().get(name) for name in names} for run, _ in ended]

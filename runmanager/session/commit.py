@@ -64,7 +64,7 @@ def write_tables(experiment: Path) -> None:
     Raises:
         StorageError: They could not be written.
     """
-    from runmanager.results import tables
-    from runmanager.results.files import write_results
+    from runmanager.tables import columns as tables
+    from runmanager.tables.files import write_results
 
     write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)

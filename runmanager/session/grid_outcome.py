@@ -24,8 +24,8 @@ from runmanager.wording import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.results.conclusion import Conclusion
-    from runmanager.results.time_spent import TimeSpent
+    from runmanager.answers.conclusion import Conclusion
+    from runmanager.answers.time_spent import TimeSpent
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +67,7 @@ class GridOutcome:
 
 def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read the outcomes of the runs."""
-    from runmanager.results import tables
+    from runmanager.tables import columns as tables
 
     results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
@@ -105,8 +105,8 @@ def export_tables(experiment: Path, say: Say) -> int:
 
 def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Conclusion":
     """Return the conclusion of the results; the grid began at `began` (time.monotonic)."""
-    from runmanager.results.conclusion import conclude
-    from runmanager.results.tables import runs_table
+    from runmanager.answers.conclusion import conclude
+    from runmanager.tables.columns import runs_table
 
     path = execution.experiment
     results = read_experiment(path)
@@ -121,7 +121,7 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
     """Return the time spent by the runs of this start, None if it has executed none."""
-    from runmanager.results.time_spent import RunTime, TimeSpent
+    from runmanager.answers.time_spent import RunTime, TimeSpent
 
     stopwatch = execution.stopwatch
     if stopwatch.first is None:

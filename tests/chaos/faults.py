@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from runmanager.results import files
 from runmanager.storage import checkpoints, durable, lock, paths
 from runmanager.storage.journal import Journal
+from runmanager.tables import files
 from runmanager.training.resuming import ResumeState
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")

@@ -24,9 +24,9 @@ from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
 from runmanager.errors import ExperimentLockedError
 from runmanager.executors.signals import SIGNALS
-from runmanager.results import tables  # noqa: F401
 from runmanager.screen import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
 from runmanager.storage import fingerprint
+from runmanager.tables import columns as tables  # noqa: F401
 from tests.chaos import faults, work
 
 PATIENCE_S = 60.0

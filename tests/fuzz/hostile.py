@@ -17,7 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from runmanager.board import event_file
-from runmanager.results.loading import COPY_VERSION
+from runmanager.tables.loading import COPY_VERSION
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [

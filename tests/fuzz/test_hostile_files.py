@@ -30,15 +30,15 @@ from runmanager import (
     show,
     write_report,
 )
+from runmanager.answers.differences import diff
+from runmanager.answers.effects import compare, effects
+from runmanager.answers.failures import failures
+from runmanager.answers.findings import find
 from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.results import ranking
-from runmanager.results.diff import diff
-from runmanager.results.effects import compare, effects
-from runmanager.results.failures import failures
-from runmanager.results.findings import find
 from runmanager.storage import paths
+from runmanager.tables import ranking
 from tests.fuzz import hostile
 
 GOOD = "good"

@@ -31,8 +31,8 @@ from runmanager import (
 from runmanager.devices import torch_devices
 from runmanager.executors import InlineExecutor, LanesExecutor
 from runmanager.outcome import RETRY_FAILED
-from runmanager.results import files
 from runmanager.storage.journal import Journal
+from runmanager.tables import files
 from tests.board.reading import sessions_in
 from tests.locations import line_with
 

@@ -8,7 +8,7 @@ import pytest
 
 from runmanager import write_report
 from runmanager.outcome import Outcome, Status
-from runmanager.results.where import select
+from runmanager.tables.where import select
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
 from tests.report.reading import write_runs
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runmanager.answers.findings import find
 from runmanager.goal import Goal
 from runmanager.outcome import EpochRecord, Status
-from runmanager.results import tables
-from runmanager.results.findings import find
 from runmanager.screen.best import BestSoFar
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
+from runmanager.tables import columns as tables
 from runmanager.wording import cell
 
 

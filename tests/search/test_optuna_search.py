@@ -26,10 +26,10 @@ from runmanager import (
     pareto,
     run_grid,
 )
-from runmanager.results.removal import remove
 from runmanager.search import trials as search_trials
 from runmanager.storage import paths
 from runmanager.storage.folders import read_runs
+from runmanager.tables.removal import remove
 from tests import searching
 
 AXES = {

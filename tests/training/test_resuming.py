@@ -20,10 +20,10 @@ from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
-from runmanager.results.removal import look
 from runmanager.storage import checkpoints, fingerprint, processes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, read_attempt
+from runmanager.tables.removal import look
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip

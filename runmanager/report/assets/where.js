@@ -1,5 +1,5 @@
 "use strict";
-// Conditions such as `lr<0.1 and status=failed`: comparisons as runmanager/results/where.py reads them, joined by and, or.
+// Conditions such as `lr<0.1 and status=failed`: comparisons as runmanager/tables/where.py reads them, joined by and, or.
 // A column is an array of values; {text: "(1, 2)"} is a value that is compared as it is written.
 const where = (() => {
   const QUOTED = `"[^"]*"|'[^']*'`;

@@ -1,0 +1,219 @@
+"""What a table of runs says, computed once: the panel, the page, notebooks and commands show parts of it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from runmanager.answers.changes import Change, changes, repeats_differ
+from runmanager.answers.effects import effects
+from runmanager.answers.failures import Failure, failures
+from runmanager.answers.findings import Findings, find
+from runmanager.answers.importance import importances, percent, what_matters
+from runmanager.answers.sampled import is_sampled
+from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.goal import companion
+from runmanager.outcome import LEADING, Status, counts_of
+from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals
+from runmanager.wording import printable
+
+CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
+"""How it is measured what matters: by pairs of settings, by Optuna's PED-ANOVA, as shares of the variation."""
+
+INTERVAL, REPEATS = "95 % interval", "repeats"
+"""Columns of a table of repeated settings."""
+
+_MOST_NAMED = 5  # metrics, hyperparameters
+_FEWEST = 10  # settings of which some can be more important than by chance
+
+
+@dataclass(frozen=True)
+class Matters:
+    """How much each hyperparameter matters."""
+
+    measure: str  # CHANGE in a grid, else IMPORTANCE or EXPLAINED
+    sizes: Mapping[str, float]  # the one that matters most first; by CHANGE in units of the metric
+    sentence: str
+    changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
+    spread: float  # between repeats of a setting, NaN without any
+
+    @property
+    def bars(self) -> list[tuple[str, str, float]]:
+        """How much each matters, as text and in per cent of the most."""
+        sizes = {name: size for name, size in self.sizes.items() if math.isfinite(size)}
+        most = max(sizes.values(), default=0.0)
+        if self.measure == CHANGE and sizes and math.isfinite(self.spread):
+            sizes["repeats"] = self.spread
+            most = max(most, self.spread)
+        write = "{:.2g}".format if self.measure == CHANGE else percent
+        return (
+            [(name, write(size), round(100 * size / most, 1)) for name, size in sizes.items()] if most else []
+        )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the runs of a table say.
+
+    Attributes:
+        runs: The table.
+        findings: Their ranking, and what their repeats have decided; None if no column decides.
+        headline: Which setting is best, what is open about it, or why there is none; it ends without a period.
+        details: Sentences that belong to it.
+        result: Which setting has the best number; without repeats, that is the headline.
+        is_certain: Whether there is a result, and repeats leave nothing open about it.
+        counts: How many runs have each status, in the order of `Status`.
+        run_seconds: What all runs took together.
+    """
+
+    runs: pd.DataFrame = field(repr=False)
+    findings: Findings | None
+    headline: str
+    details: Sequence[str]
+    result: str
+    is_certain: bool
+    counts: Mapping[str, int]
+    run_seconds: float
+
+    @property
+    def sentences(self) -> list[str]:
+        """The headline and what belongs to it, for a line of text."""
+        return [self.headline, *(detail.removesuffix(".") for detail in self.details)]
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """Why runs have no result."""
+        return failures(self.runs, repeats=self.findings.repeats if self.findings else None)
+
+    @cached_property
+    def matters(self) -> Matters:
+        """How much each hyperparameter matters, where there are findings."""
+        assert self.findings
+        return _matters(self.runs, self.findings)
+
+    @property
+    def matters_sentence(self) -> str:
+        """Say what matters, "" unless settings with a number differ in two hyperparameters."""
+        is_choice = self.findings is not None and len(self.findings.settings) > 1
+        return self.matters.sentence if is_choice and len(self.matters.changes) > 1 else ""
+
+
+def answers_of(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
+    *,
+    is_over: bool | None = None,
+) -> Answers:
+    """Return what the runs of a table say; `goal` and `repeats` are those of `best`.
+
+    Args:
+        runs: The table of `load_runs`.
+        goal: What decides, as in `best`.
+        repeats: The repeat axes, as in `best`.
+        is_over: Whether no run is missing; by default, whether none is in progress or may still be executed.
+
+    Raises:
+        InvalidArgumentError: As `best` does, where `goal` or `repeats` is given.
+    """
+    counts = counts_of(runs["status"])
+    is_over = not any(Status(word).is_open for word in counts) if is_over is None else is_over
+    findings: Findings | None = None
+    headline, result, details = "", "", list[str]()
+    try:
+        if goal is not None or own_goals(runs):
+            findings = find(runs, goal, repeats)
+    except InvalidArgumentError as error:
+        if goal is not None or repeats is not None:
+            raise
+        headline = f"{error}"
+    if findings and findings.settings:
+        headline, result = findings.headline(is_over=is_over), findings.result(is_over=is_over)
+        details = [*findings.details(is_over=is_over), *filter(None, [findings.front_sentence])]
+    elif Status.COMPLETED not in counts:
+        headline = "No run has completed"
+    else:
+        headline = headline or _question(runs, findings)
+    seconds = float(runs["run duration"].sum()) if "run duration" in runs else 0.0
+    is_certain = findings is not None and findings.is_certain
+    return Answers(runs, findings, headline, details, result, is_certain, counts, seconds)
+
+
+def numbers_of(findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]) -> dict[str, list[Any]]:
+    """Return the columns of numbers that every table of settings has, a row for each of the given ones."""
+    metric = findings.goal.metric
+    columns: dict[str, list[Any]] = {
+        goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(findings.goals)
+    }
+    if findings.repeats:
+        ends = zip(*((s.statistics.low, s.statistics.high) for s in settings), strict=True)
+        columns |= {INTERVAL: intervals(metric, *ends), REPEATS: [setting.counts for setting in settings]}
+    for name in (companion(metric, metrics_of(runs)), "run duration"):
+        if name in runs and name not in columns:
+            numbers = completed(runs, name)
+            columns[name] = [numbers.iloc[list(setting.rows)].mean() for setting in settings]
+    return columns
+
+
+def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
+    """Say why no completed run is best, and what to ask for."""
+    if findings:
+        return f"No completed run has a number for {printable(findings.metric)}"
+    names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
+    if not names:
+        return "No run has a number to be ranked by, so none is best"
+    first, *others = names
+    further = f" (or of {', '.join(others[:_MOST_NAMED])})" if others else ""
+    return printable(
+        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"'
+        f"{further}; nothing is executed again"
+    )
+
+
+def _matters(runs: pd.DataFrame, findings: Findings) -> Matters:
+    """Measure in a sample or a search how much each range matters, else what changing each axis does."""
+    changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(runs, findings)}
+    spread, settings = repeats_differ(findings), findings.all_settings
+    names = list(settings[0].params) if settings else []
+    if len(findings.settings) >= _FEWEST and any(is_sampled([s.params[n] for s in settings]) for n in names):
+        return _of_ranges(runs, findings, changed, spread)
+    sizes = {name: change.mean for name, change in changed.items() if math.isfinite(change.mean)}
+    return Matters(CHANGE, sizes, _changing(findings, sizes, spread), changed, spread)
+
+
+def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Change], spread: float) -> Matters:
+    """Return the importances; without Optuna the shares of the variation between five ranges of values."""
+    repeats = list(findings.repeats)
+    try:
+        shares = importances(runs, str(findings.goal), repeats=repeats)
+        measure, sentence = IMPORTANCE, what_matters(shares)
+    except MissingExtraError:
+        shares = effects(runs, findings.goal.metric, repeats=repeats).drop_duplicates("axis")
+        shares, measure = shares.rename(columns={"explained": "importance"}), EXPLAINED
+        name, share = next(zip(shares["axis"], shares["importance"], strict=True))
+        sentence = (
+            f"{name} explains {percent(share)} of the variation of {findings.metric}, by ranges of its values."
+        )
+    pairs = zip(shares["axis"], shares["importance"], strict=True)
+    sizes = {str(name).removesuffix(" (hyperparameter)"): float(share) for name, share in pairs}
+    return Matters(measure, sizes, sentence, changed, spread)
+
+
+def _changing(findings: Findings, sizes: Mapping[str, float], spread: float) -> str:
+    """Say how much each hyperparameter changes, all others equal."""
+    if len(findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
+        return "Too few completed runs differ to show what matters."
+    if not sizes:
+        return (
+            "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."
+        )
+    (first, size), *others = sizes.items()
+    if not size:
+        return f"Changing one hyperparameter alone does not change {findings.metric}."
+    parts = [f"Changing {first} alone changes {findings.metric} by {size:.2g} on average"]
+    parts += [f"{name} by {size:.2g}" for name, size in others[: _MOST_NAMED - 1]]
+    baseline = f"; repeats of a setting differ by {spread:.2g}" if math.isfinite(spread) else ""
+    return f"{', '.join(parts)}{baseline}."

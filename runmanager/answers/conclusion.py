@@ -1,0 +1,272 @@
+"""What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, numbers_of
+from runmanager.answers.effects import paired, speeds
+from runmanager.answers.failures import failures
+from runmanager.answers.findings import Findings
+from runmanager.answers.time_spent import TimeSpent
+from runmanager.hyperparameters import counted
+from runmanager.outcome import Status, counts_of
+from runmanager.table import Table
+from runmanager.tables.columns import INSIDE, notes_of
+from runmanager.tables.ranking import numbered
+from runmanager.wording import brief, cell, duration, durations, printable
+
+_NUM_BEST = 5  # settings in the table
+_MOST_CAUSES = 5
+_MOST_RUNS = 5  # that are named
+_TRIAL_PRUNED = "TrialPruned"
+_LARGEST = 10**15  # hyperparameter that is written as a number
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A finding, and what there is to say about it."""
+
+    mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
+    text: str
+    details: Sequence[str] = ()
+    in_notebook: Sequence[str] | None = None  # these details where Python is the next step, if they differ
+
+
+@dataclass(frozen=True)
+class Step:
+    """What may come next."""
+
+    command: str  # for a terminal
+    call: str  # for Python
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a grid has come to, for a panel at its end."""
+
+    folder: str
+    note: str  # why it was executed, "" if nobody has said it
+    counts: Sequence[tuple[str, int]]  # status -> runs
+    best: Sentence
+    table: Table | None  # of the best settings, none if there is no choice
+    which: str  # settings it has
+    problems: Sequence[Sentence]
+    facts: Sequence[tuple[str, str]]  # name -> sentence
+    steps: Sequence[Step]
+
+
+def conclude(
+    runs: pd.DataFrame,
+    folder: Path,
+    *,
+    is_over: bool = True,
+    is_broken_off: bool = False,
+    has_events: bool = True,
+    more: int = 0,
+    time: TimeSpent | None = None,
+    all_runs: pd.DataFrame | None = None,
+    stoppers: Sequence[str] = ("prune=",),
+) -> Conclusion:
+    """Conclude from the runs of a grid.
+
+    Args:
+        runs: The table of `load_runs`.
+        folder: The experiment's, as commands are to name it.
+        is_over: Whether runs that are pending are not wanted any more.
+        is_broken_off: Whether a signal or the storage ended the grid.
+        has_events: Whether TensorBoard has something to show.
+        more: How many runs a search may still suggest.
+        time: What it took, None if nothing was executed.
+        all_runs: The table of all runs of the experiment, if the grid has only some: all of them are ranked.
+        stoppers: What stopped the runs that were pruned.
+    """
+    ranked = runs if all_runs is None else all_runs
+    left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
+    is_left = more > 0 or bool(left.any())
+    answers = answers_of(ranked, is_over=not is_left)
+    findings = answers.findings
+    return Conclusion(
+        printable(str(folder)),
+        " ".join(notes_of(runs)),
+        list(counts_of(runs["status"]).items()),
+        _best(answers, len(runs)),
+        *_table(findings, ranked),
+        [
+            *_left(runs, left, more, is_broken_off=is_broken_off),
+            *_failed(runs, folder),
+            *_pruned(runs, stoppers),
+        ],
+        [*_matters(answers), *_facts(runs, time, is_left=is_left)],
+        _steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
+    )
+
+
+def _best(answers: Answers, num_runs: int) -> Sentence:
+    """Say which setting is best, and what was assumed."""
+    findings, details = answers.findings, list(answers.details)
+    if findings and findings.assumption:
+        details.append(f"{findings.assumption}.")
+    if num_runs < len(answers.runs):
+        number = f"{len(answers.runs):,} runs of the experiment"
+        details.append(f"Ranked are all {number}; this grid has {num_runs:,}.")
+    return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
+
+
+def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
+    """Return a table of the best settings, and which settings these are."""
+    if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+        return None, ""
+    metric, what, number = findings.goal.metric, f"{findings.noun}s", len(findings.settings)
+    has_front = len(findings.first) > 1 and len(findings.goals) > 1
+    listed = findings.first if has_front else findings.settings
+    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # one less saves no line
+    which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
+    num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    if has_front:
+        some = f"{len(best)} of " if len(best) < len(listed) else ""
+        which = f"the Pareto front: {some}{len(listed)} of {number} {what}"
+    elif num_without > 0:
+        which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
+    numbers = numbers_of(findings, runs, best)
+    if "run duration" in numbers and "run duration" not in (goal.metric for goal in findings.goals):
+        numbers["time"] = durations(numbers.pop("run duration"))
+    columns: list[tuple[str, Sequence[Any]]] = []
+    columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
+    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
+    columns = [(name, cells) for name, cells in [*columns, *numbers.items()] if any(map(cell, cells))]
+    means = numbers[metric]
+    table = Table(
+        [name for name, _ in columns],
+        zip(*(cells for _, cells in columns), strict=True),
+        right=["time", REPEATS],
+        even=[name for name in numbers if name not in (INTERVAL, REPEATS, "time")],
+        first=["run", *(goal.metric for goal in findings.goals), *findings.varying, REPEATS, INTERVAL],
+        best=[0],
+        bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
+    )
+    return table, which
+
+
+def _readable(value: Any) -> Any:
+    """Return a number, or the text of another value, cut if it is long."""
+    if isinstance(value, np.integer):
+        return int(value)
+    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
+    return value if is_number else brief(value)
+
+
+def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
+    """Say which runs a grid has left behind, and what is kept of them."""
+    number = int(left.sum()) + more
+    if not number:
+        return (
+            [
+                Sentence(
+                    "!",
+                    "The grid was broken off",
+                    ["start the same command again"],
+                    ["execute this cell again"],
+                )
+            ]
+            if is_broken_off
+            else []
+        )
+    inside = runs[INSIDE] if INSIDE in runs else pd.Series("", runs.index)
+    begun = runs[left & ((runs["epochs"] > 0) | (inside != ""))]
+    rows = zip(begun["run"], begun["epochs"], inside[begun.index], strict=True)
+    named = [f"run {run} continues {where or f'after epoch {epoch}'}" for run, epoch, where in rows]
+    if len(named) > _MOST_RUNS:
+        named = [f"{len(named)} of them continue after their last checkpoint"]
+    done = int((runs["status"] == Status.COMPLETED).sum())
+    text = f"{number} of {counted(len(runs) + more, 'run')} {'is' if number == 1 else 'are'} left to execute"
+    kept = f"again: {done} completed are kept"
+    text = "; ".join([text, *named])
+    return [Sentence("!", text, [f"start the same command {kept}"], [f"execute this cell {kept}"])]
+
+
+def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
+    groups = failures(runs)
+    sentences = []
+    for failure in groups[:_MOST_CAUSES]:
+        mark = "!" if failure.status == Status.UNAVAILABLE else "✗"
+        number = runs["run"].iloc[failure.rows[0]]
+        steps = (
+            failure.next_step(_command("show", f"{folder}/{number}")),
+            failure.next_step(_call(folder, number), "this cell"),
+        )
+        details, in_notebook = ([each for each in (failure.cause, step) if each] for step in steps)
+        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details, in_notebook))
+    if (more := len(groups) - _MOST_CAUSES) > 0:
+        text = counted(more, "more cause")
+        sentences.append(Sentence("✗", text, [f"see {_command('list', folder)}"], [f"see {_call(folder)}"]))
+    return sentences
+
+
+def _command(name: str, path: Path | str) -> str:
+    """Return a command of the terminal about an experiment or a run."""
+    return f"runmanager {name} {printable(shlex.quote(str(path)))}"
+
+
+def _call(folder: Path, number: int | None = None) -> str:
+    """Return what shows the runs of an experiment in Python, or one of them."""
+    where = "" if number is None else f', where="run={number}"'
+    return f"show(load_runs({_text(folder)}){where})"
+
+
+def _text(folder: Path) -> str:
+    return printable(json.dumps(str(folder), ensure_ascii=False))
+
+
+def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
+    pruned = runs[runs["status"] == Status.PRUNED]
+    errors = pruned["error"] if "error" in runs else pd.Series("", pruned.index)
+    by_train = int(errors.str.startswith(_TRIAL_PRUNED).sum())
+    number = len(errors) - by_train
+    kept = f"they keep their checkpoints: the same grid without {' or '.join(stoppers)} continues them"
+    by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
+    raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
+    return by_grid + ([Sentence("–", raised, ["retry_failed=True continues them"])] if by_train else [])  # noqa: RUF001
+
+
+def _matters(answers: Answers) -> list[tuple[str, str]]:
+    return [("matters", answers.matters_sentence)] if answers.matters_sentence else []
+
+
+def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:
+    if time is None:
+        seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
+        before = f"; its runs took {duration(seconds)} before" if seconds else ""
+        nothing = "no run was begun" if is_left else "nothing was left to execute"
+        facts = [("time", f"{nothing}{before}")]
+    else:
+        facts = [("time", str(time))]
+    if "device" in runs and len(numbered(runs["device"])[1]) > 1 and "epoch duration" in runs:
+        facts += [("devices", sentence) for sentence in speeds(paired(runs, "device", "epoch duration"))]
+    return facts
+
+
+def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:
+    """Return the two commands that help most."""
+    steps = []
+    if has_result:
+        call = f"write_report({_text(folder)})"
+        steps.append(Step(_command("report", folder), call, "a page: which is best, and why"))
+    if has_events and (runs["epochs"] > 0).any():
+        call = f"open_tensorboard({_text(folder)})"
+        steps.append(Step(_command("tensorboard", folder), call, "all curves"))
+    steps.append(Step(_command("list", folder), _call(folder), "all runs"))
+    if len(steps) < 2:  # noqa: PLR2004
+        failed = failures(runs)
+        number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
+        purpose = "a run that failed" if failed else "one run"
+        step = Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose)
+        steps.insert(0, step if len(runs) > 1 else replace(step, purpose="the run"))
+    return steps[:2]

@@ -1,0 +1,236 @@
+"""Rivals in a table of runs, settings or values of an axis, with what they have in each repeat."""
+
+import contextlib
+import functools
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runmanager.answers.effects import told_apart
+from runmanager.answers.evidence import ERROR
+from runmanager.answers.rivals import Lead, arranged, leads
+from runmanager.answers.verdict_sentence import Race
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import counted
+from runmanager.outcome import Status
+from runmanager.storage.design import SEEDS, Rule
+from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
+from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
+from runmanager.wording import brief, label, printable
+
+_MOST_NAMED = 2  # rivals that lost repeats
+_TWO = 2
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Rivals and their numbers in each repeat.
+
+    Attributes:
+        names: Of the rivals, as sentences have them.
+        scores: (rivals, repeats, parts), larger is better, NaN where there is none.
+        statuses: Of each rival, status -> runs; empty where a table has no statuses.
+        unit: What a repeat is called.
+        rivals: What the rivals are called.
+    """
+
+    names: Sequence[str]
+    scores: Numbers
+    statuses: Sequence[Mapping[str, int]]
+    unit: str
+    rivals: str
+
+    @property
+    def means(self) -> Numbers:
+        """The mean score of each rival over all that it has, NaN without."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            count = (~np.isnan(self.scores)).sum(axis=(1, 2))
+            means: Numbers = np.where(
+                count, np.nansum(self.scores, axis=(1, 2)) / np.maximum(count, 1), math.nan
+            )
+        return means
+
+    @functools.cached_property
+    def num_repeats(self) -> Numbers:
+        """How many repeats each rival has a score in."""
+        return np.asarray(self._has_score.sum(axis=1))
+
+    @functools.cached_property
+    def _has_score(self) -> Numbers:
+        """Whether each rival has a score in each repeat."""
+        return np.asarray((~np.isnan(self.scores)).any(axis=2))
+
+    @property
+    def order(self) -> list[int]:
+        """The rivals in the order of a `Ranking`, those without a score last."""
+        counts, means = self.num_repeats.tolist(), self.means.tolist()
+        return in_rank([(not n, n < _TWO) for n in counts], [[mean] for mean in means])
+
+    def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
+        """Compare the first rival of an order with the others; those that have lost all are only named."""
+        best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
+        each = self.leads(best, error)
+        others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
+        notes = [*self._losses(order), *self._left_out(best, others[:1])]
+        names = [self.names[i] for i in (best, *others)]
+        return Race(
+            names,
+            [each[i] for i in others],
+            self.unit,
+            self.rivals,
+            len(self.names),
+            margin,
+            notes,
+            [best, *others],
+        )
+
+    def leads(self, best: int, error: float = ERROR) -> dict[int, Lead]:
+        """Return the lead of a rival over each other one."""
+        others = [i for i in range(len(self.names)) if i != best]
+        return dict(zip(others, leads(self.scores, best, error), strict=True))
+
+    def _is_open(self, rival: int) -> bool:
+        """Whether a rival without a score may still get one."""
+        return any(Status(word).is_open for word in self.statuses[rival])
+
+    def _losses(self, order: Sequence[int]) -> list[str]:
+        """Say which rivals lost repeats, and why: those without any result together."""
+        without = [i for i in order if not self.num_repeats[i] and not self._is_open(i)]
+        each = [i for i in order if self._lost(i) and (i not in without or len(without) == 1)]
+        texts = [self._loss(i) for i in each[:_MOST_NAMED]]
+        if more := each[_MOST_NAMED:]:
+            texts.append(f"{len(more)} other {self.rivals} lost some too")
+        if without and not (len(without) == 1 and self._lost(without[0])):
+            counts = sum((self._lost(i) for i in without), Counter[str]())
+            which = self.names[without[0]] if len(without) == 1 else f"{len(without)} {self.rivals}"
+            texts.append(f"{which} {'has' if len(without) == 1 else 'have'} no result{_reasons(counts)}")
+        return texts
+
+    def _loss(self, rival: int) -> str:
+        counts = self._lost(rival)
+        number = counts.total()
+        total = sum(n for word, n in self.statuses[rival].items() if not Status(word).is_open)
+        what = "run" if self.scores.shape[2] > 1 else self.unit
+        which = (
+            f"all {total} {what}s"
+            if number == total > 1 and not self._is_open(rival)
+            else f"{number} of {counted(total, what)}"
+        )
+        why = f" ({next(iter(counts))})" if len(counts) == 1 else _reasons(counts)
+        return f"{self.names[rival]} lost {which}{why}"
+
+    def _lost(self, rival: int) -> Counter[str]:
+        """Count the runs of a rival that have no result and never will, by their status."""
+        return Counter({word: n for word, n in self.statuses[rival].items() if Status(word).is_lost})
+
+    def _left_out(self, best: int, others: Sequence[int]) -> list[str]:
+        """Count the repeats that only one of the first two has, but for lost ones."""
+        if not others:
+            return []
+        has_score = self._has_score
+        number = int((has_score[best] != has_score[others[0]]).sum())
+        number -= self._lost(best).total() + self._lost(others[0]).total()
+        both = f"{self.names[best]} and {self.names[others[0]]}"
+        return [f"left out: {counted(number, self.unit)} that only one of {both} has"] if number > 0 else []
+
+
+def _reasons(counts: Counter[str]) -> str:
+    return f" ({', '.join(f'{count} {word}' for word, count in counts.items())})" if counts else ""
+
+
+def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
+    """Return what the experiments of runs decide, as ``run_grid(decide=...)`` has it; if they differ, nothing.
+
+    Args:
+        runs: The table.
+        metric: The column that decides. A margin is in units of the goal's metric, so others have none.
+        repeats: The axes that only repeat, whose values are not compared.
+    """
+    rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
+    if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
+        return Rule()
+    rule, goal = rules[0], None
+    with contextlib.suppress(InvalidArgumentError):
+        goal = next(iter(own_goals(runs)), None)
+    if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):
+        rule = replace(rule, margin=None)
+    is_axis = rule.axis in hyperparameters_of(runs) and rule.axis not in repeats
+    return rule if is_axis else replace(rule, axis=None)
+
+
+def contest(
+    runs: pd.DataFrame,
+    scores: "pd.Series[float]",
+    names: Sequence[str],
+    rivals: Numbers,
+    axes: Sequence[str],
+    parts: Numbers | None = None,
+    what: str = "settings",
+) -> Contest:
+    """Arrange runs as a contest.
+
+    Args:
+        runs: The table.
+        scores: Of each run, larger is better, NaN without; rows count from 0.
+        names: Of the rivals.
+        rivals: The rival of each run, a position in `names`.
+        axes: The repeat axes.
+        parts: The code of what else differs between runs of a rival. Where a rival has one repeat only, the
+            parts count as repeats.
+        what: What the rivals are called.
+    """
+    repeats = _order_of(runs, axes)
+    parts = np.zeros(len(runs), int) if parts is None else parts
+    numbers = scores.to_numpy(float)
+    table = arranged(rivals, repeats, parts, numbers, len(names))
+    unit = unit_of(axes)
+    if table.shape[1] == 1 and table.shape[2] > 1:
+        table, unit = table.transpose(0, 2, 1), "setting"
+    statuses: list[Counter[str]] = [Counter() for _ in names]
+    if "status" in runs:
+        for rival, status in zip(rivals.tolist(), runs["status"].astype(str), strict=True):
+            if status in Status._value2member_map_:
+                statuses[rival][status] += 1
+    return Contest(names, table, statuses, unit, what)
+
+
+def of_values(
+    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the value of each run, the values of an axis, and their contest where all else is equal.
+
+    Args:
+        runs: The table.
+        scores: Of each run, larger is better, NaN without; rows count from 0.
+        axes: The repeat axes.
+        axis: Whose values are the rivals.
+    """
+    rivals, values = numbered(runs[axis])
+    names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
+    apart = told_apart(runs, rivals) if axis == "experiment" else []
+    parts, _ = settings_without(runs, [axis, *axes, *apart])
+    what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
+    return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
+
+
+def unit_of(axes: Sequence[str]) -> str:
+    """Return what a repeat over axes is called."""
+    return printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
+
+
+def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
+    """Number the repeats of runs in an order that no result changes: by value, text as it appears."""
+    if not axes:
+        return np.zeros(len(runs), int)
+    columns = []
+    for name in axes:
+        codes, values = numbered(runs[name])
+        if all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - no NaN
+            codes = np.argsort(np.argsort(np.array(values, float), kind="stable"))[codes]
+        columns.append(codes)
+    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,213 @@
+"""The mathematics of a verdict: how strong the evidence of differences is, and which means it leaves possible.
+
+The hypothesis is that two settings are equal: swapping their results in any repeat changes nothing, so that
+each difference is as likely to be positive as negative, whatever its size. Evidence is what a gambler has who
+begins with 1 and bets on the sign of each difference, knowing its size. The bets are fair. So the probability
+that it ever reaches 1 / error is at most `error`, however often one looks (Ville's inequality). How much is
+bet follows the Bayes factor of the t statistic with a normal prior on the standardised effect (Gönen et al.
+2005; Rouder et al. 2009), which has a closed form:
+
+    log B_n = -log(g) / 2 - n / 2 * log(1 - (1 - 1 / g) * S^2 / (n * Q)),    g = 1 + n * prior,
+
+with the sum S and the sum of squares Q of n differences. A step multiplies the evidence by 2 B / (B + B'),
+where B' is B with the sign of the newest difference turned. B alone is evidence too if differences are normal
+(Pérez-Ortiz, Lardy, de Heide and Grünwald 2024), but misleads where they have two values, as with trainings
+that fail to learn now and then. `python -m benchmarks verdict` shows both.
+"""
+
+import functools
+import math
+import statistics
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from runmanager.tables.columns import Numbers
+
+ERROR = 0.05
+"""The probability that a verdict is wrong, of all settings and looks together."""
+IDENTICAL = 5
+"""Repeats after which results that were always equal count as identical."""
+LARGEST = 1e100
+"""The largest difference that is compared: no float has the sum of larger squares."""
+ROUNDING = 1e-12
+"""Of a difference, below which others are equal to it."""
+
+_PRIOR = 8.0  # variance of the standardised effect
+_MOST = 1000  # repeats that are planned for
+_FARTHEST = 1e7  # end of an interval, in standard deviations
+_REFINED = 6  # times that an end is looked for between two neighbours
+_EARLIER = 1.15  # a walk passes a level before its mean does: the median repeats are those of such an effect
+
+
+class Difference(NamedTuple):
+    """The mean of differences, and the interval that holds at every number of them; NaN where there is none."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.low > 0 or self.high < 0
+
+
+def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ERROR) -> Difference:
+    """Describe differences between two settings, one per repeat, in the order of the repeats.
+
+    Args:
+        values: Finite numbers.
+        num_pairs: How many pairs of settings are compared in all: the error is divided between them.
+        error: The probability that any of the intervals ever misses its mean.
+
+    >>> difference([1.0, 2.0, 3.0])
+    Difference(n=3, mean=2.0, low=nan, high=nan)
+    >>> difference([1.0, 2.0, 3.0, 2.0, -1.0, 0.0]).is_decided, difference([4, 5, 5.5, 4.5, 4, 5]).is_decided
+    (False, True)
+    """
+    numbers = [float(value) for value in values]
+    n = len(numbers)
+    if max(map(abs, numbers), default=0.0) > LARGEST:  # or infinite
+        return Difference(n, math.nan, math.nan, math.nan)
+    mean = statistics.fmean(numbers) if numbers else math.nan
+    if n >= IDENTICAL and not any(numbers):
+        return Difference(n, mean, 0.0, 0.0)
+    return Difference(n, mean, *interval(np.array(numbers), num_pairs / error))
+
+
+def log_evidence(differences: Numbers) -> Numbers:
+    """Return the logarithm of the evidence that differences are not 0, after each of them.
+
+    Args:
+        differences: (..., repeats), in their order; NaN where a repeat is missing.
+
+    Returns:
+        (..., repeats): 0 where nothing speaks against equality. Neither the unit nor a change of all signs
+        matters.
+
+    >>> log_evidence(np.array([2.0, 1.0, 2.0, 3.0, 2.0, 2.0])).round(1).tolist()
+    [0.0, 0.5, 1.2, 1.9, 2.5, 3.2]
+    """
+    is_there = np.isfinite(differences)
+    values = np.where(is_there, differences, 0.0)
+    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    values = values / np.where(largest > 0, largest, 1.0)
+    n = is_there.cumsum(axis=-1)
+    sums, squares = values.cumsum(axis=-1), (values * values).cumsum(axis=-1)
+    as_it_is, turned = (_log_bayes(n, total, squares) for total in (sums, sums - 2 * values))
+    steps: Numbers = math.log(2.0) - np.logaddexp(0.0, turned - as_it_is)
+    return steps.cumsum(axis=-1)
+
+
+def _log_bayes(n: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
+    """Return the logarithm of the Bayes factor of n differences with this sum and this sum of squares."""
+    share = np.minimum(sums * sums / np.where(squares > 0, n * squares, 1.0), 1.0)
+    g = 1.0 + n * _PRIOR
+    return -0.5 * np.log(g) - n / 2 * np.log1p(-(1.0 - 1.0 / g) * share)
+
+
+def interval(differences: Numbers, least: float) -> tuple[float, float]:
+    """Return the ends of the means for which the evidence against them is below `least`, NaN without ends.
+
+    Args:
+        differences: (repeats,), finite.
+        least: The evidence at which a mean is excluded, 1 / error for a single pair.
+    """
+    middle = differences.mean() if len(differences) else math.nan
+    centered = differences - middle
+    spread = np.abs(centered).max(initial=0.0)
+    if math.log(least) > limit(len(differences)) or spread <= ROUNDING * abs(middle):
+        return math.nan, math.nan
+    centered = centered / spread
+    steps = np.geomspace(1e-3, _FARTHEST, 60)
+    ends = [_end(centered, side, steps, math.log(least)) for side in (-1.0, 1.0)]
+    return float(middle + spread * ends[0]), float(middle + spread * ends[1])
+
+
+def _end(centered: Numbers, side: float, steps: Numbers, level: float) -> float:
+    """Return the mean farthest on a side that is not excluded, to six digits, NaN if there is no end."""
+    for _ in range(_REFINED):
+        is_inside = log_evidence(centered - side * steps[:, None])[:, -1] < level
+        last = int(np.flatnonzero(is_inside)[-1]) if is_inside.any() else 0
+        if last == len(steps) - 1:
+            return math.nan
+        steps = np.linspace(steps[last], steps[last + 1], 40)
+    return float(side * steps[0])
+
+
+def closed(evidence: Numbers, leader: int) -> Numbers:
+    """Return the evidence that the leader differs from each other setting, of all pairs together.
+
+    A closed test (Marcus, Peritz and Gabriel 1976) whose error is that of all pairs of settings: two differ if
+    every division of all settings into groups of equal ones that has both in one group is refuted. Evidence
+    against such groups is a mean of that against their pairs, each with the weight 2 / (k (m - 1)) in a group
+    of m of k settings. Pairs without either of the two only add to it, and are left out here, so that the
+    groups with the least evidence are easily found.
+
+    Args:
+        evidence: (..., settings, settings) of each pair by itself, symmetric.
+        leader: The position of a setting, which may be chosen by what the results are.
+
+    Returns:
+        (..., settings), 0 for the leader itself. Of two settings it is the evidence of their pair. If the
+        leader has the evidence e against each other one, it is e * 2 / k, where dividing the error by the
+        number of pairs would make it e * 2 / (k (k - 1)).
+    """
+    k = evidence.shape[-1]
+    together = np.zeros(evidence.shape[:-1])
+    for other in range(k):
+        if other != leader:
+            sums = evidence[..., leader, :] + evidence[..., other, :]
+            sums[..., leader] = -1.0  # sorted to the front
+            sums[..., other] = -1.0
+            sums = np.sort(sums, axis=-1)[..., 1:]
+            sums[..., 0] = evidence[..., leader, other]
+            together[..., other] = (2 * sums.cumsum(axis=-1) / (k * np.arange(1, k))).min(axis=-1)
+    return together
+
+
+@functools.cache
+def limit(n: int) -> float:
+    """Return the logarithm of the most evidence of `n` repeats: their differences are nearly equal."""
+    return float(log_evidence(np.ones(n))[-1]) if n else 0.0
+
+
+@functools.cache
+def fewest(least: float) -> int:
+    """Return how many repeats a verdict takes at least.
+
+    >>> fewest(20), fewest(80)
+    (6, 8)
+    """
+    reached = log_evidence(np.ones(64)) >= math.log(least)
+    return int(reached.argmax()) + 1
+
+
+def needed(effect: float, least: float) -> float:
+    """Estimate how many repeats decide a difference, infinity if more than 1,000.
+
+    Args:
+        effect: The mean difference in standard deviations of the differences.
+        least: The evidence at which it is decided.
+    """
+    n = np.arange(fewest(least), _MOST + 1)
+    enough = _expected(n, effect) >= math.log(least)
+    return float(n[enough.argmax()]) if enough.any() else math.inf
+
+
+def visible(n: int, least: float) -> float:
+    """Estimate which difference `n` repeats decide, in standard deviations of the differences."""
+    if n < fewest(least):
+        return math.inf
+    effects = np.geomspace(1e-2, 1e2, 2000)
+    enough = _expected(np.array(n), effects) >= math.log(least)
+    return float(effects[enough.argmax()]) if enough.any() else math.inf
+
+
+def _expected(n: Numbers, effect: Numbers | float) -> Numbers:
+    """Return the logarithm of the Bayes factor that is typical of an effect."""
+    effect = _EARLIER * np.asarray(effect)
+    return _log_bayes(n, n * effect, n * (effect**2 + (n - 1) / n))

@@ -1,0 +1,108 @@
+"""Why runs have no result: causes, what the runs of each cause have in common, and what to do about it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from runmanager.outcome import Status, advice
+from runmanager.tables.columns import Numbers
+from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
+from runmanager.wording import VARIABLE, brief, label, printable
+
+_MOST_ALTERNATIVES = 2  # that a cause names
+_MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
+
+_Codes = Mapping[str, tuple[Numbers, list[Any]]]
+
+
+class Failure(NamedTuple):
+    """Runs without a result that have the same cause."""
+
+    status: str
+    cause: str  # text that differs between the runs is left out: …
+    rows: Sequence[int]  # the positions of the runs in the table
+    runs: str  # which runs they are, in words
+
+    def next_step(self, show: str, same: str = "the same command") -> str:
+        """Say what to do about it; `show` shows the first of the runs, `same` is what executes the grid."""
+        return advice(self.status, show, same=same, them="them" if len(self.rows) > 1 else "it")
+
+
+def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
+    """Group the runs that failed, or whose device is not there, by their cause.
+
+    Args:
+        runs: What `load_runs` returned.
+        what: The word for a run.
+        repeats: As in `best`: these axes cause no failure.
+
+    Returns:
+        The cause of most runs first, but missing devices last.
+    """
+    if "status" not in runs:
+        return []
+    statuses = runs["status"].astype(str).tolist()
+    is_missing = [status == Status.UNAVAILABLE for status in statuses]
+    errors = [error if isinstance(error, str) else "" for error in runs.get("error", [""] * len(runs))]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, has_failed in enumerate(lost(runs)):
+        if has_failed or is_missing[row]:
+            groups.setdefault((statuses[row], VARIABLE.sub("\0", errors[row])), []).append(row)
+    repeats, _ = repeats_of(runs, repeats)
+    codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
+    failed: list[Failure] = []
+    for (status, _), rows in groups.items():
+        others = [Status.PENDING, *([] if is_missing[rows[0]] else [Status.UNAVAILABLE])]
+        compared = [row for row in range(len(runs)) if statuses[row] not in others]
+        in_words = _which(rows, compared, codes, lambda row: _name(runs, row, what), what)
+        failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
+    return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
+
+
+def _common(errors: Sequence[str]) -> str:
+    """Write errors that differ in their numbers, or in what they quote, as one.
+
+    >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
+    "KeyError: 'a' in step 7 or 9"
+    """
+    variants = [dict.fromkeys(values) for values in zip(*map(VARIABLE.findall, errors), strict=True)]
+    texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
+    return VARIABLE.sub(lambda _: next(texts), errors[0])
+
+
+def _which(
+    rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str], what: str
+) -> str:
+    """Say in words which of the runs that are compared these are: what they have in common, and others lack."""
+    if len(rows) == 1:
+        return name(rows[0])
+    common: dict[str, set[int]] = {}
+    for axis, (numbers, _) in codes.items():
+        values, all_values = set(numbers[rows].tolist()), set(numbers[compared].tolist())
+        is_telling = len(values) == 1 or (len(values) <= _MOST_VALUES and 2 * len(values) <= len(rows))
+        if is_telling and len(values) < len(all_values):
+            common[axis] = values
+
+    def number(common: Mapping[str, set[int]]) -> int:
+        return sum(all(codes[axis][0][row] in values for axis, values in common.items()) for row in compared)
+
+    for axis in reversed(list(common)):
+        fewer = {other: values for other, values in common.items() if other != axis}
+        if number(fewer) == number(common):  # the others say it already
+            common = fewer
+    total = number(common)
+    shared = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())
+    whose = f"{what}s with {shared}" if shared else f"{what}s"
+    return f"all {total} {whose}" if len(rows) == total else f"{len(rows)} of the {total} {whose}"
+
+
+def _values(axis: str, values: Sequence[Any]) -> str:
+    return " or ".join([label({axis: values[0]}), *map(brief, values[1:])])
+
+
+def _name(runs: pd.DataFrame, row: int, what: str) -> str:
+    names = [name for name in axes_of(runs) if len(numbered(runs[name])[1]) > 1]
+    number = f"run {runs['run'].iloc[row]}" if "run" in runs else f"one {what}"
+    values = label({name: runs[name].iloc[row] for name in names})
+    return f"{number} ({values})" if values else number

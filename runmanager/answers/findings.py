@@ -1,0 +1,167 @@
+"""What the runs of a table show, for every surface: which settings are best, and what may be chance."""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from runmanager.answers.contest import Contest, contest, of_values, rule_of
+from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
+from runmanager.hyperparameters import counted
+from runmanager.storage.design import Rule
+from runmanager.storage.naming import varying
+from runmanager.tables.columns import KEPT
+from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
+from runmanager.wording import capital, cell, label, printable
+
+ON_FRONT = "none is better in one goal without being worse in another"
+"""What the settings on a Pareto front have in common."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings(Ranking):
+    """The ranking of some runs, and what their repeats have decided."""
+
+    contest: Contest  # of `all_settings`
+    rule: Rule  # what the experiment decides
+    values: Contest | None = None  # of the axis that it decides about
+
+    def headline(self, *, is_over: bool = True) -> str:
+        """Say what the repeats have decided; without repeats, which setting is best, "" if none has a number.
+
+        `is_over` says that no run is missing.
+        """
+        return self.race.headline if self.has_verdict else self.result(is_over=is_over)
+
+    def details(self, *, is_over: bool = True) -> list[str]:
+        """Say what belongs to the headline: the best number, what is open, how far it leads, what is below."""
+        if not self.settings:
+            return []
+        if not self.has_verdict:
+            return [*filter(None, [self._lead(), self.better_but_below])]
+        open_ = f"{self.race.details}." if self.race.details else ""
+        return [*filter(None, [f"{self.result(is_over=is_over)}.", open_, self.better_but_below])]
+
+    def result(self, *, is_over: bool = True) -> str:
+        """Say which setting has the best number, and which one, "" if none has one."""
+        if not self.settings:
+            return ""
+        best, metric = self.settings[0], printable(self.metric)
+        kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
+        number = f"{cell(best.mean)}{kept}{self.mean_of(best)}"
+        name, so_far = capital(self.name(best)), "" if is_over else " so far"
+        outcome = self.setting_race.outcome if self.has_verdict else BETTER
+        if len(self.settings) == 1:
+            only = f"is the only {self.noun} with a result{so_far}:" if self.others else "has"
+            return f"{name} {only} {metric} {number}"
+        if outcome == IDENTICAL:
+            return f"Each has {metric} {number}"
+        if outcome != BETTER:
+            most = "highest" if self.goal.is_larger_better else "lowest"
+            return f"{name} has the {most} {metric}{so_far}: {number}"
+        ties = self.num_ties
+        others = f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
+        return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
+
+    def _lead(self) -> str:
+        """Say how far the best run leads, and that this may be chance, "" without rivals."""
+        best, *others = self.leaders
+        if not others or self.repeats or self.num_ties:
+            return ""
+        if is_same(best.mean, others[0].mean):
+            pairs = zip(self.goals, best.means, others[0].means, strict=True)
+            decisive = next(goal.metric for goal, one, other in pairs if not is_same(one, other))
+            which = capital(self.name(others[0]))
+            return f"{which} has the same {printable(self.metric)}; {printable(decisive)} decides between them."
+        gap = f"{abs(best.mean - others[0].mean):.2g}"
+        side = "above" if self.goal.is_larger_better else "below"
+        return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
+
+    @property
+    def better_but_below(self) -> str:
+        """Name the setting that has a better number than the best one and does not compete, and say why."""
+        sign, best = self.goal.sign, self.settings[0]
+        below = [setting for setting in self.settings if self.why_below(setting)]
+        first = max(below, key=lambda setting: sign * setting.mean, default=best)
+        if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
+            return ""
+        if any(map(math.isnan, first.means)):
+            return f"{self.name(first)} has {cell(first.mean)}, but {self.why_below(first)}: it ranks below."
+        return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
+
+    def mean_of(self, setting: Setting) -> str:
+        """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
+        if not self.repeats:
+            return ""
+        interval = f", 95 % interval {self.interval(setting)}" if self.interval(setting) else ""
+        lost = "".join(f"; {number} {status}" for status, number in setting.lost.items())
+        return f"{self.repeats_of(setting)}{interval}{lost}"
+
+    @functools.cached_property
+    def race(self) -> Race:
+        """The best one against the others, repeat by repeat: of the axis that is decided, or of settings."""
+        if self.values is None:
+            return self.setting_race
+        return self.values.race(self.values.order, self.rule.margin, self.rule.error)
+
+    @functools.cached_property
+    def setting_race(self) -> Race:
+        """The best setting against the others, repeat by repeat."""
+        order = range(len(self.contest.names))
+        return self.contest.race(order, self.rule.margin, self.rule.error)
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether repeats can decide something: they are of several settings with a number."""
+        return bool(self.repeats) and len(self.settings) > 1
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the headline holds: the repeats have decided, or nothing is repeated."""
+        return bool(self.settings) and not (self.has_verdict and self.race.outcome == UNDECIDED)
+
+    @property
+    def front_sentence(self) -> str:
+        """Say how many settings are on the Pareto front, "" if there is one goal."""
+        number = len(self.front)
+        if len(self.goals) < 2 or not number:  # noqa: PLR2004 - of one goal there is no front
+            return ""
+        what = f"{counted(number, self.noun)} {'is' if number == 1 else 'are'}"
+        first = f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals"
+        return f"{first}; {what} on the Pareto front: {ON_FRONT}."
+
+
+def find(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
+) -> Findings:
+    """Rank the settings of runs, and compare them repeat by repeat.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it.
+        goal: As in `best`.
+        repeats: As in `best`.
+
+    Raises:
+        InvalidArgumentError: As `best` does, or the rows are epochs.
+    """
+    ranking = ranking_of(runs, goal, repeats)
+    check_comparable(runs, [], [])
+    scores, axes = scores_of(runs, ranking), ranking.repeats
+    rule = rule_of(runs, ranking.goal.metric, axes)
+    return Findings(
+        **vars(ranking),
+        contest=contest(runs, scores, _names(ranking), ranking.codes, axes),
+        rule=rule,
+        values=of_values(runs, scores, axes, rule.axis)[2] if axes and rule.axis else None,
+    )
+
+
+def _names(ranking: Ranking) -> list[str]:
+    """Name settings with a number by what varies between these, others by what varies between all."""
+    names = [varying([s.params for s in group]) for group in (ranking.settings, ranking.all_settings)]
+    each = [*((s, names[0]) for s in ranking.settings), *((s, names[1]) for s in ranking.others)]
+    return [label({name: s.params[name] for name in varied}) or "the only setting" for s, varied in each]

@@ -1,0 +1,145 @@
+"""How important each hyperparameter is for a good result, by Optuna's measures."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from runmanager.answers.sampled import is_in_magnitudes, is_missing, is_sampled
+from runmanager.errors import MissingExtraError
+from runmanager.hyperparameters import counted
+from runmanager.tables.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
+from runmanager.wording import printable
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.importance import BaseImportanceEvaluator
+
+ENOUGH = 50
+"""Settings, of which the best tenth are as many as PED-ANOVA needs."""
+
+COUNTED, IMPORTANT_FOR = "settings", "value"
+"""The keys in the `attrs` of what `importances` returns: how many settings count, and the column."""
+
+_MOST_NAMED = 4  # hyperparameters after the first
+_FEWEST = 2  # different results, of which one is better
+
+
+def importances(
+    runs: pd.DataFrame,
+    goal: str | None = None,
+    *,
+    repeats: str | Sequence[str] | None = None,
+    evaluator: "BaseImportanceEvaluator | None" = None,
+) -> pd.DataFrame:
+    """Return how important each hyperparameter is for a good result, as shares that add up to 1.
+
+    Use it for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`. It needs
+    Optuna: ``pip install 'torch-runmanager[optuna]'``.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it. Completed runs count.
+        goal: The metric of the result, as in `best`.
+        repeats: The axes that only repeat a setting, as in `best`; settings count by their means.
+        evaluator: Any evaluator of ``optuna.importance``. By default PED-ANOVA: how much each hyperparameter
+            distinguishes the best tenth of the settings from all. Source: Watanabe et al. (2023), PED-ANOVA.
+            ``FanovaImportanceEvaluator(seed=0)`` returns shares of the variation; it needs scikit-learn.
+
+    Returns:
+        One row per hyperparameter that varies, the most important first: `axis` and `importance`. The shares of
+        few runs vary much from sample to sample; NaN if all results are equal. ``attrs["settings"]`` has how
+        many settings count, ``attrs["value"]`` the column.
+
+    Raises:
+        MissingExtraError: Optuna is not installed.
+        InvalidArgumentError: As `best` does.
+
+    Example:
+        >>> runs = pd.DataFrame({"lr": [10**-e for e in range(1, 21)], "width": [8, 64] * 10})
+        >>> runs["accuracy"] = [1 / (1 + abs(e - 4)) for e in range(1, 21)]
+        >>> runs.attrs["hyperparameters"] = ["lr", "width"]  # load_runs() sets them
+        >>> importances(runs).axis.tolist()
+        ['lr', 'width']
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError(["importances needs optuna: pip install 'torch-runmanager[optuna]'"]) from error
+    ranking = ranking_of(runs, goal, repeats)
+    rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
+    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
+    settings = runs[axes].iloc[[setting.rows[0] for setting in rated]].reset_index(drop=True)
+    scores = [setting.mean for setting in rated]
+    names = [name for name in axes_of(settings) if len(numbered(settings[name])[1]) > 1]
+    if len(set(scores)) < _FEWEST or not names:
+        return _shares(dict.fromkeys(names, math.nan), ranking, len(scores))
+    with _quiet():
+        study = optuna.create_study(direction="maximize" if ranking.goal.is_larger_better else "minimize")
+        columns = {name: _column(settings[name]) for name in names}
+        for row, score in enumerate(scores):
+            params = {name: values[row] for name, (values, _) in columns.items() if values[row] is not None}
+            spaces = {name: columns[name][1] for name in params}
+            study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=score))
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    ordered = sorted(shares, key=lambda name: -shares[name])
+    return _shares({name: float(shares[name]) for name in ordered}, ranking, len(scores))
+
+
+def what_matters(shares: pd.DataFrame) -> str:
+    """Say what `importances` returned, by its default evaluator."""
+    metric, number = printable(shares.attrs[IMPORTANT_FOR]), shares.attrs[COUNTED]
+    if shares.empty or shares["importance"].isna().all():
+        return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
+    (first, share), *others = zip(shares["axis"], shares["importance"], strict=True)
+    following = "".join(f"; {name} {percent(each)}" for name, each in others[:_MOST_NAMED])
+    text = f"{printable(first)} matters most for being among the best tenth: {percent(share)} of the importance"
+    chance = f" Of only {counted(number, 'result')}, that may be chance." if number < ENOUGH else ""
+    return f"{text}{printable(following)}.{chance}"
+
+
+def percent(share: float) -> str:
+    """Write a share.
+
+    >>> percent(0.967), percent(0.004), percent(0.0)
+    ('97 %', '0.4 %', '0 %')
+    """
+    return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
+
+
+def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.DataFrame:
+    table = pd.DataFrame({"axis": list(shares), "importance": list(shares.values())})
+    table.attrs = {COUNTED: number, IMPORTANT_FOR: ranking.goal.metric, ASSUMED: ranking.assumption}
+    return table
+
+
+def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:
+    """Return the values of an axis as parameters of trials, None where a run has none, and their space."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    there = [value for value in column.tolist() if not is_missing(value)]
+    if is_sampled(there):
+        low, high = min(there), max(there)
+        log = is_in_magnitudes(there)
+        is_whole = all(float(value).is_integer() for value in there) and (high - low) < 2**53
+        kind, number = (IntDistribution, int) if is_whole else (FloatDistribution, float)
+        space = kind(number(low), number(high), log=log)
+        return [None if is_missing(value) else number(value) for value in column.tolist()], space
+    codes, values = numbered(column)
+    missing = {code for code, value in enumerate(values) if is_missing(value)}
+    kept = [code for code in range(len(values)) if code not in missing]
+    return [None if code in missing else int(code) for code in codes], CategoricalDistribution(kept)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Optuna write nothing: a study that nobody asked for would be announced."""
+    from optuna import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

@@ -1,0 +1,177 @@
+"""What `best`, `over_repeats`, `effects` and `compare` return, in a form to read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runmanager.answers.answers import INTERVAL, REPEATS, numbers_of
+from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
+from runmanager.answers.findings import Findings
+from runmanager.hyperparameters import counted
+from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
+from runmanager.tables.ranking import (
+    ALL_REPEATS,
+    AVERAGED,
+    FAILED_REPEATS,
+    RANKED,
+    RUNS,
+    axes_of,
+    intervals,
+    numbered,
+)
+from runmanager.tables.view import View, in_one_line, same_in_all, span
+from runmanager.wording import cell
+
+
+def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
+    """Show settings by their mean."""
+    settings = findings.all_settings if with_others else findings.first
+    listed = settings[:n]
+    metric = findings.goal.metric
+    params = {name: [s.params[name] for s in listed] for name in (settings[0].params if settings else ())}
+    numbers = numbers_of(findings, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
+    columns = {name: numbers[name] for name in (*(g.metric for g in findings.goals), INTERVAL, REPEATS)}
+    if all(map(str.isdecimal, columns[REPEATS])):
+        columns[REPEATS] = [*map(int, columns[REPEATS])]
+    same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
+    others = 0 if with_others else len(findings.others)
+    caption = in_one_line(
+        (
+            f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
+            f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
+            *((findings.race.headline, findings.race.details) if findings.has_verdict else ()),
+            "" if with_others else findings.front_sentence.removesuffix("."),
+            findings.assumption,
+            f"{counted(others, 'setting')} without a number" if others else "",
+            same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
+        )
+    )
+    table = beside(_frame(params, list(params)), _frame(columns, ()))
+    bars = {metric: span(table[metric])}
+    first = [metric, *hyperparameters_of(table)]
+    return View(table, caption, list(map(str, table)), first, [0] if findings.settings else [], bars)
+
+
+def averages_view(averages: pd.DataFrame, n: int) -> View:
+    """Show what `over_repeats` or `best` returned: mean, interval and number of each value."""
+    names: Sequence[str] = averages.attrs[AVERAGED]
+    rows = averages.head(n)
+    own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
+    params = [str(name) for name in rows if name not in (*own, ALL_REPEATS, FAILED_REPEATS, RUNS)]
+    same = [name for name in params if len(rows) > 1 and len(numbered(rows[name])[1]) == 1]
+    params = [name for name in params if name not in same]
+    columns: dict[str, Any] = {}
+    for name in names:
+        mark = f"{name} " if len(names) > 1 else ""
+        columns[name] = rows[f"{name} mean"].tolist()
+        columns[f"{mark}{INTERVAL}"] = intervals(name, rows[f"{name} low"], rows[f"{name} high"])
+        columns["repeats" if not mark else f"{mark}n"] = rows[f"{name} n"].tolist()
+    if FAILED_REPEATS in rows and rows[FAILED_REPEATS].any():
+        columns[FAILED_REPEATS] = rows[FAILED_REPEATS].tolist()
+    table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
+    ranked_by = averages.attrs.get(RANKED)
+    caption = in_one_line(
+        (
+            f"{len(rows):,} of {len(averages):,} settings" if len(rows) < len(averages) else "",
+            f"mean {' and '.join(names)} of each setting",
+            "the best first" if ranked_by else "",
+            same_in_all({name: cell(rows[name].iloc[0]) for name in same}),
+        )
+    )
+    is_best = bool(ranked_by) and len(rows) > 1
+    return View(
+        table,
+        caption,
+        list(map(str, table)),
+        [*names, *hyperparameters_of(table)],
+        [0] * is_best,
+        {name: span(table[name]) for name in names},
+    )
+
+
+def effects_view(effects: pd.DataFrame, n: int) -> View:
+    """Show what `effects` returned: how much each hyperparameter explains, and the mean of each value."""
+    name = str(effects.attrs[EXPLAINED])
+    rows = effects.head(n)
+    is_first = ~rows["axis"].duplicated()
+    explained = rows["explained"].astype("float64")
+    columns: dict[str, Any] = {
+        "axis": rows["axis"].where(is_first, "").tolist(),
+        "explained": [f"{share:.0f} %" if share >= 0 else "" for share in (100 * explained).where(is_first)],
+        "value": [cell(value) for value in rows["value"]],
+        f"mean {name}": rows["mean"].tolist(),
+    }
+    if "low" in rows:
+        columns[INTERVAL] = intervals(name, rows["low"], rows["high"])
+    else:
+        columns["std"] = rows["std"].tolist()
+    columns["settings" if "low" in rows else "runs"] = rows["n"].tolist()
+    table = _frame(columns, ["value"])
+    caption = in_one_line(
+        (
+            f"{len(rows):,} of {len(effects):,} rows" if len(rows) < len(effects) else "",
+            f"explained: how much of the variation of {name} each axis explains",
+            "" if len(effects) else "no hyperparameter varies",
+        )
+    )
+    bars = {f"mean {name}": span(table[f"mean {name}"])}
+    return View(table, caption, list(columns), list(columns), [], bars)
+
+
+def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
+    """Show what `compare` returned: first what the pairs come to, then each."""
+    rows = pairs.iloc[:n].reset_index(drop=True)
+    compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
+    caption = in_one_line(
+        (
+            f"{compared} of runs that differ in {axis} only",
+            *_sentences(pairs),
+            f"no two completed runs differ in {axis} only and have {compared}" if pairs.empty else "",
+            f"{len(rows):,} of {len(pairs):,} pairs" if len(rows) < len(pairs) else "",
+        )
+    )
+    names = [str(name) for name in rows]
+    params = hyperparameters_of(pairs)
+    num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
+    measured = names[len(params) :]
+    ends = num_values, 2 * num_values - 1  # of the values, of their differences; then ratios
+    differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]
+    first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
+    rows.attrs = {HYPERPARAMETERS: params}
+    main = [name for name in names if name in first]
+    return View(rows, caption, main, first)
+
+
+def _sentences(pairs: pd.DataFrame) -> list[str]:
+    """Say what the pairs of `compare` come to: costs by their ratio, metrics by their difference."""
+    left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
+    is_cost = _is_cost(pairs)
+    parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
+    parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
+    if left_out:
+        why = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
+        parts.append(f"{counted(sum(left_out.values()), 'pair')} left out: {why}")
+    return parts
+
+
+def _is_cost(pairs: pd.DataFrame) -> bool:
+    return str(pairs.attrs[COMPARED]).endswith(("duration", "memory"))
+
+
+def _ratio(overall: Mapping[str, Any]) -> str:
+    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
+    interval = f", 95 % interval {low} to {high}" if low else ""
+    return f"{overall['ratio']}: {mean} (geometric mean of {overall['n']}{interval})" if mean else ""
+
+
+def _difference(overall: Mapping[str, Any]) -> str:
+    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
+    interval = f", 95 % interval {low} to {high}" if low else ""
+    number = counted(overall["n"], "pair")
+    return f"{overall['difference']}: {mean} (mean of {number}{interval})" if mean else ""
+
+
+def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:
+    """Make a table of values that keep their types."""
+    return from_columns({name: list(values) for name, values in columns.items()}, params)

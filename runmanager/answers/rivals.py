@@ -1,0 +1,143 @@
+"""How much better the best of several rivals is than each other one, repeat by repeat."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runmanager.answers.evidence import (
+    ERROR,
+    IDENTICAL,
+    LARGEST,
+    ROUNDING,
+    closed,
+    fewest,
+    interval,
+    log_evidence,
+)
+from runmanager.tables.columns import Numbers
+
+_MOST_PAIRED = 300  # rivals of which all pairs are compared; of more, those with the best one
+_MOST_EVIDENCE = 200.0  # in its logarithm
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How much better one rival is than another."""
+
+    n: int  # repeats that both have
+    mean: float  # of the differences, positive if it is better; NaN without repeats, or if it is too large
+    std: float  # of the differences, NaN below two
+    low: float  # the interval of the mean that holds at every look; NaN without
+    high: float
+    evidence: float  # that they differ, of all pairs together: decided at 1 / error
+    least: float  # 1 / error
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is better, by more than chance."""
+        return self.evidence >= self.least and self.mean > 0
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the results were equal in all repeats, of which there are enough."""
+        return self.n >= IDENTICAL and self.mean == self.std == 0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all differences are the same, which repeats of a training are not."""
+        return self.n > 1 and self.std <= ROUNDING * abs(self.mean)
+
+    def is_within(self, margin: float) -> bool:
+        """Whether the whole interval is closer to 0 than a margin."""
+        return -margin < self.low and self.high < margin
+
+
+def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
+    """Compare one rival with each other one.
+
+    Args:
+        scores: (rivals, repeats, parts), larger is better, NaN where there is none. In a repeat, the difference
+            of two rivals is the mean over the parts that both have.
+        leader: The position of the best one, which may be chosen by the scores.
+        error: The probability that a verdict about any pair of them is ever wrong.
+
+    Returns:
+        One for each other rival, in their order. The intervals hold for all pairs together; if the leader is
+        better than all others, for those with the best one together.
+    """
+    k = len(scores)
+    others = [other for other in range(k) if other != leader]
+    pairs = np.zeros((k, k))
+    can_decide = scores.shape[1] >= fewest(k / 2 / error)
+    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # pairs of others only add to the evidence
+        pairs[row] = pairs[:, row] = _evidence(differences(scores, row))
+    together = closed(pairs, leader) if can_decide or k <= _MOST_PAIRED else pairs[leader] * 2 / k
+    each = differences(scores, leader)
+    results = [_lead(each[other], float(together[other]), 1 / error, k * (k - 1) // 2) for other in others]
+    if k > 2 and all(lead.is_decided for lead in results):  # noqa: PLR2004 - of two there is one pair
+        results = [_lead(each[other], float(together[other]), 1 / error, k - 1) for other in others]
+    return results
+
+
+def differences(scores: Numbers, leader: int) -> Numbers:
+    """Return how much better a rival is than each: (rivals, repeats), NaN where one of both has no number."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large has no mean
+        each = scores[leader] - scores
+        is_there = ~np.isnan(each)
+        number = is_there.sum(axis=-1)
+        total = np.where(is_there, each, 0.0).sum(axis=-1)
+        return np.where(number > 0, total / np.maximum(number, 1), math.nan)
+
+
+def _evidence(rows: Numbers) -> Numbers:
+    """Return the evidence of the differences in each row by itself."""
+    with np.errstate(invalid="ignore"):
+        is_usable: Numbers = ~np.any(np.abs(rows) > LARGEST, axis=-1)
+        usable = np.where(is_usable[:, None], rows, math.nan)
+        result = (
+            np.exp(np.minimum(log_evidence(usable)[:, -1], _MOST_EVIDENCE)) if rows.size else np.ones(len(rows))
+        )
+        number = np.isfinite(usable).sum(axis=-1)
+        low, high = (np.where(np.isfinite(usable), usable, end) for end in (math.inf, -math.inf))
+        low, high = low.min(axis=-1, initial=math.inf), high.max(axis=-1, initial=-math.inf)
+        is_constant = (number > 0) & (high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    return np.where(is_constant, 1.0, result)
+
+
+def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
+    values = row[~np.isnan(row)]
+    n = len(values)
+    if not n or np.abs(values).max() > LARGEST:
+        return Lead(n, math.nan, math.nan, math.nan, math.nan, evidence, least)
+    mean = math.fsum(values) / n
+    std = float(np.sqrt(((values - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan
+    if n >= IDENTICAL and not values.any():
+        return Lead(n, 0.0, 0.0, 0.0, 0.0, evidence, least)
+    low, high = interval(values, num_pairs * least)
+    if evidence >= least and mean > 0:
+        low = max(low, 0.0)  # that it is better is decided; NaN stays
+    return Lead(n, mean, std, low, high, evidence, least)
+
+
+def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:
+    """Arrange the numbers of runs as `leads` takes them; equal runs are averaged, NaN counts as none.
+
+    Args:
+        rivals: (runs,) the code of each run's rival, from 0, as are those of its repeat and part.
+        repeats: (runs,)
+        parts: (runs,) Of several, those with a single rival are left out, as nothing is compared there.
+        numbers: (runs,)
+        k: How many rivals there are.
+    """
+    num_repeats = int(repeats.max(initial=0)) + 1
+    kept, sizes = np.unique(np.unique(np.stack([parts, rivals]), axis=1)[0], return_counts=True)
+    kept = kept[sizes > 1] if len(kept) > 1 else kept
+    is_used = np.isin(parts, kept) & ~np.isnan(numbers)
+    shape = (k, num_repeats, len(kept))
+    index = (rivals[is_used], repeats[is_used], np.searchsorted(kept, parts[is_used]))
+    total, count = np.zeros(shape), np.zeros(shape)
+    with np.errstate(over="ignore"):
+        np.add.at(total, index, numbers[is_used])
+    np.add.at(count, index, 1)
+    return np.where(count > 0, total / np.maximum(count, 1), math.nan)

@@ -1,0 +1,90 @@
+"""Axes with many numbers, as sampled or searched from a range: which they are, and parts of their values."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runmanager.tables.columns import Numbers
+from runmanager.wording import cell
+
+_FEWEST = 10  # distinct numbers of a range
+_MANY = 30  # of one in which they occur several times
+_PARTS = 5  # of as many settings each, in which the values of a range count
+_NARROW = 10  # ratio of the largest to the least number below which magnitudes say nothing
+
+
+def is_sampled(values: Sequence[Any]) -> bool:
+    """Whether the values that an axis has in settings are many numbers, as no grid has them.
+
+    Hardly any occurs twice, or they occur unequally often, as whole numbers of a range do in many settings.
+    Settings without the axis do not count.
+
+    >>> is_sampled([0.1 * number for number in range(20)]), is_sampled([8, 16, 32, 64] * 5), is_sampled("ab")
+    (True, False, False)
+    >>> is_sampled([n % 40 for n in range(400)]), is_sampled([n**2 % 97 for n in range(400)])
+    (False, True)
+    """
+    there = [value for value in values if not is_missing(value)]
+    if not all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in there):
+        return False
+    counts = Counter(there)
+    is_uneven = len(counts) >= _MANY and len(set(counts.values())) > 1
+    is_many = len(counts) >= _FEWEST and (2 * len(counts) > len(there) or is_uneven)
+    return is_many and all(map(is_finite, there))
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a setting has no value of an axis.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing(0)
+    (True, True, False)
+    """
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a number is finite as a float, which a whole number of over 300 digits is not."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_in_magnitudes(values: Sequence[float]) -> bool:
+    """Whether numbers are spread more evenly over orders of magnitude than over their range.
+
+    >>> is_in_magnitudes([0.001, 0.01, 0.1]), is_in_magnitudes([16, 90, 512]), is_in_magnitudes([1, 20, 40])
+    (True, True, False)
+    """
+    numbers = np.sort(np.asarray(values, dtype=float))
+    if numbers[0] <= 0 or numbers[-1] < _NARROW * numbers[0]:
+        return False
+    return _unevenness(np.log(numbers)) < _unevenness(numbers)
+
+
+def _unevenness(numbers: Numbers) -> float:
+    """Return how far sorted numbers are from an even distance, as a share of their range."""
+    shares = (numbers - numbers[0]) / (numbers[-1] - numbers[0])
+    return float(np.abs(shares - np.linspace(0, 1, len(numbers))).max())
+
+
+def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:
+    """Cut the numbers of an axis into ranges of as many settings each.
+
+    Returns:
+        The number of each row's part, and what the parts are: "0.001 to 0.01".
+
+    >>> in_parts(pd.Series(range(10)))[1]
+    ['0 to 1', '2 to 3', '4 to 5', '6 to 7', '8 to 9']
+    """
+    rows = column.reset_index(drop=True)
+    is_there = ~rows.map(is_missing).astype(bool)
+    there = rows[is_there]
+    codes = pd.qcut(there.astype("float64").rank(method="dense"), _PARTS, labels=False)
+    labels = [f"{cell(part.min())} to {cell(part.max())}" for _, part in there.groupby(codes)]
+    parts = codes.reindex(rows.index, fill_value=len(labels)).to_numpy(dtype=int)
+    return parts, labels if is_there.all() else [*labels, "none"]

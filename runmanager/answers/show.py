@@ -1,0 +1,187 @@
+"""Show the best runs first, and the columns that tell them apart."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from runmanager.answers.answers import answers_of
+from runmanager.answers.effects import EXPLAINED, OVERALL
+from runmanager.answers.findings import find
+from runmanager.answers.pareto import PARETO, columns_of_goals
+from runmanager.answers.readable import averages_view, effects_view, pairs_view, settings_view
+from runmanager.goal import Goal, companion
+from runmanager.hyperparameters import counted
+from runmanager.outcome import LEADING, counts_of
+from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
+from runmanager.tables.ranking import (
+    ASSUMED,
+    AVERAGED,
+    RANKED,
+    are_epochs,
+    completed,
+    metrics_of,
+    numbered,
+    own_goals,
+    ranking_of,
+    repeats_of,
+    rows_of,
+)
+from runmanager.tables.view import View, in_one_line, same_in_all, span
+from runmanager.tables.where import select
+from runmanager.wording import cell
+
+_LEADING = ("experiment", "run", "epoch")
+_TIME = "run duration"
+
+
+def show(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    n: int = 20,
+    *,
+    repeats: str | Sequence[str] | None = None,
+    where: str | None = None,
+) -> View:
+    """Show the best runs or settings, without the columns that are the same in all of them.
+
+    Args:
+        runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `pareto`, `compare`,
+            `over_repeats` or `effects` returned is shown in its own order.
+        goal: What decides, as in `best`.
+        n: How many rows.
+        repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
+            mean, and how many of its repeats count.
+        where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has more.
+
+    Returns:
+        What a notebook draws and `print` writes, as wide as the terminal: columns for which it has no room are
+        named below. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write it for a text.
+
+    Raises:
+        InvalidArgumentError: As `best` does, or `where` is mistaken.
+
+    Example:
+        >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
+        >>> show(runs)  # doctest: +NORMALIZE_WHITESPACE
+        run accuracy   lr
+          2     0.86 0.01
+          1     0.81 0.10
+        best accuracy first · the same in all: epochs=5
+    """
+    check_table(runs)
+    runs = runs if where is None else select(runs, where)
+    view = _view_of(runs, goal, n, repeats)
+    return replace(view, caption=in_one_line((view.caption, runs.attrs.get(ASSUMED, ""), *notes_of(runs))))
+
+
+def _view_of(
+    runs: pd.DataFrame, goal: str | Sequence[str] | None, n: int, repeats: str | Sequence[str] | None
+) -> View:
+    if goal is None:
+        if OVERALL in runs.attrs:
+            return pairs_view(runs, n)
+        if EXPLAINED in runs.attrs:
+            return effects_view(runs, n)
+        if AVERAGED in runs.attrs:
+            view = averages_view(runs, n)
+            return replace(view, caption=in_one_line((_unbeaten(runs), view.caption)))
+        if PARETO in runs.attrs:
+            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
+        if RANKED in runs.attrs and repeats is None:
+            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, is_ranked=True)
+    return ranked(runs, goal, n, repeats)
+
+
+def _unbeaten(runs: pd.DataFrame) -> str:
+    """Say what `pareto` has returned, "" of anything else."""
+    goals = runs.attrs.get(PARETO)
+    return f"no other is better in all of {', '.join(goals)}" if goals else ""
+
+
+def ranked(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    n: int | None = None,
+    repeats: str | Sequence[str] | None = None,
+    *,
+    with_others: bool = True,
+) -> View:
+    """Show the best runs or settings first; without `with_others`, only those that have a number."""
+    if goal is None and not own_goals(runs) and with_others:
+        return of_runs(runs, None, n)
+    if repeats_of(runs, repeats)[0] and not are_epochs(runs):
+        return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
+    ranking = ranking_of(runs, goal, repeats)
+    if with_others or are_epochs(runs):
+        return of_runs(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n, is_ranked=True)
+    others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
+    note = ", ".join(f"{number} {status}" for status, number in others.items())
+    note = f"{counted(len(ranking.others), 'run')} without a number: {note}" if others else ""
+    rows = rows_of(runs, ranking, ranking.first)
+    return of_runs(rows, ranking.goal, n, *answers_of(runs, goal, repeats).sentences, note)
+
+
+def of_runs(
+    rows: pd.DataFrame,
+    goal: Goal | None,
+    n: int | None = None,
+    *notes: str,
+    is_ranked: bool = False,
+) -> View:
+    """Show rows in their order.
+
+    Args:
+        rows: The rows; what is the same in all of them is left out.
+        goal: The column that decides, and its direction.
+        n: How many of them to show.
+        notes: Sentences for the caption.
+        is_ranked: Whether the best row is the first.
+    """
+    metric = goal.metric if goal else None
+    params = hyperparameters_of(rows)
+    same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
+    whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric)]
+    goals = columns_of_goals(rows)
+    essential = [
+        *_LEADING,
+        *params,
+        metric,
+        *goals,
+        companion(metric, metrics_of(rows)) if metric else None,
+        _TIME,
+        "status",
+    ]
+    measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:])]
+    errors = ["error"] if "error" in rows and rows["error"].ne("").any() else []
+    order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
+    main = [name for name in order if name in {*essential, *measured, *errors}]
+    first = [*_LEADING, metric, *goals, *params, "status"]
+    dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs") if name in same}
+    caption = in_one_line(
+        (
+            f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
+            f"best {metric} first" if is_ranked and len(rows) else "",
+            *notes,
+            same_in_all({name: value for name, value in dropped.items() if name not in order}),
+        )
+    )
+    table = rows[order].reset_index(drop=True)
+    table.attrs = {**rows.attrs, HYPERPARAMETERS: [name for name in params if name in order]}
+    best_rows = [0] if goal and len(rows) > 1 and not math.isnan(completed(rows, goal.metric)[0]) else []
+    bars = {str(metric): span(rows[metric])} if goal and len(rows) > 1 else {}
+    names = list(dict.fromkeys(str(name) for name in first if name))
+    view = View(table, caption, main, names, best_rows, bars, rows.reset_index(drop=True))
+    return view if n is None else view.taken(range(min(n, len(rows))))
+
+
+def runs_view(runs: pd.DataFrame) -> View:
+    """Show all runs in their order, those of the best setting in bold."""
+    answers = answers_of(runs)
+    findings = answers.findings
+    if findings is None or not findings.settings:
+        return of_runs(runs, None)
+    notes = dict.fromkeys([answers.headline, answers.result, findings.assumption])
+    view = of_runs(runs, findings.goal, None, *notes)
+    return replace(view, best=list(findings.settings[0].rows) if len(runs) > 1 else [])

@@ -1,1 +1,0 @@
-"""What runs have left behind: loading it, comparing runs, writing tables, removing runs."""

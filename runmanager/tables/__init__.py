@@ -1,0 +1,1 @@
+"""From journals to DataFrames and back: loading, columns, ranking, files."""

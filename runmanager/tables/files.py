@@ -1,0 +1,350 @@
+"""Tables as files that other tools read."""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
+from runmanager.outcome import LEADING
+from runmanager.storage import durable, paths
+from runmanager.storage.durable import strict_json
+from runmanager.tables.columns import (
+    ALL_GOALS,
+    GOALS,
+    HYPERPARAMETERS,
+    KEPT_BY,
+    NOTES,
+    REPEATS,
+    RULES,
+    check_table,
+    from_columns,
+    hyperparameters_of,
+)
+from runmanager.wording import printable
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
+"""What text begins with that a spreadsheet would execute (OWASP ASVS 5, 1.2.10); it gets a ``'`` in front."""
+
+_WORDS = {"True": True, "False": False, "null": None}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
+_ENCODED = "encoded"
+
+Columns = dict[str, list[Any]]
+Writer = Callable[[pd.DataFrame], bytes]
+Reader = Callable[[bytes], tuple[Columns, Mapping[str, Any] | None]]
+
+
+def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a table to a file from which `load_table` restores it: types, hyperparameters, goal, repeat axes.
+
+    The file appears by rename, complete. Values round-trip if they are None, bool, int, float, str, tuple,
+    list, dict, torch.device or torch.dtype; anything else becomes text. If only some rows are exported, a
+    column gets the type of their values. The index is not written.
+
+    Args:
+        table: What `load_runs` or `load_results` returned, or rows of it.
+        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
+            CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
+            would execute (it begins with ``= + - @``), or that looks like a number; a column
+            ``hyperparameters`` that names them, with the goal and the repeat axes if they were given.
+            JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row
+            lacks its missing values.
+            Parquet: columns of mixed types as JSON.
+
+    Raises:
+        InvalidArgumentError: This is not a table, or the path has another suffix.
+        MissingExtraError: pyarrow is not installed.
+        StorageError: The file could not be written; an earlier one is kept.
+
+    Example:
+        >>> from runmanager import load_runs
+        >>> export(load_runs("runs/circle"), "runs.csv")
+        >>> load_table("runs.csv")["lr"].tolist()
+        [0.1, 0.1, 0.01, 0.01]
+    """
+    check_table(table)
+    write, _ = _format(path)
+    durable.make_folder(Path(path).absolute().parent)
+    durable.write_file(Path(path), write(table))
+
+
+def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None = None) -> pd.DataFrame:
+    """Load a table that `export` wrote, or results.csv or results.json of the tutorial or of a grid.
+
+    Args:
+        path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet``.
+        hyperparameters: The columns that are hyperparameters, where the file does not say. By default these are
+            the columns after `run duration` that runmanager does not write itself and whose names do not end in
+            loss or accuracy.
+
+    Returns:
+        The table as it was exported; for the tutorial's file, what `load_results` would return.
+
+    Raises:
+        InvalidArgumentError: The path has another suffix, the file holds no table, or a hyperparameter is not
+            one of its columns.
+        MissingExtraError: pyarrow is not installed.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> results = load_table("runs/circle/results.csv", hyperparameters=["lr", "width", "device"])
+        >>> results["accuracy"].tail(1).tolist()
+        [0.9632]
+    """
+    _, read = _format(path)
+    content = Path(path).read_bytes()
+    try:
+        columns, stored = read(content)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
+        raise InvalidArgumentError([problem]) from error
+    if hyperparameters is None:
+        hyperparameters = _after_durations(list(columns)) if stored is None else stored[HYPERPARAMETERS]
+    names = list(hyperparameters)
+    if missing := [name for name in names if name not in columns]:
+        have = printable(", ".join(columns)) or "none"
+        problems = [f"{name!r} is no column of {os.fspath(path)!r}; it has: {have}" for name in missing]
+        raise InvalidArgumentError(problems)
+    for name in LEADING:
+        if name in columns and all(isinstance(value, int) for value in columns[name]):
+            columns[name] = [float(value) for value in columns[name]]  # a person's file may have 1 for 1.0
+    table = from_columns(columns, names)
+    table.attrs |= _decisive(stored or {})
+    return table
+
+
+def write_results(table: pd.DataFrame, experiment: Path) -> None:
+    """Write a table to results.csv and results.json of an experiment, each whole, by rename.
+
+    Raises:
+        StorageError: One could not be written; its old content is kept.
+    """
+    durable.write_file(experiment / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
+    durable.write_file(experiment / paths.RESULTS_JSON, strict_json(to_rows(table)))
+
+
+def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
+    """Write a table as the CSV that people read, with values as `hyperparameters.text` has them.
+
+    `export` writes the same CSV with cells from which every type can be restored.
+    """
+    columns = {str(name): _readable_cells(table[name]) for name in table}
+    columns = {_readable_cell(name): cells for name, cells in columns.items()}
+    return _write_csv({"": table.index.tolist(), **columns} if index else columns)
+
+
+def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Turn a table into JSON objects; NaN and infinities become null, other objects their text."""
+    return [
+        {str(name): None if value is pd.NA else json_value(value) for name, value in row.items()}
+        for row in table.to_dict(orient="records")
+    ]
+
+
+def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        rule = f"a table's file name must end in {', '.join(_FORMATS)}"
+        raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
+    return _FORMATS[suffix]
+
+
+def _described(table: pd.DataFrame) -> dict[str, Any]:
+    """Return what a file says about its table: hyperparameters, goals, repeat axes, what is decided."""
+    return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
+
+
+def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what decides in the experiments of a table, without what has another type."""
+    kinds: dict[str, type] = {
+        GOALS: str, ALL_GOALS: list, KEPT_BY: str, REPEATS: list, RULES: dict, NOTES: str,
+    }  # fmt: skip
+    content: dict[str, dict[str, Any]] = {}
+    for key, kind in kinds.items():
+        values = attrs.get(key)
+        if isinstance(values, Mapping):
+            content[key] = {str(name): value for name, value in values.items() if isinstance(value, kind)}
+    return {key: values for key, values in content.items() if values}
+
+
+def _values(column: "pd.Series[Any]") -> list[Any]:
+    """Return the values of a column as plain Python; NaN in a column of numbers is missing."""
+    if column.dtype == object:
+        return [plain(value) for value in column]
+    return column.astype("object").where(column.notna(), pd.NA).tolist()
+
+
+def _after_durations(names: list[str]) -> list[str]:
+    after = names[names.index("run duration") + 1 :] if "run duration" in names else []
+    return [name for name in after if name not in COLUMNS and not name.endswith(("loss", "accuracy"))]
+
+
+def _write_csv(columns: Mapping[str, Iterable[Any]]) -> str:
+    """Write cells as CSV, each line ended by a line feed."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return file.getvalue()
+
+
+def _readable_cells(column: "pd.Series[Any]") -> list[Any]:
+    values = column.tolist()
+    if column.dtype.kind == "f":
+        return ["" if math.isnan(value) else value for value in values]
+    return values if column.dtype.kind in "biu" else [_readable_cell(value) for value in values]
+
+
+def _readable_cell(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, (bool, int, float)):
+        return value
+    content = text(value)
+    safe = f"'{content}" if content.startswith(FORMULA) else content
+    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
+
+
+def _to_csv(table: pd.DataFrame) -> bytes:
+    columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
+    if "error" in columns:
+        columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
+    described, names = _described(table), hyperparameters_of(table)
+    is_list = any(name.split() != [name] for name in names)
+    said = json.dumps(names) if is_list else _exact_text(" ".join(names))
+    columns[HYPERPARAMETERS] = [json.dumps(described) if len(described) > 1 else said] * len(table)
+    return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
+
+
+def _exact_cell(value: Any) -> str:
+    if value is pd.NA:
+        return ""
+    encoded = encode(value)
+    if isinstance(encoded, str):
+        return _exact_text(encoded)
+    if isinstance(value, float):
+        return repr(float(value))
+    return str(encoded) if isinstance(encoded, (bool, int)) else json.dumps(encoded, allow_nan=False)
+
+
+def _exact_text(text: str) -> str:
+    if any(c in "\r\0" or "\ud800" <= c <= "\udfff" for c in text):
+        return json.dumps(text)
+    return text if not text.startswith((*FORMULA, "'")) and _read_cell(text) is text else f"'{text}"
+
+
+def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
+    cells = pd.read_csv(
+        io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
+        encoding="utf-8-sig",
+    )  # fmt: skip
+    names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
+    said = cells[names.index(HYPERPARAMETERS)].iloc[1:2].tolist() if HYPERPARAMETERS in names else []
+    columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
+    if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
+        del columns[names[0]]
+    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
+    if "error" in columns:
+        columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
+    if said and said[0].startswith('{"'):
+        return columns, json.loads(said[0])
+    first = stored[0] if stored else None
+    stored_names = first.split() if isinstance(first, str) else first
+    return columns, None if stored_names is None else {HYPERPARAMETERS: stored_names}
+
+
+def _read_cell(cell: str) -> Any:
+    """Return the value of a cell; anything but a number, a word or JSON is text."""
+    if not cell:
+        return pd.NA
+    if cell[0] == "'":
+        return cell[1:]
+    if cell in _WORDS:
+        return _WORDS[cell]
+    if _NUMBER.fullmatch(cell):
+        return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    if cell[0] in '"[{':
+        try:
+            return decode(json.loads(cell))
+        except (ValueError, RecursionError):
+            pass
+    return cell
+
+
+def _to_json(table: pd.DataFrame) -> bytes:
+    columns = {str(name): _values(table[name]) for name in table}
+    rows = [
+        {name: encode(value) for name, value in zip(columns, row, strict=True) if value is not pd.NA}
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return strict_json({**_described(table), "columns": list(columns), "rows": rows})
+
+
+def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
+    document = json.loads(content)
+    if isinstance(document, list):  # the tutorial's: null is a missing value
+        names = list(dict.fromkeys(name for row in document for name in row))
+        rows = [{name: value for name, value in row.items() if value is not None} for row in document]
+        return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None
+    rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
+    columns = {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}
+    return columns, document
+
+
+def _to_parquet(table: pd.DataFrame) -> bytes:
+    columns: dict[str, Any] = {}
+    encoded = []
+    for name in map(str, table):
+        if table[name].dtype.kind in "biuf":
+            columns[name] = table[name].to_numpy()
+            continue
+        values = _values(table[name])
+        columns[name] = [None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in values]
+        encoded.append(name)
+    plain_table = pd.DataFrame(columns)
+    # pandas keeps them in the file
+    plain_table.attrs.update(_described(table))
+    plain_table.attrs[_ENCODED] = encoded
+    file = io.BytesIO()
+    with _explained():
+        plain_table.to_parquet(file, engine="pyarrow", index=False)
+    return file.getvalue()
+
+
+def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
+    with _explained():
+        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+    encoded = table.attrs.get(_ENCODED, ())
+    columns = {str(name): _values(table[name]) for name in table}
+    for name in encoded:
+        # what is missing is None where a column has nothing else, in pandas 2
+        columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
+    attrs = {str(key): value for key, value in table.attrs.items()}
+    return columns, attrs if HYPERPARAMETERS in attrs else None
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
+        ) from error
+
+
+_FORMATS: dict[str, tuple[Writer, Reader]] = {
+    ".csv": (_to_csv, _from_csv),
+    ".json": (_to_json, _from_json),
+    ".parquet": (_to_parquet, _from_parquet),
+}

@@ -1,0 +1,164 @@
+"""One run, read back: its parameters, its epochs, how it ended and its weights."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.hyperparameters import counted
+from runmanager.storage import artifacts, paths
+from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
+from runmanager.storage.run_state import read_run
+from runmanager.tables.loading import load_results, warn_of
+from runmanager.wording import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedRun:
+    """A run under the root, as its files record it.
+
+    Attributes:
+        number: As the column `run` has it.
+        params: Hyperparameter -> value.
+        status: How it ended, as the column `status` has it.
+        epochs: How many epochs are committed.
+        summary: The results of the whole run, by column.
+        error: Why it failed, in one line, "" if it did not.
+        folder: Where its files are.
+
+    Example:
+        >>> run = load_run("runs/circle/4")
+        >>> run.params["lr"], run.status, run.results["accuracy"].tail(1).tolist()
+        (0.01, 'completed', [0.9632])
+        >>> run.artifacts
+        {}
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    status: str
+    epochs: int
+    summary: Mapping[str, float]
+    error: str
+    folder: Path
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        return f"<run {self.number} ({settings}): {self.status}, {counted(self.epochs, 'epoch')}>"
+
+    @property
+    def results(self) -> "pd.DataFrame":
+        """One row per epoch, as `load_results` gives it."""
+        return load_results(self.folder)
+
+    @property
+    def artifacts(self) -> dict[str, Path]:
+        """The files and folders that `manager.artifact` has kept: name -> path."""
+        return {name: self.folder / paths.ARTIFACTS / name for name in artifacts.names(self.folder)}
+
+    def load_weights(self, network: "nn.Module") -> None:
+        """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.
+
+        Args:
+            network: A network like the one that was trained; its weights are replaced.
+
+        Raises:
+            CheckpointError: The run has kept none, or they do not fit.
+
+        Example:
+            >>> from torch import nn
+            >>> from runmanager import RunManager
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, nn.Linear(4, 3)):
+            ...     for epoch in manager.epochs(1, keep="last"):
+            ...         manager.track_loss(0.5, 8)
+            >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
+        """
+        from runmanager.storage import checkpoints, loaded_weights
+
+        loaded_weights.note_weights(self.folder)
+        checkpoints.load_weights(self.folder, network)
+
+
+def load_run(run: Any) -> LoadedRun:
+    """Load one run.
+
+    Args:
+        run: Its number behind its experiment's folder, as "runs/circle/8", its own folder, or a row of
+            `load_runs`: ``load_run(best(runs).iloc[0])``.
+
+    Returns:
+        The run, without its weights.
+
+    Raises:
+        NoRunsError: There is no such run; the message says which there are.
+        InvalidArgumentError: It is neither a path nor such a row.
+
+    Example:
+        >>> from runmanager import best, load_runs
+        >>> load_run("runs/circle/4")
+        <run 4 (lr=0.01, width=64, device='cpu'): completed, 5 epochs>
+        >>> load_run(best(load_runs("runs/circle")).iloc[0]).number
+        4
+    """
+    damaged: list[str] = []
+    path = path_of(run)
+    result = read_run(find_run(path, damaged)[1], damaged)
+    warn_of(damaged, path)
+    return LoadedRun(
+        result.folder.number, result.folder.params, str(result.status), len(result.epochs), result.summary,
+        result.error, paths.for_people(result.folder.path),
+    )  # fmt: skip
+
+
+def path_of(run: Any) -> Path:
+    """Return the path of what is a path, or a row of `load_runs`.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    if isinstance(run, str | os.PathLike):
+        return Path(run)
+    folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun
+    if folder is None and hasattr(run, "get"):
+        folder = run.get("folder")
+    if isinstance(folder, str | os.PathLike):
+        return Path(folder)
+    numbers = run.get("runs") if hasattr(run, "get") else None
+    if isinstance(numbers, tuple):  # a setting of `best`
+        which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
+        raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
+    rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
+    raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
+
+
+def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
+    """Find a run by its folder, which is not followed if it is a link, or by its number in an experiment.
+
+    Returns:
+        The folder of the experiment, and the run's.
+
+    Raises:
+        NoRunsError: There is no such run; the message says which there are.
+    """
+    absolute = paths.absolute(path)
+    experiment = absolute.parent.resolve()
+    if not experiment.is_dir() or not is_experiment(experiment):
+        if absolute.is_dir() and is_experiment(absolute):
+            first = next((run.number for run in read_runs(absolute)), 1)
+            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / str(first))!r}")
+        raise NoRunsError(f"{path} is no run, {no_experiment(path.parent, path)}")
+    runs = read_runs(experiment, damaged)
+    is_number = path.name.isdecimal() and not absolute.exists()
+    for run in runs:
+        if run.path.name == absolute.name or (is_number and run.number == int(path.name)):
+            return experiment, run
+    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    hint = "" if is_number else paths.nearest(path)
+    raise NoRunsError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")

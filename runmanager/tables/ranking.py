@@ -1,0 +1,753 @@
+"""Which settings are best: the one ranking that every function, command, panel and page reads.
+
+The functions take what `load_runs` returned, or rows of it. Only completed runs count: a run that was stopped
+early has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
+"""
+
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import PurePath
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from scipy.special import stdtrit
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.goal import Goal, default_goal, parse_goal
+from runmanager.hyperparameters import RESERVED
+from runmanager.outcome import Status
+from runmanager.storage.design import SEEDS, Design, assumption
+from runmanager.storage.identity import canonical
+from runmanager.storage.naming import varying
+from runmanager.tables.columns import (
+    ALL_GOALS,
+    EARLY,
+    GOALS,
+    INSIDE,
+    KEPT,
+    KEPT_BY,
+    REPEATS,
+    Numbers,
+    beside,
+    check_table,
+    hyperparameters_of,
+    of_experiments,
+)
+from runmanager.wording import aligned, did_you_mean, label, printable
+
+ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
+"""The columns with how many runs a setting has, and how many of them have no result and never will."""
+
+RUNS = "runs"
+"""The column with the runs of a setting, each as `load_run` takes it."""
+
+AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
+"""The keys in the `attrs` of what is returned: the averaged columns, the goal, what was assumed."""
+
+_CONFIDENCE = 0.95
+_ROUNDING = 1e-12  # the part of a mean in which two may differ by the order of their sums
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A combination of all hyperparameters but the repeat axes; without repeat axes, a run."""
+
+    params: Mapping[str, Any]  # the hyperparameters that vary between settings
+    rows: Sequence[int]  # the positions of its runs in the table
+    numbers: Sequence[Sequence[float]] = ((),)  # of each goal, in its completed runs that have one
+    lost: Mapping[str, int] = field(default_factory=dict)  # status -> runs without a result, for good
+    run: int | None = None  # the number of the run, if the setting is one
+
+    @cached_property
+    def means(self) -> list[float]:
+        """The means of all goals, the one that decides first; NaN without a number."""
+        return [statistics_of(numbers).mean for numbers in self.numbers]
+
+    @cached_property
+    def statistics(self) -> "Statistics":
+        """The goal in its runs: how many have a number, the mean, the spread and the interval."""
+        return statistics_of(self.numbers[0])
+
+    @property
+    def number(self) -> int:
+        """How many completed runs have a number."""
+        return self.statistics.n
+
+    @property
+    def mean(self) -> float:
+        """The mean of the goal, NaN if no run has a number."""
+        return self.statistics.mean
+
+    @property
+    def counts(self) -> str:
+        """How many of its runs count, and how the failed ones ended.
+
+        >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], lost={"diverged": 1}).counts
+        '2 of 3, 1 diverged'
+        """
+        number = f"{self.number} of {len(self.rows)}" if self.number < len(self.rows) else str(self.number)
+        return ", ".join([number, *(f"{count} {status}" for status, count in self.lost.items())])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The settings of some runs in order.
+
+    A setting that lacks one of several goals ranks below all that have them. A setting of one repeat ranks
+    below all of several, as it may be luck. Means that differ by rounding alone are a tie: the next goal breaks
+    it, then the order of the table.
+    """
+
+    goals: Sequence[Goal]  # by their columns; the first decides, the others break its ties
+    repeats: Sequence[str]  # the repeat axes
+    is_assumed: bool  # whether they were taken by their names alone
+    settings: Sequence[Setting]  # that have a number, the best first
+    others: Sequence[Setting]  # that have none
+
+    @classmethod
+    def of(
+        cls, goals: Sequence[Goal], repeats: Sequence[str], settings: Iterable[Setting], *, is_assumed: bool
+    ) -> Self:
+        """Put settings in order, given in the order of the table."""
+        rated: list[Setting] = []
+        unrated: list[Setting] = []
+        for setting in settings:
+            (unrated if math.isnan(setting.mean) else rated).append(setting)
+        order = in_rank([_tier(s) for s in rated], [_scores(goals, s) for s in rated])
+        return cls(tuple(goals), tuple(repeats), is_assumed, [rated[i] for i in order], unrated)
+
+    @property
+    def goal(self) -> Goal:
+        """The goal that decides; its metric is a column of the table."""
+        return self.goals[0]
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides, as runs track it."""
+        return self.goal.metric.removeprefix(KEPT)
+
+    @property
+    def all_settings(self) -> list[Setting]:
+        """The settings that have a number, the best first, then the others."""
+        return [*self.settings, *self.others]
+
+    @property
+    def leaders(self) -> Sequence[Setting]:
+        """The settings that compete: those that lack as little as the best one."""
+        return [setting for setting in self.settings if _tier(setting) == _tier(self.settings[0])]
+
+    @property
+    def front(self) -> list[Setting]:
+        """The settings that compete, and that no other one beats in all goals; the best first."""
+        scores = np.array([_scores(self.goals, setting) for setting in self.leaders])
+        return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
+
+    @property
+    def noun(self) -> str:
+        """What is ranked: "setting" or "run"."""
+        return "setting" if self.repeats else "run"
+
+    @property
+    def first(self) -> Sequence[Setting]:
+        """The settings that a table of the best ones has: of several goals, those of the Pareto front."""
+        return self.front if len(self.goals) > 1 else self.settings
+
+    @property
+    def num_ties(self) -> int:
+        """How many others have the same numbers as the best setting, of each goal."""
+        pairs = (zip(other.means, self.leaders[0].means, strict=True) for other in self.leaders[1:])
+        return sum(all(is_same(*pair) for pair in means) for means in pairs)
+
+    def why_below(self, setting: Setting) -> str:
+        """Say why a setting does not compete: it has one repeat, or lacks a goal; "" if it does."""
+        if _tier(setting) == _tier(self.settings[0]):
+            return ""
+        missing = [
+            goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
+        ]
+        if missing and _tier(setting)[0] != _tier(self.settings[0])[0]:
+            return f"no {printable(' and no '.join(missing))}"
+        return f"one {printable(' and '.join(self.repeats))}"
+
+    @property
+    def assumption(self) -> str:
+        """Say which axes were taken as repeat axes by their names, "" if none was."""
+        return assumption(self.repeats) if self.is_assumed else ""
+
+    @property
+    def codes(self) -> Numbers:
+        """The position of each run's setting in `all_settings`."""
+        codes = np.empty(sum(len(setting.rows) for setting in self.all_settings), int)
+        for position, setting in enumerate(self.all_settings):
+            codes[list(setting.rows)] = position
+        return codes
+
+    @property
+    def varying(self) -> list[str]:
+        """The hyperparameters that tell the settings with a number apart; if there is one, all of its own."""
+        params = [setting.params for setting in self.settings]
+        return varying(params) if len(params) > 1 else [name for each in params for name in each]
+
+    def name(self, setting: Setting) -> str:
+        """Name a setting by what varies, and by its number if it is a run."""
+        params = {name: setting.params[name] for name in self.varying}
+        if "experiment" in params:  # what an experiment does not have says nothing
+            params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
+        named = label(params)
+        if setting.run is None:
+            return named or "the only setting"
+        return f"run {setting.run}" + (f" ({named})" if named else "")
+
+    def repeats_of(self, setting: Setting) -> str:
+        """Say how many repeats a mean is of: ", of one seed", ", the mean of 3 seeds"."""
+        axes = printable(" and ".join(self.repeats))
+        is_counted = len(self.repeats) == 1 and axes in SEEDS
+        one, many = (axes, f"{setting.number} {axes}s")
+        if not is_counted:
+            one, many = (f"repeat ({axes})", f"{setting.number} repeats ({axes})")
+        return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+
+    def interval(self, setting: Setting) -> str:
+        """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
+        (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
+        return ends if setting.statistics.std > 0 else ""
+
+
+def _tier(setting: Setting) -> tuple[bool, bool]:
+    """Return what a setting lacks; what lacks less is before."""
+    is_single = setting.number < 2 and setting.run is None  # noqa: PLR2004 - repeats
+    return any(map(math.isnan, setting.means)), is_single
+
+
+def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
+    return [goal.sign * mean for goal, mean in zip(goals, setting.means, strict=True)]
+
+
+def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]) -> list[int]:
+    """Return positions in order: the lowest tier first, then the largest score, ties by the next score.
+
+    >>> in_rank([(False,), (True,), (False,), (False,)], [[0.5, 1.0], [0.9, 1.0], [0.7, 1.0], [0.7, 2.0]])
+    [3, 2, 0, 1]
+    """
+    order: list[int] = []
+    for tier in sorted(set(tiers)):
+        order += _by_score([index for index, each in enumerate(tiers) if each == tier], scores, 0)
+    return order
+
+
+def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: int) -> list[int]:
+    """Sort positions by a score, those without it last; sort ties by the next one, then as they were."""
+    if len(positions) < 2 or number == len(scores[positions[0]]):  # noqa: PLR2004 - nothing to sort
+        return sorted(positions)
+    values = [(index, scores[index][number]) for index in positions]
+    keys = {index: math.inf if math.isnan(value) else -value for index, value in values}
+    ties: list[list[int]] = []
+    for index in sorted(positions, key=lambda index: keys[index]):
+        if ties and is_same(keys[index], keys[ties[-1][0]]):
+            ties[-1].append(index)
+        else:
+            ties.append([index])
+    return [index for tie in ties for index in _by_score(tie, scores, number + 1)]
+
+
+def is_same(one: float, other: float) -> bool:
+    """Whether two means differ in nothing but the rounding of their sums.
+
+    >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
+    (True, False)
+    """
+    return math.isclose(one, other, rel_tol=_ROUNDING)
+
+
+def front_of(scores: Numbers) -> list[int]:
+    """Return the rows that no other beats, larger being better, in their order; rows with NaN do not compete.
+
+    Scores that `is_same` are equal.
+
+    >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
+    [0, 1, 3]
+    """
+    rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    order = rows[np.lexsort(-scores[rows].T[::-1])]  # who comes later beats nobody before
+    front: list[int] = []
+    for row in order.tolist():
+        before = scores[front]
+        is_equal = np.isclose(before, scores[row], rtol=_ROUNDING, atol=0.0)
+        is_better = (before > scores[row]) & ~is_equal
+        if not ((is_better | is_equal).all(axis=1) & is_better.any(axis=1)).any():
+            front.append(row)
+    return sorted(front)
+
+
+def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
+    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
+    ends = [*lows], [*highs]
+    if metric.endswith(("accuracy", "acc")) and not any(
+        low > 1 or high < 0 for low, high in zip(*ends, strict=True)
+    ):
+        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
+    texts = aligned([*ends[0], *ends[1]])
+    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
+    return [f"{low} to {high}" if low else "" for low, high in pairs]
+
+
+def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
+    """Return the score of each run, NaN where it has none, or its setting lacks one of several goals."""
+    scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
+    for setting in ranking.settings:
+        if any(map(math.isnan, setting.means)) and not any(map(math.isnan, ranking.settings[0].means)):
+            scores.iloc[list(setting.rows)] = math.nan
+    return scores
+
+
+def ranking_of(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
+) -> Ranking:
+    """Rank the settings of runs by their mean over the repeats; without repeat axes, the runs.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it; of epochs, several of a run, each is ranked by itself.
+        goal: As in `best`.
+        repeats: As in `best`.
+
+    Raises:
+        InvalidArgumentError: As `best` does.
+    """
+    check_table(runs)
+    axes, is_assumed = ([], False) if are_epochs(runs) else repeats_of(runs, repeats)
+    problems = Problems()
+    goals: list[Goal] = []
+    with problems.collecting():
+        goals = goals_of(runs, goal)
+    with problems.collecting():
+        check_comparable(runs, axes, [], are_runs=bool(axes))
+    problems.raise_if_any(InvalidArgumentError)
+    group, table = settings_without(runs, axes)
+    if not axes:  # runs that happen to have the same hyperparameters are not averaged
+        table, group = table.take(group).reset_index(drop=True), np.arange(len(runs))
+    numbers = [completed(runs, each.metric).to_numpy() for each in goals]
+    failed = lost(runs)
+    statuses = runs["status"].astype(str).tolist() if "status" in runs else [""] * len(runs)
+    rows: dict[int, list[int]] = {}
+    for row, code in enumerate(group.tolist()):
+        rows.setdefault(code, []).append(row)
+    names, columns = list(map(str, table)), [column.tolist() for _, column in table.items()]
+    of_runs = runs["run"].tolist() if "run" in runs and not axes else None
+    settings = []
+    for code, positions in rows.items():
+        settings.append(
+            Setting(
+                {name: column[code] for name, column in zip(names, columns, strict=True)},
+                positions,
+                [[number for number in each[positions].tolist() if math.isfinite(number)] for each in numbers],
+                Counter(statuses[row] for row in positions if failed[row]),
+                None if of_runs is None else int(of_runs[positions[0]]),
+            )
+        )
+    return Ranking.of(goals, axes, settings, is_assumed=is_assumed)
+
+
+def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
+    """Return what decides between runs, by its columns: the goals that are given, else their experiments'.
+
+    Raises:
+        InvalidArgumentError: No metric decides, a column is missing or does not hold numbers, or the direction
+            of a metric is not known; with all problems.
+    """
+    if goal is None:
+        default_metric(runs, "goal='max:f1' (--goal max:f1)")
+        own = own_goals(runs)
+        Problems(_without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
+        return own
+    given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
+    problems = Problems()
+    goals: list[Goal] = []
+    for each in given:
+        with problems.collecting():
+            goals.append(_by_column(runs, each))
+    if not given:
+        problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
+    metrics = Counter(each.metric for each in goals)
+    problems += _without_numbers(runs, metrics)
+    problems += [f"{name!r} is a goal twice: keep one" for name, number in metrics.items() if number > 1]
+    problems.raise_if_any(InvalidArgumentError)
+    return goals
+
+
+def _by_column(runs: pd.DataFrame, given: object) -> Goal:
+    """Return a goal by the column that has it: that of the epoch whose weights are kept, if there is one.
+
+    Raises:
+        InvalidArgumentError: There is no such column, or its direction is not known.
+    """
+    if isinstance(given, str) and given in runs:
+        goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
+    elif isinstance(given, str) and ":" not in given:
+        raise InvalidArgumentError(_without_numbers(runs, [given]))
+    else:
+        goal = parse_goal(given)
+    kept = f"{KEPT}{goal.metric}"
+    return Goal(kept, goal.sign) if kept in runs else goal
+
+
+def _known_goals(runs: pd.DataFrame) -> list[Goal]:
+    """Return the goals of the experiments of runs, and those by which they keep their weights."""
+    texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
+    goals = [parse_goal(text) for text in (*texts, *chain(*of_experiments(runs, ALL_GOALS).values()))]
+    return [Goal(f"{mark}{goal.metric}", goal.sign) for goal in goals for mark in ("", KEPT, "best ")]
+
+
+def own_goals(runs: pd.DataFrame) -> list[Goal]:
+    """Return the goals of the experiments of runs, else the metric of ``keep=``, else what the names tell.
+
+    Nothing if no run has a metric that could decide. Of several goals, those count of which a run has a number.
+
+    Raises:
+        InvalidArgumentError: Several experiments have different goals, or no run has the metric of the goal.
+    """
+    goals = of_experiments(runs, GOALS)
+    is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
+    counted = runs[is_done] if is_done.any() else runs
+    names = [name for name in metrics_of(runs) if runs.empty or not counted[name].isna().all()]
+    if not goals:
+        kept_by = set(of_experiments(runs, KEPT_BY).values())
+        kept = parse_goal(kept_by.pop()) if len(kept_by) == 1 else None
+        decisive = kept if kept and kept.metric in names else default_goal(names)
+        return [_by_column(runs, decisive)] if decisive else []
+    if len(set(goals.values())) > 1:
+        named = printable(", ".join(f"{name} has {goal}" for name, goal in goals.items()))
+        rule = f"these experiments have different goals ({named})"
+        raise InvalidArgumentError([f"{rule}: give one of them, as goal='min:loss' (--goal min:loss)"])
+    goal = parse_goal(next(iter(goals.values())))
+    if names and goal.metric not in runs:
+        hint = did_you_mean(goal.metric, names)
+        again = "to correct it, start the grid with another goal=, which executes nothing again"
+        raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"])
+    several = list(of_experiments(runs, ALL_GOALS).values())
+    is_one = len(several) == len(goals) and all(each == several[0] for each in several)
+    further = [parse_goal(text) for text in several[0][1:]] if is_one else []
+    there = [goal] if goal.metric in runs else []
+    return [_by_column(runs, each) for each in (*there, *(each for each in further if each.metric in names))]
+
+
+def default_metric(runs: pd.DataFrame, example: str) -> str:
+    """Return the column that decides unless another one is asked for.
+
+    Raises:
+        InvalidArgumentError: No run has a metric that decides; the message shows how to name one.
+    """
+    goals = own_goals(runs)
+    if not goals:
+        raise InvalidArgumentError([f"no run has an accuracy or a loss: name the metric, as {example}"])
+    return goals[0].metric
+
+
+def metrics_of(runs: pd.DataFrame) -> list[str]:
+    """Return the columns of a table that may be metrics."""
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE}
+    return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
+
+
+def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
+    """Return the repeat axes of runs, and whether they were taken by their names alone.
+
+    They are those given, else those that the experiments were given, else by `Design.repeating`.
+    """
+    if repeats is not None:
+        return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
+    names = [name for name in axes_of(runs) if name != "experiment"]
+    given = of_experiments(runs, REPEATS)
+    design = Design(repeats=tuple(dict.fromkeys(chain(*given.values()))) if given else None)
+    axes = design.repeating(_varying(runs, names))
+    return [name for name in axes if name in names], bool(axes) and not given
+
+
+def _varying(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the hyperparameters that vary in each experiment, and not only from one to another."""
+    parts = [runs]
+    if "experiment" in runs:
+        parts = [part for _, part in runs.groupby("experiment", observed=True)]
+    return [name for name in names if all(len(numbered(part[name])[1]) > 1 for part in parts)]
+
+
+def best(
+    runs: pd.DataFrame,
+    goal: str | Sequence[str] | None = None,
+    n: int | None = None,
+    *,
+    repeats: str | Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Sort runs, the best first; where settings are repeated, sort settings by their mean.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it, or of `load_results`.
+        goal: What decides: "max:<metric>", "min:<metric>", or a metric whose direction is known. Of several,
+            the first decides, and the others break its ties. By default that of ``run_grid(goal=...)``, else
+            the metric of ``keep=``, else the first accuracy of validation, test and training, else the first
+            loss. Where the best weights are kept, a goal counts at their epoch: the column `kept accuracy`.
+            ``"best accuracy"`` is the accuracy of the best epoch.
+        n: How many rows to return; all by default.
+        repeats: The axes that only repeat a setting. By default those of ``run_grid(repeats=...)``, else axes
+            that vary and are called seed, fold, split, trial or repeat: `show` says so. With ``()`` runs are
+            sorted one by one.
+
+    Returns:
+        The rows, the best first; of equal ones the first in `runs` is first. Those that did not complete, or
+        have no finite number, are last, in their order.
+
+        With repeat axes, one row per setting: the other hyperparameters, and for the metric, such as
+        `accuracy`, what `over_repeats` returns; `all repeats` is how many runs the setting has, `runs` which
+        ones, as `load_run` takes them. Settings with a single completed run come after all that have more, as
+        it may be luck. ``attrs["assumed"]`` says which axes were taken by their names.
+
+    Raises:
+        InvalidArgumentError: There is no such column, it does not hold numbers, or its direction is not known.
+
+    Example:
+        >>> runs = pd.DataFrame({"run": [1, 2, 3], "accuracy": [0.81, 0.86, 0.79]})
+        >>> best(runs, n=2)
+           run  accuracy
+        1    2      0.86
+        0    1      0.81
+    """
+    problems = Problems()
+    if n is not None:
+        problems.check_count("n", n, 0)
+    with problems.collecting():
+        ranking = ranking_of(runs, goal, repeats)
+    problems.raise_if_any(InvalidArgumentError)
+    table = rows_of(runs, ranking, ranking.all_settings[:n])
+    table.attrs |= {RANKED: tuple(ranking.goal), ASSUMED: ranking.assumption}
+    return table
+
+
+def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
+    """Return a row per setting: with repeat axes its means and how many runs it has, else its run."""
+    if not ranking.repeats:
+        table = runs.iloc[[setting.rows[0] for setting in settings]]
+        table.attrs = dict(runs.attrs)
+        return table
+    metrics = [goal.metric for goal in ranking.goals]
+    names = [name for name in axes_of(runs) if name not in ranking.repeats]
+    table = _averages(runs, settings, names, metrics)
+    table[ALL_REPEATS] = [len(setting.rows) for setting in settings]
+    return table
+
+
+def over_repeats(
+    runs: pd.DataFrame,
+    repeats: str | Sequence[str] | None = None,
+    values: str | Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Average the runs of each setting over its repeats.
+
+    Source of the interval: Student (1908), The Probable Error of a Mean, Biometrika 6.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it.
+        repeats: The axes that only repeat a setting; by default as in `best`.
+        values: The columns to average; by default the metric that decides.
+
+    Returns:
+        One row per setting, with the other hyperparameters that vary. Each value, such as `accuracy`, has five
+        columns. `accuracy n` is how many completed runs have it, `accuracy mean` their mean. `accuracy std` is
+        the standard deviation of the runs, divided by n - 1. `accuracy low` and `accuracy high` are the 95 %
+        interval of the mean, by Student's t. A single run has neither spread nor interval. Where runs failed,
+        `failed repeats` has how many runs of the setting failed, diverged, hung or were killed. `runs` has its
+        runs, as `load_run` takes them.
+
+    Raises:
+        InvalidArgumentError: No axis repeats a setting, or one of `repeats` is not a hyperparameter of these
+            runs; one of `values` is not a column of numbers, or without `values` no run has a metric that
+            decides.
+
+    Example:
+        >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
+        >>> runs.attrs["hyperparameters"] = ["lr", "seed"]  # load_runs() sets them
+        >>> over_repeats(runs)[["lr", "accuracy n", "accuracy mean"]]
+             lr  accuracy n  accuracy mean
+        0  0.10           2            0.8
+        1  0.01           1            0.6
+    """
+    check_table(runs)
+    axes, is_assumed = repeats_of(runs, repeats)
+    if not axes and repeats is None:
+        raise InvalidArgumentError(["no axis of these runs repeats a setting: name it, as repeats='seed'"])
+    columns = default_metric(runs, "values=['f1']") if values is None else values
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    check_comparable(runs, axes, columns)
+    group, params = settings_without(runs, axes)
+    settings = [Setting({}, np.flatnonzero(group == code).tolist()) for code in range(len(params))]
+    table = _averages(runs, settings, [*map(str, params)], columns)
+    table.attrs[ASSUMED] = assumption(axes) if is_assumed else ""
+    return table
+
+
+def _averages(
+    runs: pd.DataFrame, settings: Sequence[Setting], names: Sequence[str], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Return a row per setting: hyperparameters, each column described over its runs, and how many failed."""
+    group = np.full(len(runs), -1)  # rows that are left out
+    for code, setting in enumerate(settings):
+        group[list(setting.rows)] = code
+    parts = [
+        describe(completed(runs, name), group).reindex(range(len(settings))).add_prefix(f"{name} ")
+        for name in columns
+    ]
+    failed = lost(runs)
+    if failed.any():
+        counts = failed.groupby(group).sum().reindex(range(len(settings)), fill_value=0)
+        parts.append(counts.rename(FAILED_REPEATS).to_frame())
+    params = runs[list(names)].take([setting.rows[0] for setting in settings]).reset_index(drop=True)
+    params.attrs = {}
+    if "run" in runs and "folder" in runs:
+        pairs = zip(runs["folder"], runs["run"], strict=True)
+        names = [f"{PurePath(folder).parent.as_posix()}/{number}" for folder, number in pairs]
+        of_settings = [tuple(names[row] for row in setting.rows) for setting in settings]
+        parts.append(pd.Series(of_settings, name=RUNS, dtype=object).to_frame())
+    table = beside(params, pd.concat(parts, axis="columns"))
+    table.attrs[AVERAGED] = list(columns)
+    return table
+
+
+def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
+    """Number the values of a hyperparameter as they appear; values with the same `canonical` form are one."""
+    is_object = column.dtype == object
+    keys = [json.dumps(canonical(value)) for value in column] if is_object else column.to_numpy()
+    codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
+    firsts = np.unique(codes, return_index=True)[1]
+    return codes, column.iloc[firsts].tolist()
+
+
+def axes_of(runs: pd.DataFrame) -> list[str]:
+    """Return the hyperparameters of runs, and `experiment` if there are several."""
+    return [name for name in dict.fromkeys(("experiment", *hyperparameters_of(runs))) if name in runs]
+
+
+def check_comparable(
+    runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[str], *, are_runs: bool = True
+) -> None:
+    """Refuse rows that cannot be compared by these hyperparameters and columns.
+
+    Raises:
+        InvalidArgumentError: An axis is missing, a column does not hold numbers, or the rows are epochs, unless
+            these may be compared.
+    """
+    params = axes_of(runs)
+    problems = Problems(
+        f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}"
+        for axis in axes
+        if axis not in params
+    )
+    problems += _without_numbers(runs, columns)
+    if are_runs and are_epochs(runs):
+        problems.append(
+            "these rows are epochs, not runs: give what load_runs() returns, or the last epoch of each run, "
+            "results.groupby('run').tail(1)"
+        )
+    problems.raise_if_any(InvalidArgumentError)
+
+
+def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
+    """Return a column, NaN where it is not finite or the run is not completed; rows count from 0."""
+    numbers = _finite(runs[name])
+    if "status" in runs:
+        numbers = numbers.where(runs["status"] == Status.COMPLETED)
+    return numbers.reset_index(drop=True)
+
+
+def settings_without(
+    runs: pd.DataFrame, axes: str | Sequence[str], *, all_of_them: bool = False
+) -> tuple[Numbers, pd.DataFrame]:
+    """Number the settings of runs, all hyperparameters but `axes`.
+
+    Returns:
+        The number of each run's setting, and a table of the settings with the hyperparameters that vary, or
+        with `all_of_them`.
+    """
+    axes = [axes] if isinstance(axes, str) else axes
+    coded = {name: numbered(runs[name]) for name in axes_of(runs) if name not in axes}
+    codes = pd.DataFrame({name: numbers for name, (numbers, _) in coded.items()})
+    group = codes.groupby(list(codes), sort=False).ngroup().to_numpy() if coded else np.zeros(len(runs), int)
+    firsts = np.unique(group, return_index=True)[1]
+    names = [name for name, (_, values) in coded.items() if all_of_them or len(values) > 1]
+    table = runs[names].take(firsts).reset_index(drop=True)
+    table.attrs = {}
+    return group, table
+
+
+def lost(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which runs failed, diverged, hung or were killed; rows count from 0."""
+    if "status" not in runs:
+        return pd.Series(False, range(len(runs)))
+    return runs["status"].isin([status for status in Status if status.is_lost]).reset_index(drop=True)
+
+
+def are_epochs(runs: pd.DataFrame) -> bool:
+    """Whether the rows are epochs, several of a run."""
+    names = [name for name in ("experiment", "run") if name in runs]
+    return "epoch" in runs and bool(runs.duplicated(names).any())
+
+
+class Statistics(NamedTuple):
+    """What numbers come to; NaN where they are too few, or too large."""
+
+    n: int
+    mean: float
+    std: float  # divided by n - 1
+    low: float  # the 95 % interval of the mean, by Student's t
+    high: float
+
+
+def statistics_of(numbers: Sequence[float]) -> Statistics:
+    """Describe finite numbers.
+
+    >>> statistics_of([1.0, 2.0, 3.0]).mean, statistics_of([1.0, 2.0, 3.0]).std, statistics_of([]).n
+    (2.0, 1.0, 0)
+    """
+    n, mean, std = len(numbers), math.nan, math.nan
+    with contextlib.suppress(OverflowError, ZeroDivisionError):  # what is too large has no mean
+        mean = math.fsum(numbers) / n
+        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean  # as of 0.1 + 0.2 - 0.3
+        std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
+    half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
+    return Statistics(n, mean, std, mean - half, mean + half)
+
+
+def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
+    """Describe the numbers of each group, NaN left out: a row per group with its `Statistics`."""
+    each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
+    table = pd.DataFrame(each.values(), index=pd.Index(each), columns=Statistics._fields)
+    return table.astype({"n": "int64"})
+
+
+def t_quantile(freedom: Any) -> Any:
+    """Return how many standard errors the 95 % interval is from its middle, by Student's t."""
+    return stdtrit(freedom, (1 + _CONFIDENCE) / 2)
+
+
+def _without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    problems = []
+    for name in names:
+        if name not in runs:
+            problems.append(f"these runs have no column {name!r}; {did_you_mean(name, runs)}")
+        elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
+            own = default_goal(metric for metric in metrics_of(runs) if metric != name)
+            metric = own.metric if own else "loss"
+            problems.append(f"column {name!r} does not hold numbers: give a metric, as {metric!r}")
+    return problems
+
+
+def _finite(column: "pd.Series[Any]") -> "pd.Series[float]":
+    numbers = column.astype("float64")
+    return numbers.where(np.isfinite(numbers))

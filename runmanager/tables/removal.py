@@ -1,0 +1,228 @@
+"""Remove runs, experiments or checkpoints: only files of runmanager, while no process executes them."""
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runmanager.errors import ExperimentLockedError
+from runmanager.outcome import Status
+from runmanager.storage import durable, paths
+from runmanager.storage.folders import Experiment, RunFolder, read_runs
+from runmanager.storage.lock import hold
+from runmanager.storage.run_state import read_experiment, read_run
+
+_CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
+_OF_RUNS = (
+    rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
+    r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|evts|weights\.pt))"
+)
+_OF_EXPERIMENTS = (
+    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
+    r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
+)
+_OF_CACHES = r"results\.npz"
+_FOLDERS = (paths.ARTIFACTS, paths.TRAINER)  # of runs
+_ANY = re.compile(".*", re.DOTALL)
+
+
+def _written(names: str) -> re.Pattern[str]:
+    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # a writer that died leaves hidden files
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in the folder of a run, or in that of an experiment and its runs."""
+
+    files: Sequence[Path]  # of runmanager; run.json, grid.json are last: a removal that stops can be repeated
+    others: Sequence[Path]  # links included; they stay
+    size: int  # of `files`, in bytes
+
+
+def look(run: RunFolder) -> Contents:
+    """Return what removing a run would remove, and what it would leave.
+
+    Raises:
+        OSError: Its folder cannot be read.
+    """
+    return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
+
+
+def look_at_experiment(experiment: Path) -> Contents:
+    """Return what removing an experiment would remove, and what it would leave.
+
+    Raises:
+        OSError: One of its folders cannot be read.
+    """
+    top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
+    parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
+    inside = [_with_folders(folder, contents) for folder, contents in parts]
+    folders = _folders_in(experiment).keys()
+    others = [path for path in top.others if path not in folders]
+    files = [*(file for contents in inside for file in contents.files), *top.files]
+    others += [other for contents in inside for other in contents.others]
+    return Contents(files, others, sum(contents.size for contents in (top, *inside)))
+
+
+def look_at_checkpoints(run: RunFolder) -> Contents:
+    """Return the checkpoints of a run as `files`; the weights that ``keep=`` left are none.
+
+    Raises:
+        OSError: Its folder cannot be read.
+    """
+    return _with_folder(run.path / paths.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
+
+
+def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
+    """Remove runs of one experiment: from their folders, from grid.json and from the tables.
+
+    A folder that holds anything else stays, and keeps it.
+
+    Raises:
+        ExperimentLockedError: One of them is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
+    """
+    from runmanager.tables import columns as tables
+    from runmanager.tables.files import write_results
+
+    runs = list(runs)
+    with _while_held(experiment, runs):
+        Experiment(experiment).note_last_trial()
+        for run in runs:
+            with durable.explained(run.path):
+                _unlink(look(run).files)
+                _remove_run_if_empty(run.path)
+                durable.sync_folder(experiment)
+        Experiment(experiment).forget({run.id for run in runs})
+        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
+
+
+def remove_experiment(experiment: Path) -> None:
+    """Remove an experiment with all of its runs; its folder stays if it holds anything else.
+
+    Raises:
+        ExperimentLockedError: It is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
+    """
+    with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
+        folders = _folders_in(experiment)
+        holder = experiment / paths.HOLDER  # it goes last: until then, nobody else writes here
+        _unlink(path for path in look_at_experiment(experiment).files if path != holder)
+        for folder in folders:
+            _remove_run_if_empty(folder)
+    _remove_if_empty(experiment)
+    durable.sync_folder(experiment.parent)
+
+
+def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
+    """Remove the checkpoints of runs of one experiment; their rows and weights stay.
+
+    Raises:
+        ExperimentLockedError: One of the runs is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
+    """
+    runs = list(runs)
+    with _while_held(experiment, runs):
+        for run in runs:
+            with durable.explained(run.path):
+                _unlink(look_at_checkpoints(run).files)
+                _remove_folders(run.path / paths.TRAINER)
+
+
+def check_ended(runs: Iterable[RunFolder]) -> None:
+    """Refuse to remove runs while one of them is being executed.
+
+    Raises:
+        ExperimentLockedError: One of them is being executed.
+    """
+    for run in runs:
+        if read_run(run).status is Status.RUNNING:
+            raise ExperimentLockedError(
+                f"{run.path} is being executed: nothing was removed; wait for it, or end it"
+            )
+
+
+@contextlib.contextmanager
+def _while_held(experiment: Path, runs: Sequence[RunFolder]) -> Iterator[None]:
+    """Hold an experiment, once none of the runs is being executed by others."""
+    with hold(experiment):
+        check_ended(runs)
+        yield
+
+
+def _unlink(files: Iterable[Path]) -> None:
+    for path in files:
+        path.unlink(missing_ok=True)
+
+
+def _remove_run_if_empty(folder: Path) -> None:
+    for name in _FOLDERS:
+        _remove_folders(folder / name)
+    _remove_if_empty(folder)
+
+
+def _remove_folders(folder: Path) -> None:
+    """Remove a folder and those in it, where nothing is left in them."""
+    for inside, _, _ in os.walk(folder, topdown=False) if _is_folder(folder) else ():
+        _remove_if_empty(Path(inside))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # other files stay
+        folder.rmdir()
+
+
+def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
+    """Return what a folder holds, by names of files; links are followed nowhere."""
+    files: list[Path] = []
+    others: list[Path] = []
+    size = 0
+    inside = folder.iterdir() if _is_folder(folder) else ()
+    for path in sorted(inside, key=lambda path: (path.name == last, path.name)):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and names.fullmatch(path.name):
+            files.append(path)
+            size += status.st_size
+        else:
+            others.append(path)
+    return Contents(files, others, size)
+
+
+def _with_folders(folder: Path, contents: Contents) -> Contents:
+    """Add the artifacts of a run, and the checkpoints of a trainer, to what its folder holds."""
+    for name in _FOLDERS:
+        contents = _with_folder(folder / name, contents)
+    return contents
+
+
+def _with_folder(folder: Path, contents: Contents) -> Contents:
+    """Add what is in a folder within that of a run: every file but links."""
+    if not _is_folder(folder):
+        return contents
+    parts = [_contents(Path(inside), _ANY) for inside, _, _ in os.walk(folder)]
+    files = [file for part in parts for file in part.files]
+    others = [other for part in parts for other in part.others if not _is_folder(other)]
+    others = [other for other in contents.others if other != folder] + others
+    return Contents([*files, *contents.files], others, contents.size + sum(part.size for part in parts))
+
+
+def _folders_in(experiment: Path) -> dict[Path, str]:
+    """Return the folders of an experiment's runs and of its cache, each with the names of files in it."""
+    folders = {run.path: _OF_RUNS for run in read_runs(experiment)}
+    folders |= {folder: _OF_RUNS for folder in experiment.iterdir() if _is_damaged_run(folder)}
+    folders[experiment / paths.CACHE] = _OF_CACHES
+    return {folder: names for folder, names in folders.items() if _is_folder(folder)}
+
+
+def _is_damaged_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, though nothing in it may be readable."""
+    is_named = paths.run_number(folder.name) is not None and _is_folder(folder)
+    return is_named and ((folder / paths.RUN).is_file() or bool(paths.journals_by_attempt(folder)))
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path is a folder, and not a link to one."""
+    return path.is_dir() and not path.is_symlink()

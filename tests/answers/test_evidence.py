@@ -1,0 +1,210 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from runmanager.answers import evidence
+from runmanager.answers.evidence import closed, difference, fewest, interval, log_evidence, needed, visible
+
+
+def bayes_factor(values, prior=8.0):
+    """Integrate the Bayes factor of the t statistic as it is defined (Rouder et al. 2009)."""
+    n = len(values)
+    t = stats.ttest_1samp(values, 0).statistic
+
+    def density(effect):
+        return stats.nct.pdf(t, n - 1, math.sqrt(n) * effect) * stats.norm.pdf(effect, 0, math.sqrt(prior))
+
+    return integrate.quad(density, -15, 15, limit=500, points=[0.0, t / math.sqrt(n)])[0] / stats.t.pdf(
+        t, n - 1
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 12])
+def test_the_closed_form_is_the_integral(n):
+    values = np.random.default_rng(n).normal(0.4, 1.0, n)
+    sums, squares = values.sum(), (values**2).sum()
+
+    assert evidence._log_bayes(n, sums, squares) == pytest.approx(math.log(bayes_factor(values)), abs=1e-6)
+
+
+def test_a_step_bets_on_the_sign_by_what_came_before():
+    values = np.random.default_rng(3).normal(0.4, 1.0, 6)
+
+    steps = np.exp(np.diff(log_evidence(values)))
+
+    for n in range(3, 7):
+        one, other = bayes_factor(values[:n]), bayes_factor([*values[: n - 1], -values[n - 1]])
+        assert steps[n - 2] == pytest.approx(2 * one / (one + other), abs=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[1.0, 0.3, 2.0, 1.0, 0.7], [5.0, 1e-3, 4.0, 4.0, 90.0]])
+def test_a_bet_is_fair_whatever_the_sizes_of_the_differences_are(sizes):
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(sizes))).reshape(len(sizes), -1).T
+
+    evidences = np.exp(log_evidence(signs * np.array(sizes)))
+
+    assert evidences.mean(axis=0) == pytest.approx(np.ones(len(sizes)))  # of all signs, each as likely
+
+
+def test_the_evidence_has_no_unit_and_no_direction_and_skips_what_is_missing():
+    values = np.random.default_rng(0).normal(0.5, 1.0, 9)
+
+    expected = log_evidence(values)
+
+    for same in (values * 1e-200, values * 1e90, -values):
+        assert log_evidence(same) == pytest.approx(expected)
+    gaps = np.insert(values, [0, 4], math.nan)
+    assert log_evidence(gaps)[[0, 1, 5, -1]] == pytest.approx([0.0, expected[0], expected[3], expected[-1]])
+    assert log_evidence(np.stack([values, -values])).shape == (2, 9)
+    assert not log_evidence(np.zeros(4)).any()
+    assert np.isfinite(log_evidence(np.ones(3000))).all()
+
+
+@pytest.mark.parametrize("num_pairs", [1, 6])
+@pytest.mark.parametrize("n", [6, 12, 40])
+def test_the_interval_ends_where_the_evidence_decides(n, num_pairs):
+    values = np.random.default_rng(n).normal(0.3, 1.0, n)
+
+    lead = difference(values, num_pairs=num_pairs)
+
+    assert lead.n == n
+    assert lead.mean == pytest.approx(values.mean())
+    if n == 6 and num_pairs > 1:  # no evidence of six repeats is 6 / 0.05
+        assert math.isnan(lead.low)
+        return
+    assert lead.low < lead.mean < lead.high
+    for end in (lead.low, lead.high):
+        assert log_evidence(values - end)[-1] == pytest.approx(math.log(num_pairs / 0.05), abs=1e-4)
+    assert lead.is_decided == (log_evidence(values)[-1] >= math.log(num_pairs / 0.05))
+
+
+def test_an_interval_moves_and_stretches_with_its_differences():
+    values = np.random.default_rng(5).normal(0.3, 1.0, 10)
+
+    ends = np.array(interval(values, 20.0))
+
+    assert interval(1e-6 * values + 0.9, 20.0) == pytest.approx(1e-6 * ends + 0.9)
+    assert interval(-values, 20.0) == pytest.approx(-ends[::-1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [0.5, 0.7, 0.9, 0.6, 0.7], [0.25] * 8, [0.1 + 0.2, 0.3] * 5, [0.0] * 4]
+)
+def test_there_is_no_interval_before_the_sixth_repeat_nor_without_spread(values):
+    lead = difference(values)
+
+    assert math.isnan(lead.low)
+    assert math.isnan(lead.high)
+    assert not lead.is_decided
+
+
+def test_results_that_never_differ_are_identical_after_five_repeats():
+    assert difference([0.0] * 5) == (5, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("values", [[1e308] * 5, [math.inf, 1.0, 2.0, 3.0], [1e200, -1e200, 1e200, 0.0]])
+def test_what_is_too_large_for_a_mean_has_none(values):
+    lead = difference(values)
+
+    assert lead.n == len(values)
+    assert math.isnan(lead.mean)
+    assert not lead.is_decided
+
+
+def test_no_verdict_takes_fewer_repeats_than_signs_allow():
+    assert [fewest(20 * k / 2) for k in (2, 3, 4, 8)] == [6, 7, 7, 8]
+    assert 2 ** (fewest(20) - 1) >= 20  # as if each difference had the same sign
+
+
+def partitions(items):
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for groups in partitions(others):
+        yield [[first], *groups]
+        for index, group in enumerate(groups):
+            yield [*groups[:index], [first, *group], *groups[index + 1 :]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_evidence_of_all_pairs_together_is_refuted_by_no_division_into_equal_groups(seed):
+    k = 6
+    pairs = np.exp(np.random.default_rng(seed).normal(1, 2, (k, k)))
+    pairs = (pairs + pairs.T) / 2
+    np.fill_diagonal(pairs, 0.0)
+
+    together = closed(pairs, 2)
+
+    for other in {*range(k)} - {2}:
+        weakest = min(
+            sum(pairs[np.ix_(group, group)].sum() / (len(group) - 1) for group in groups if len(group) > 1) / k
+            for groups in partitions(list(range(k)))
+            if any({2, other} <= {*group} for group in groups)
+        )
+        assert together[other] <= weakest * (1 + 1e-9)
+    assert closed(np.array([[0.0, 7.0], [7.0, 0.0]]), 0).tolist() == [0.0, 7.0]
+
+
+def test_a_clear_winner_pays_for_half_of_the_settings_not_for_all_pairs():
+    k = 8
+    pairs = np.ones((k, k))
+    pairs[0] = pairs[:, 0] = 100.0
+
+    assert closed(pairs, 0)[1:] == pytest.approx(100.0 * 2 / k, rel=0.01)
+    assert closed(pairs, 3)[4] < 20  # whoever is behind is not told apart from the others
+
+
+def test_what_is_foreseen_agrees_with_itself():
+    for n in (8, 15, 40):
+        assert needed(visible(n, 20.0), 20.0) == pytest.approx(n, abs=1)
+    assert needed(1e-3, 20.0) == math.inf
+    assert visible(5, 20.0) == math.inf
+    assert needed(50.0, 20.0) == fewest(20)
+
+
+NOISES = {
+    "normal": lambda random, shape: random.normal(size=shape),
+    "skewed": lambda random, shape: random.exponential(size=shape),
+    "bimodal": lambda random, shape: random.choice([-1.0, 1.0], shape) + random.normal(0, 0.2, shape),
+    "heavy tails": lambda random, shape: random.standard_t(3, shape),
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_equal_settings_are_told_apart_as_rarely_as_promised_however_often_one_looks(noise):
+    number, k = 1000, 4
+    results = NOISES[noise](np.random.default_rng(1), (number, k, 40))
+
+    pairs = np.zeros((number, 40, k, k))
+    for one in range(k):
+        for other in range(k):
+            pairs[..., one, other] = np.exp(log_evidence(results[:, one] - results[:, other]))
+    together = np.stack([closed(pairs, leader) for leader in range(k)], axis=-1)
+
+    assert (together >= 20).any(axis=(1, 2, 3)).mean() < 0.045
+    assert (pairs[..., 0, 1] >= 20).any(axis=1).mean() < 0.045
+
+
+def test_differences_of_two_values_are_as_rarely_decided():
+    differences = NOISES["bimodal"](np.random.default_rng(2), (2000, 40))
+    n = np.arange(1, 41)
+
+    by_bayes = evidence._log_bayes(n, differences.cumsum(axis=1), (differences**2).cumsum(axis=1))
+
+    assert (log_evidence(differences) >= math.log(20)).any(axis=1).mean() < 0.045
+    assert (by_bayes >= math.log(20)).any(axis=1).mean() > 0.1  # what the bets cure
+
+
+def test_a_difference_of_one_and_a_half_standard_deviations_takes_seven_repeats():
+    differences = np.random.default_rng(3).normal(1.5, 1.0, (2000, 40))
+
+    is_decided = log_evidence(differences) >= math.log(20)
+    stops = is_decided.argmax(axis=1) + 1
+    against = log_evidence(differences - 1.5)[np.arange(2000), stops - 1]
+
+    assert is_decided.any(axis=1).all()
+    assert np.median(stops) <= 7
+    assert (against < math.log(20)).mean() >= 0.95  # the interval has the mean at the moment of stopping

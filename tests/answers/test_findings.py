@@ -1,0 +1,280 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from runmanager import best, compare, effects, over_repeats, show
+from runmanager.answers.findings import find
+from runmanager.errors import GridError
+from runmanager.tables.columns import HYPERPARAMETERS
+from runmanager.tables.ranking import intervals
+
+ROWS = [
+    # lr, width, fold, seed, status, accuracy
+    (0.1, 8, 0, 0, "completed", 0.50),
+    (0.1, 8, 0, 1, "completed", 0.60),
+    (0.1, 8, 1, 0, "completed", 0.70),
+    (0.1, 8, 1, 1, "failed", 0.99),
+    (0.2, 8, 0, 0, "completed", 0.61),
+    (0.2, 8, 0, 1, "completed", 0.70),
+    (0.2, 8, 1, 0, "completed", 0.81),
+    (0.2, 8, 1, 1, "completed", 0.90),
+    (0.3, 16, 0, 0, "diverged", math.nan),
+    (0.3, 16, 0, 1, "diverged", 0.1),
+    (0.3, 16, 1, 0, "killed", 0.2),
+    (0.3, 16, 1, 1, "pending", math.nan),
+]
+
+
+@pytest.fixture
+def runs():
+    """Three settings, each in two folds and with two seeds; the third has no completed run."""
+    names = ["lr", "width", "fold", "seed", "status", "accuracy"]
+    table = pd.DataFrame(ROWS, columns=names)
+    table.insert(0, "run", range(1, len(table) + 1))
+    table["device"] = "cpu"
+    table.attrs[HYPERPARAMETERS] = ["lr", "width", "fold", "seed", "device"]
+    table.attrs["repeats"] = {"e": ["fold", "seed"]}
+    return table
+
+
+def test_settings_are_ranked_by_the_mean_of_their_completed_repeats(runs):
+    table = best(runs)
+
+    assert table["lr"].tolist() == [0.2, 0.1, 0.3]
+    assert table["accuracy n"].tolist() == [4, 3, 0]
+    assert table["accuracy mean"].tolist()[:2] == pytest.approx([0.755, 0.6])
+    low, high = stats.t.interval(0.95, 2, loc=0.6, scale=stats.sem([0.5, 0.6, 0.7]))
+    assert table[["accuracy low", "accuracy high"]].iloc[1].tolist() == pytest.approx([low, high])
+    assert table["all repeats"].tolist() == [4, 4, 4]
+    assert table["device"].tolist() == ["cpu"] * 3
+    assert "seed" not in table
+    assert best(runs, n=1)["lr"].tolist() == [0.2]
+    assert best(runs, "min:accuracy")["lr"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
+    assert best(runs)["failed repeats"].tolist() == [0, 1, 3]
+    assert over_repeats(runs)["failed repeats"].tolist() == [1, 0, 3]
+    assert show(runs).table["repeats"].tolist() == ["4", "3 of 4, 1 failed", "0 of 4, 2 diverged, 1 killed"]
+
+
+def test_one_repeat_is_a_mean_without_interval(runs):
+    view = show(runs[runs["run"].isin([1, 5])])
+
+    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, 1], [0.1, 0.5, 1]]
+    assert view.table["95 % interval"].tolist() == ["", ""]
+
+
+def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
+    view = show(runs, n=2)
+
+    assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
+    assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
+    assert view.caption == (
+        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 leads the other 2, but 3 "
+        "repeats do not decide it · The closest, lr=0.1, is 0.107 behind; fewer than 7 repeats decide nothing; "
+        "about 4 more repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 "
+        "lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: device=cpu"
+    )
+
+
+def test_runs_are_ranked_one_by_one_where_that_is_asked_for(runs):
+    table = best(runs, repeats=())
+
+    assert table["run"].tolist() == [8, 7, 3, 6, 5, 2, 1, 4, 9, 10, 11, 12]  # those without a result are last
+    assert show(runs, repeats=()).table["run"].tolist()[:3] == [8, 7, 3]
+    assert find(runs, repeats=()).settings[0].rows == [7]
+
+
+def test_repeat_axes_given_by_hand_are_used_instead(runs):
+    table = best(runs, repeats="seed")
+
+    assert table[["lr", "fold"]].head(2).to_numpy().tolist() == [[0.2, 1], [0.2, 0]]  # the others have one seed
+    with pytest.raises(GridError, match="these runs have no hyperparameter 'sead'; did you mean 'seed'"):
+        best(runs, repeats=["sead"])
+
+
+def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
+    bases = enumerate([("a", 0.1), ("b", 0.15), ("c", 0.1502)], 1)
+    rows = [(net, s, base + 0.1 * s + 0.001 * (s * n % 5)) for n, (net, base) in bases for s in range(9)]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    findings = find(runs)
+
+    # the spread between seeds is much larger than the lead, but the same in all
+    assert (
+        findings.settings[1].statistics.low < findings.settings[0].mean < findings.settings[1].statistics.high
+    )
+    assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
+    assert findings.race.states == ["undecided", "worse"]
+    assert findings.race.sentence == (
+        "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; a difference below 0.003 "
+        "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse"
+    )
+    assert not findings.is_certain
+
+
+def test_a_lead_over_all_others_is_more_than_chance():
+    rows = [
+        (net, seed, base + 0.001 * (seed * net % 5)) for net, base in ((1, 0.1), (2, 0.5)) for seed in range(6)
+    ]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "loss"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    findings = find(runs)
+
+    assert findings.settings[0].params == {"net": 1}
+    assert (
+        findings.headline() == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds"
+    )
+    assert findings.is_certain
+    assert findings.race.leads[0].mean > 0  # how much better, whatever the direction
+
+
+def test_effects_are_those_of_settings_and_repeats_are_no_axis(runs):
+    table = effects(runs)
+
+    assert sorted(set(table["axis"])) == ["lr", "width"]
+    row = table[table["axis"] == "width"].iloc[0]
+    assert (row["value"], row["n"], row["mean"]) == (8, 2, pytest.approx((0.6 + 0.755) / 2))
+    # pooled over two settings: 2 and 3 degrees of freedom
+    variances = [pd.Series([0.5, 0.6, 0.7]).var(), pd.Series([0.61, 0.7, 0.81, 0.9]).var()]
+    pooled = (2 * variances[0] + 3 * variances[1]) / 5
+    half = stats.t.ppf(0.975, 5) * math.sqrt(pooled * (1 / 3 + 1 / 4)) / 2
+    assert [row["low"], row["high"]] == pytest.approx([row["mean"] - half, row["mean"] + half])
+
+
+def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
+    pairs = compare(runs[runs["width"] == 8], "lr")
+
+    assert pairs[["fold", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert pairs["0.1 - 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
+    assert pairs.attrs["left out"] == {"failed": 1}
+    (lead,) = pairs.attrs["differences"]
+    assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 - 0.2", 3, pytest.approx(-0.32 / 3))
+    assert math.isnan(lead["low"])
+    sentence = "0.1 - 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed"
+    assert show(pairs).caption.startswith(f"accuracy of runs that differ in lr only · {sentence}")
+
+
+def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
+    rows = [(0.1, 8, 0.5), (0.2, 8, 0.6), (0.3, 8, 0.7), (0.1, 16, math.nan), (0.2, 16, 0.8), (0.3, 16, 0.9)]
+    runs = pd.DataFrame(rows, columns=["lr", "width", "accuracy"])
+    runs["status"] = ["completed"] * 3 + ["diverged"] + ["completed"] * 2
+    runs.attrs[HYPERPARAMETERS] = ["lr", "width"]
+
+    pairs = compare(runs, "lr")
+
+    assert pairs["width"].tolist() == [8, 16]
+    assert pairs["0.3 - 0.2"].tolist() == pytest.approx([0.1, 0.1])
+    assert pairs["0.1 - 0.2"].isna().tolist() == [False, True]
+    assert [overall["n"] for overall in pairs.attrs["overall"]] == [1, 2]
+    assert pairs.attrs["left out"] == {"diverged": 1}
+
+
+def sentences_of(runs, **options):
+    findings = find(runs, **options)
+    return findings.headline(), " ".join(findings.details())
+
+
+def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
+    assert find(runs).result() == (
+        "lr=0.2 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 "
+        "to 0.9565"
+    )
+    assert find(runs, "min:accuracy").result(is_over=False) == (
+        "lr=0.1 has the lowest accuracy so far: 0.6, the mean of 3 repeats (fold and seed), 95 % interval "
+        "0.3516 to 0.8484; 1 failed"
+    )
+    assert find(runs, repeats="seed").result() == (
+        "lr=0.2 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
+    )
+
+
+def test_one_seed_is_called_one_seed(runs):
+    headline, details = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
+
+    assert headline == "lr=0.2 leads lr=0.1, but 1 seed does not decide it"
+    assert details == (
+        "lr=0.2 has the highest accuracy: 0.61, of one seed. "
+        "lr=0.2 is ahead by 0.11; fewer than 6 seeds decide nothing; at least 5 more "
+        "seeds are needed."
+    )
+
+
+def test_a_single_run_leads_by_what_may_be_chance(runs):
+    assert sentences_of(runs, repeats=()) == (
+        "Run 8 (lr=0.2 fold=1 seed=1) is best: accuracy 0.9",
+        "That is 0.09 above the next; each setting ran once, so it may be chance.",
+    )
+
+
+def test_ties_are_named(runs):
+    runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
+    assert find(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline() == (
+        "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.9"
+    )
+    assert sentences_of(runs, repeats=()) == (
+        "Run 1 (lr=0.1 fold=0 seed=0) and 3 others are best: accuracy 0.9",
+        "",
+    )
+
+
+def test_the_only_result_is_called_so(runs):
+    assert sentences_of(runs[runs["run"] > 7], repeats="seed")[0].startswith(
+        "lr=0.2 width=8 fold=1 is the only setting with a result: accuracy 0.9"
+    )
+    assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Run 5 has accuracy 0.61", "")
+
+
+def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
+    rows = [(net, seed, 0.5 + 0.1 * (net // 2) + 0.01 * seed) for net in range(40) for seed in range(5)]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+    runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
+
+    assert find(runs).race.sentence == (
+        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; fewer "
+        "than 10 seeds decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical"
+    )
+
+
+def test_what_the_decided_settings_leave_is_counted():
+    means = {"a": 0.9, "b": 0.5, "c": 0.89, "d": 0.4}
+    noise = np.random.default_rng(0).normal(size=(4, 12))
+    rows = [
+        (net, seed, mean + (0.2 if net == "c" else 0.01) * noise[index, seed])
+        for index, (net, mean) in enumerate(means.items())
+        for seed in range(12)
+    ]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    assert find(runs).race.sentence == (
+        "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; a difference below 0.1 "
+        "cannot be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse"
+    )
+    assert (
+        find(runs[runs["net"] != "c"])
+        .headline()
+        .startswith("net=a is the best of 3 settings, ahead of net=b by 0.40")
+    )
+
+
+def test_no_runs_have_no_findings(runs):
+    runs["status"] = "pending"
+
+    findings = find(runs)
+
+    assert (list(findings.settings), findings.headline()) == ([], "")
+    assert len(findings.others) == 3
+
+
+def test_the_interval_of_a_mean_accuracy_ends_at_1():
+    assert intervals("val_acc", [0.93, math.nan], [1.02, math.nan]) == ["0.93 to 1.00", ""]
+    assert intervals("reward", [0.93], [1.02]) == ["0.93 to 1.02"]
+    assert intervals("accuracy", [-3.0, 93.0], [12.0, 101.0]) == ["-3 to 12", "93 to 101"]

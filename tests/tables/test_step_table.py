@@ -1,0 +1,126 @@
+import math
+import shutil
+import warnings
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runmanager import RunManager, best, load_results, load_run, load_runs, load_steps
+from runmanager.errors import InvalidArgumentError, NoRunsError, RunsWarning
+from runmanager.storage import paths
+from runmanager.tables import step_table as steps_module
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Two experiments; the first has two runs that logged different names and one that logged none."""
+    monkeypatch.chdir(tmp_path)
+    for name, lrs in (("first", (0.1, 0.2, 0.3)), ("second", (0.4,))):
+        manager = RunManager(name, tensorboard=False, display=False)
+        for lr in lrs:
+            with manager.run({"lr": lr}):
+                for epoch in manager.epochs(2):
+                    manager.track_loss(lr, 1)
+                    for number in (1, 2):
+                        if lr != 0.3:
+                            manager.log(step_loss=lr * number)
+                        if lr == 0.2 and number == epoch:
+                            manager.log(norm=number)
+    return Path("runs")
+
+
+def test_an_experiment_has_a_row_for_each_step_of_its_runs(root):
+    steps = load_steps("runs/first")
+
+    assert list(steps) == ["run", "epoch", "step", "step_loss", "norm"]
+    assert [str(kind) for kind in steps.dtypes] == ["int64"] * 3 + ["float64"] * 2
+    assert steps[["run", "epoch", "step"]].to_numpy().tolist() == [
+        *[[1, 1, 1], [1, 1, 2], [1, 2, 3], [1, 2, 4]],
+        *[[2, 1, 1], [2, 1, 2], [2, 2, 3], [2, 2, 4]],
+    ]
+    assert steps["norm"].dropna().to_dict() == {4: 1, 7: 2}
+    assert steps["step_loss"].tolist() == [0.1, 0.2, 0.1, 0.2, 0.2, 0.4, 0.2, 0.4]
+
+
+def test_a_root_of_several_experiments_names_them(root):
+    steps = load_steps()
+
+    assert list(steps)[:4] == ["experiment", "run", "epoch", "step"]
+    assert steps["experiment"].tolist() == ["first"] * 8 + ["second"] * 4
+    assert math.isnan(steps["norm"].iloc[-1])
+
+
+def test_runs_are_given_as_paths_as_rows_or_as_a_table(root):
+    runs = load_runs("runs/first")
+    row = namedtuple("Row", ["folder"])(runs["folder"][1])  # noqa: PYI024 - as itertuples makes them
+    for given in (
+        "runs/first/2", Path(runs["folder"][1]), ["runs/first/2"], runs[runs["lr"] == 0.2], runs.iloc[1], row,
+        best(runs, "max:loss").iloc[1:2], load_run("runs/first/2"), [load_run("runs/first/2")],
+        runs.to_dict("records")[1], next(runs.iloc[1:].itertuples()),
+    ):  # fmt: skip
+        steps = load_steps(given)
+        assert steps["run"].tolist() == [2] * 4
+        assert list(steps) == ["run", "epoch", "step", "step_loss", "norm"]
+    assert load_steps(["runs/first/1", "runs/first/2"])["run"].unique().tolist() == [1, 2]
+    assert load_steps(("runs/first", "runs/second")).equals(load_steps())
+    assert load_steps(load_runs()).equals(load_steps())
+
+
+def test_runs_that_logged_nothing_give_an_empty_table_with_its_columns(root):
+    nothing: list[Any] = ["runs/first/3", [], load_runs("runs/first")[:0]]
+    for given in nothing:
+        steps = load_steps(given)
+        assert steps.empty
+        assert list(steps) == ["run", "epoch", "step"]
+
+
+@pytest.mark.parametrize("given", [7, None, {"run": 7}, [1]])
+def test_anything_else_is_refused(root, given):
+    with pytest.raises(InvalidArgumentError, match="a run is a path as 'runs/circle/8', or a row of"):
+        load_steps(given)
+    with pytest.raises(InvalidArgumentError, match="a table of runs has the column 'folder', as that of"):
+        load_steps(load_results())
+    with pytest.raises(NoRunsError, match="did you mean"):
+        load_steps("runs/frist")
+
+
+def test_damage_is_named_once_and_costs_no_other_run(root):
+    for number in (1, 2):
+        (path,) = (root / "first").glob(f"00{number}*/{paths.steps(1)}")
+        path.write_bytes(b"x\n" + path.read_bytes())
+    whole = load_steps_quietly("runs/first")
+
+    with pytest.warns(
+        RunsWarning, match=r"2 damaged under runs.first, the rest is complete: .*\(line 1\); "
+    ) as caught:
+        load_steps("runs/first")
+    assert len(caught) == 1
+    assert len(whole) == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_runs("runs/first")  # which reads no steps
+
+
+def load_steps_quietly(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_steps(path)
+
+
+def test_runs_whose_names_would_fill_a_table_with_nothing_are_left_out(root, monkeypatch):
+    monkeypatch.setattr(steps_module, "is_sparse", lambda *counts: counts[1] > 1)
+
+    with pytest.warns(RunsWarning, match="002-lr=0.2 .no table has room for the names of its steps"):
+        steps = load_steps("runs/first")
+
+    assert steps["run"].unique().tolist() == [1]
+
+
+def test_a_copy_and_a_removed_run_are_read_as_they_are(root):
+    shutil.copytree("runs", "elsewhere")
+    shutil.rmtree(next((root / "first").glob("001*")))
+
+    assert len(load_steps("elsewhere/first")) == 8
+    assert load_steps("runs/first")["run"].unique().tolist() == [2]
