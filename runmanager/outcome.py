@@ -293,7 +293,8 @@ class Outcome:
         step = advice(self.status, str(error_log), them="it")
         if is_retried:
             step = "it is executed again after the other runs"
-        return "; ".join([kept, step] if self.epochs or is_retried else [step]) if step else ""
+        is_kept = is_retried or (self.epochs and not self.status.is_exception)  # a fix may change all of them
+        return f"{kept}; {step}" if step and is_kept else step
 
 
 def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
