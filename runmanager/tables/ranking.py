@@ -142,13 +142,15 @@ class Ranking:
     @property
     def leaders(self) -> Sequence[Setting]:
         """The settings that compete: those that lack as little as the best one."""
-        return [setting for setting in self.settings if _tier(setting) == _tier(self.settings[0])]
+        least = [_tier(setting) for setting in self.settings[:1]]
+        return [setting for setting in self.settings if [_tier(setting)] == least]
 
     @property
     def front(self) -> list[Setting]:
         """The settings that compete, and that no other one beats in all goals; the best first."""
-        scores = np.array([_scores(self.goals, setting) for setting in self.leaders])
-        return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
+        leaders = self.leaders
+        scores = np.array([_scores(self.goals, setting) for setting in leaders])
+        return [leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
     def noun(self) -> str:
@@ -163,7 +165,8 @@ class Ranking:
     @property
     def num_ties(self) -> int:
         """How many others have the same numbers as the best setting, of each goal."""
-        pairs = (zip(other.means, self.leaders[0].means, strict=True) for other in self.leaders[1:])
+        leaders = self.leaders
+        pairs = (zip(other.means, leaders[0].means, strict=True) for other in leaders[1:])
         return sum(all(is_same(*pair) for pair in means) for means in pairs)
 
     def why_below(self, setting: Setting) -> str:
