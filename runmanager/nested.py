@@ -103,7 +103,7 @@ def _below(prefix: str, name: Any) -> Any:
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
-    Fields in `kept` are not expanded, nor mappings whose keys are not names, which are values.
+    Fields in `unexpanded` stay whole, and so do mappings whose keys are not names.
 
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}

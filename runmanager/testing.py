@@ -118,9 +118,7 @@ def _check(
     """Validate the arguments; raise all problems at once."""
     problems = Problems()
     problems += [
-        f"{name}= is an argument of run_grid that assert_not_worse has no use for: leave it out"
-        for name in _OWN
-        if name in options
+        f"{name}= is not supported by assert_not_worse: leave it out" for name in _OWN if name in options
     ]
     if _AXIS in params:
         problems.append(

@@ -99,8 +99,8 @@ def test_functions_and_arguments_that_cannot_be_used_are_refused_before_anything
 
     problems = caught.value.problems
     assert [problem.partition(":")[0] for problem in problems] == [
-        "only= is an argument of run_grid that assert_not_worse has no use for",
-        "repeats= is an argument of run_grid that assert_not_worse has no use for",
+        "only= is not supported by assert_not_worse",
+        "repeats= is not supported by assert_not_worse",
         "'variant' is the axis of the new one and the baseline",
         "new must take (run, manager), and axes of the grid by name",
         "baseline must be a function of (run, manager), got None",

@@ -139,8 +139,8 @@ class Leftovers:
             if names:
                 self._is_noticed = True
                 sentence = (
-                    f"{self._run} left this process with other settings, and {run} begins with them: "
-                    f"{listed_changes(names)}; set them back at its end, or use run_grid with executor='lanes'"
+                    f"{self._run} left settings of this process changed, and {run} begins with them: "
+                    f"{listed_changes(names)}; restore them at its end, or use run_grid with executor='lanes'"
                 )
         self._run, self._begin, self._end = run, now, None
         return sentence

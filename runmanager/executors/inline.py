@@ -69,8 +69,8 @@ def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
     """Return a sentence about the settings that a run has changed, and those that stay changed."""
     from runmanager.devices.process_state import listed_changes
 
-    fact = f"{run} left this process with other settings: {listed_changes(changed)}"
+    fact = f"{run} left settings of this process changed: {listed_changes(changed)}"
     if not left:
-        return f"{fact}; they were set back, as after each run"
+        return f"{fact}; they were restored, as after each run"
     step = "use executor='lanes', which gives the next run another process"
     return f"{fact}; {listed_changes(left)} cannot be set back: {step}"

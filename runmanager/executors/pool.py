@@ -204,8 +204,8 @@ class Pool:
     def _say_changes(self, lane: Lane, names: str) -> None:
         if not self._has_reported_changes:
             self._has_reported_changes = True
-            rule = "such runs are followed by a new process, which costs its start"
-            self._watch.say(f"{lane.run!r} left its process with other settings: {names}; {rule}")
+            rule = "after such runs the process is replaced, which takes time"
+            self._watch.say(f"{lane.run!r} left settings of its process changed: {names}; {rule}")
 
     def _print(self, lane: Lane) -> None:
         for line in lane.lines():

@@ -128,7 +128,7 @@ class _Deciding(Search):
                 return Decision(due, sentences=sentences)
             read = [results[folder.id] for folder in asked]
             if any(result.status.is_due for result in read):
-                self._why = "! some repeats did not end: the same command goes on"
+                self._why = "! some repeats did not end: the same command continues"
                 return Decision(sentences=sentences)
             try:
                 race, rivals = self._look(asked, read)
@@ -194,7 +194,7 @@ class _Deciding(Search):
             self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
             return False
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
-            self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
+            self._why = f"! undecided after max_seconds={rule.max_seconds:g}: a larger value continues"
             return False
         undecided = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
         numbers = {self._asked[rival] for rival in undecided}
@@ -202,9 +202,9 @@ class _Deciding(Search):
         wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
-            step = "a larger max_repeats= goes on"
+            step = "a larger max_repeats= continues"
             if most < rule.max_repeats:  # the values of the axis are listed
-                step = f"more values of {printable(self._repeats)} go on"
+                step = f"more values of {printable(self._repeats)} continue"
             every = "the only repeat" if most == 1 else f"all {most:,} repeats"
             self._why = f"! undecided after {every}: {step}"
             return False

@@ -187,7 +187,7 @@ class SuccessiveHalving:
         name = self.goal.metric
         if name not in metrics:
             raise PruneError(
-                f"runs are to be compared by {name!r}, which the epoch of a rung does not have; it has: "
+                f"pruning compares runs by {name!r}, which the epoch of a rung does not have; it has: "
                 f"{', '.join(metrics)}. Track it in every epoch"
             )
 

@@ -76,12 +76,12 @@ def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> Non
             warnings.simplefilter("ignore")
             sampler = Sampler(space, goals, search)
             if isinstance(sampler.current, QMCSampler):
-                rule = "QMCSampler keeps its place in a study, which no run has"
+                rule = "QMCSampler cannot resume, as its position is not stored with runs"
                 raise GridError(
                     [f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"]
                 )
             if isinstance(sampler.current, GridSampler) and not is_sampler(search.sampler):
-                rule = "GridSampler shuffles its grid by its seed, which is another one for each suggestion"
+                rule = "GridSampler shuffles its grid by its seed, which differs for each suggestion"
                 raise GridError([f"{rule}: write sampler=GridSampler(..., seed=0)"])
             for number in range(2):
                 sampler.ask(number)
@@ -192,7 +192,7 @@ class Sampler:
         make: Any = self._search.sampler or TPESampler
         sampler = make(seed=int(sequence.generate_state(1)[0]))
         if not is_sampler(sampler):
-            raise TypeError(f"it returned {sampler!r:.60}, and no sampler")
+            raise TypeError(f"it returned {sampler!r:.60}, not a sampler")
         return sampler
 
     def _study_in(self, storage: "InMemoryStorage", sampler: "BaseSampler") -> "Study":

@@ -169,7 +169,7 @@ class Pruner(Listener, ABC):
         """
         if self.goal.metric not in record.metrics:
             raise PruneError(
-                f"runs are to be compared by {self.goal.metric!r}, which epoch {record.epoch} does not have; "
+                f"pruning compares runs by {self.goal.metric!r}, which epoch {record.epoch} does not have; "
                 f"it has: {', '.join(record.metrics)}. Track it in every epoch"
             )
         return record.metrics[self.goal.metric]

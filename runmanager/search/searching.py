@@ -126,7 +126,7 @@ class Searching(Search):
         if asked < n and self._trials.is_exhausted:
             return f"the sampler has nothing left to suggest after {asked:,} of {n:,}"
         if asked < n and self._trials.repeats_itself:
-            repeats = f"the last {MOST_REPEATS:,} suggestions were settings that were there before"
+            repeats = f"the last {MOST_REPEATS:,} suggestions were repeated settings"
             return f"! {repeats}: the search ends after {asked:,} of {n:,}"
         if asked < n and self._is_late():
             spent = f"max_seconds={self._options.max_seconds:g} were spent"

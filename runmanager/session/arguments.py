@@ -128,7 +128,7 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     for metric in [goal.metric for goal in design.all_goals]:
         if metric in names or metric in RESERVED - {"loss", "accuracy"}:
             subject = "a hyperparameter of this grid" if metric in names else "no metric"
-            problems.append(f"goal={goal!r}, but {metric!r} is {subject}: name what a run tracks")
+            problems.append(f"goal={goal!r}, but {metric!r} is {subject}: name a tracked metric")
     if options.repeats is not None:
         design = replace(design, repeats=_repeats(options.repeats, names, problems))
     if options.note is not None:

@@ -117,7 +117,7 @@ def try_settings(
     number, seconds = counted(len(ended), "setting"), duration(time.monotonic() - began)
     if len(ended) < len(settings):
         return [
-            f"! checked {number} in {seconds}; the others of {len(settings):,} begin unchecked: time was over"
+            f"! checked {number} in {seconds}; the time limit leaves the others of {len(settings):,} unchecked"
         ]
     return [f"checked {number} in {seconds}: two steps and one evaluation batch each, no problem"]
 

@@ -38,7 +38,7 @@ def numbers_of(only: Any, problems: Problems) -> list[int]:
     except TypeError:
         numbers = []
     if not numbers or len(numbers) < len(items):
-        rule = "only must be the number of a run, as the column `run` has it, or a list of them"
+        rule = "only must be the number of a run, from the column `run`, or a list of numbers"
         problems.append(f"{rule}, got {only!r:.60}: write only=7")
     return list(dict.fromkeys(numbers))
 

@@ -145,7 +145,7 @@ class Guarded(Listener):
         except TimeoutError:
             with self._changed:
                 self._is_late = not answer.done()  # until the listener has caught up
-            self._warn_once(f"gave no answer in {ANSWER_S:g} s, and the run goes on")
+            self._warn_once(f"gave no answer in {ANSWER_S:g} s, and the run continues")
             return None
         if problem := problem_of(why):
             self._warn_once(problem)
@@ -174,7 +174,7 @@ class Guarded(Listener):
             with self._changed:
                 number = len(self._waiting)
                 self._waiting.clear()
-            self._warn_once(f"did not come to an end in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
+            self._warn_once(f"did not finish in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
 
     def _put(self, name: str, *arguments: Any, answer: "Future[Any] | None" = None) -> None:
         if self._thread is None:
@@ -187,7 +187,7 @@ class Guarded(Listener):
             self._changed.notify()
 
     def _drop_one(self) -> None:
-        self._warn_once(f"is slow: {_MOST_WAITING:,} events wait, and it does not hear of some")
+        self._warn_once(f"is slow: {_MOST_WAITING:,} events wait, and some are dropped")
         for name in _DROPPED_FIRST:
             for index, event in enumerate(self._waiting):
                 if event.name == name and event.answer is None:

@@ -288,7 +288,7 @@ class GridOptions:
             chosen = executor
             if self.changed_from_default(settings):
                 problems.append(
-                    "jobs, runs_per_device and timeout belong to an executor that is named: "
+                    "jobs, runs_per_device and timeout belong to the executor object: "
                     f"give them to {type(executor).__name__}()"
                 )
         elif executor in tuple(EXECUTORS):

@@ -19,7 +19,7 @@ from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
-KEPT = "kept", "what is not completed continues, marked as mixed"
+KEPT = "kept", "unfinished runs resume, marked as mixed"
 """The action for changed runs, and an explanation."""
 
 

@@ -170,7 +170,7 @@ def _check_source(source: Path, target: Path, folder: Path) -> None:
         raise InvalidArgumentError([f"{str(source)!r} is no file or folder: {_KINDS}"])
     real, home = source.resolve(), folder.resolve()
     if home.is_relative_to(real) or (real != target.resolve() and target.resolve().is_relative_to(real)):
-        raise InvalidArgumentError([f"{str(source)!r} has the artifact itself in it: give a part of it"])
+        raise InvalidArgumentError([f"{str(source)!r} contains the artifact itself: give a part of it"])
     problems = [
         f"{str(path)!r} in {source.name!r} is neither a file nor a folder: remove it, or give the files alone"
         for inside, folders, files in os.walk(source)
@@ -192,7 +192,7 @@ def _check_target(target: Path, folder: Path) -> None:
         if present.is_symlink():
             raise InvalidArgumentError([f"{str(present)!r} is a link, which is not followed: remove it"])
         if present != target and present.exists() and not present.is_dir():
-            rule = f"{str(present)!r} is a file, so that nothing can be in it"
+            rule = f"{str(present)!r} is a file and cannot contain others"
             raise InvalidArgumentError([f"{rule}: give the artifact another name"])
 
 

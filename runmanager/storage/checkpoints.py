@@ -84,8 +84,8 @@ def check_size(states: Mapping[str, Any]) -> None:
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
         name, size = max(sizes.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"the checkpoint would have {gib(sum(sizes.values()))}, {gib(_LARGEST)} is the most that is read "
-            f"again: save less in checkpoint=, of which {name!r} has {gib(size)}"
+            f"the checkpoint would have {gib(sum(sizes.values()))}, the limit is {gib(_LARGEST)}: save less in "
+            f"checkpoint=; its largest part {name!r} has {gib(size)}"
         )
 
 

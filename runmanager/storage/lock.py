@@ -165,7 +165,7 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
         if lives and current:
             raise ExperimentLockedError(_refusal(path.parent, current, _age(path)))
     rule = f"start again; if that repeats, delete {path} and files that begin with its name"
-    raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: {rule}")
+    raise ExperimentLockedError(f"{path.parent} is being locked by several processes: {rule}")
 
 
 def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
@@ -186,7 +186,7 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
             return False  # in another container of this machine, as after a restart
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
-    say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s whether it goes on")
+    say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")
     until = time.monotonic() + watched_s
     while time.monotonic() < until:
         time.sleep(RENEWED_EVERY_S / 20)

@@ -35,7 +35,7 @@ def _copied(value: Any, name: str, copies: dict[int, Any], *, is_outermost: bool
         )
     if id(value) in copies:
         if copies[id(value)] is None:
-            raise CheckpointError(f"{name} holds itself: a state that is saved has an end")
+            raise CheckpointError(f"{name} contains itself: remove the cycle")
         return copies[id(value)]
     copies[id(value)] = None  # until it is complete
     copy: Any

@@ -165,9 +165,7 @@ class Hooks:
         params = params_of(run)
         grid_run = run if self.grid.run is None else self.grid.run
         if grid_run is not run and identity(params) != identity(params_of(grid_run)):
-            raise LifecycleError(
-                f"train() was given {grid_run!r} and began {run!r}: give manager.run() the run"
-            )
+            raise LifecycleError(f"train() was given {grid_run!r}, but began {run!r}: write manager.run(run)")
         device = self.device_of(params, network)
         with ExitStack() as scope:
             scope.enter_context(torch_devices.as_current(device))

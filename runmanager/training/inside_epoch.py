@@ -140,7 +140,7 @@ class InsideEpoch:
         is_first, self._is_first = self._is_first, False
         if is_first and not epoch.sums.is_tracked:
             self._pass = None
-            rule = f"nothing was tracked of batch {epoch.step} before the next one was asked for"
+            rule = f"batch {epoch.step} had no tracked value before the next one was requested"
             advice = "call track_loss() or track() for each batch, before the loop takes another one"
             self._say(f"checkpoint_every= saves nothing: {rule}, {_COSTS}; {advice}")
             return
@@ -157,7 +157,8 @@ class InsideEpoch:
         """Warn once that batches do not come from `RunManager.batches`."""
         if self._is_on:
             advice = "write `for batch in manager.batches():`"
-            self._say(f"checkpoint_every= counts the batches of batches(), which has none, {_COSTS}; {advice}")
+            rule = "checkpoint_every= counts the batches of manager.batches(), which is not used"
+            self._say(f"{rule}, {_COSTS}; {advice}")
 
     @property
     def _is_on(self) -> bool:
@@ -193,7 +194,7 @@ class InsideEpoch:
         if loader_pass.drawing:
             self._say(
                 f"the run continues {position}: random numbers that {loader_pass.drawing}, as for "
-                "augmentation, may differ from those of a run that was not interrupted"
+                "augmentation, may differ from those of an uninterrupted run"
             )
         return True
 
@@ -316,7 +317,7 @@ class _LoaderPass:
             _NotResumedError: It cannot resume; all random states are unchanged.
         """
         if saved["length"] != loaders.num_batches(self._loader):
-            raise _NotResumedError("its loader is another one")
+            raise _NotResumedError("its loader has changed")
         before, self._begin = self._randoms(), saved["begin"]
         self._set_randoms(self._begin)
         try:
@@ -343,7 +344,7 @@ class _LoaderPass:
             self._loader.load_state_dict(saved["loader"])
             self.batches = iter(self._loader)
         except Exception as error:
-            raise _NotResumedError(f"its loader does not take its state: {error!r}") from error
+            raise _NotResumedError(f"its loader cannot load its state: {error!r}") from error
 
     def _go_through(
         self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool

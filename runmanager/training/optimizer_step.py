@@ -175,8 +175,8 @@ class OptimizerStep:
         whole = self._count(batch)
         if sum(sizes) != whole:
             raise MetricError(
-                f"batch_size counts {counted(whole, 'sample')} in a batch, and {sum(sizes)} in the pieces that "
-                "micro_batch cuts it into: count the samples of the batch that it is given"
+                f"batch_size counts {counted(whole, 'sample')} in a batch, but {sum(sizes)} in its "
+                "micro-batches: count the samples of its argument"
             )
         parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
         values, outputs, targets = zip(*parts, strict=True)

@@ -22,7 +22,7 @@ from runmanager.devices.process_state import (
 from runmanager.errors import RunsWarning
 from tests.accelerators import Machine, installed
 
-LEFT = "left this process with other settings, and"
+LEFT = "left settings of this process changed, and"
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, w
 
     (message,) = (str(warning.message) for warning in warned)
     assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; set them back", message)
-    assert message.endswith("set them back at its end, or use run_grid with executor='lanes'")
+    assert message.endswith("restore them at its end, or use run_grid with executor='lanes'")
 
 
 def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path):
@@ -165,7 +165,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
 
     (message,) = (str(warning.message) for warning in warned)
     assert re.match(
-        r"Run\(number=1, .*\) left this process with other settings: the working directory; they were set back",
+        r"Run\(number=1, .*\) left settings of this process changed: the working directory; they were restored",
         message,
     )
     assert state_changes(before, process_state()) == []

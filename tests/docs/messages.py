@@ -88,6 +88,6 @@ if __name__ == "__main__":  # what docs/errors.md lacks, and what it has for not
     listed = [text for _, text in re.findall(r"^\| (`+)(.+?) ?\1 \|", page, flags=re.MULTILINE)]
     raised = messages()
     for text in raised.keys() - set(listed):
-        print(f"add ({raised[text]}): | `{text}` | cause | cure |")  # noqa: T201
+        print(f"add ({raised[text]}): | `{text}` | cause | fix |")  # noqa: T201
     for text in set(listed) - raised.keys():
         print(f"remove: {text}")  # noqa: T201

@@ -308,7 +308,7 @@ def test_a_process_whose_settings_a_run_changed_is_replaced_before_the_next_run(
         assert (pids[index + 1] != pid) is bool(change), change
     (said,) = (str(event[0]) for event in watch.seen if len(event) == 1)
     assert said.startswith(
-        "Run(number=1, what='directory') left its process with other settings: the working d"
+        "Run(number=1, what='directory') left settings of its process changed: the working d"
     )
 
 

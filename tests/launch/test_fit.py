@@ -498,7 +498,7 @@ def test_pieces_have_their_share_of_the_samples_that_were_asked_for(tmp_path):
 
 
 def test_a_function_that_counts_pieces_as_the_whole_is_refused(manager):
-    with pytest.raises(MetricError, match="counts 10 samples in a batch, and 40 in the pieces"):
+    with pytest.raises(MetricError, match="counts 10 samples in a batch, but 40 in its micro-batches"):
         by_fit(manager, micro_batch=3, batch_size=lambda _: 10)
 
 

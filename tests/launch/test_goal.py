@@ -116,9 +116,9 @@ def test_pruning_by_nothing_is_refused(tmp_path):
         ),
         (
             {"goal": "max:lr"},
-            ["goal='max:lr', but 'lr' is a hyperparameter of this grid: name what a run tracks"],
+            ["goal='max:lr', but 'lr' is a hyperparameter of this grid: name a tracked metric"],
         ),
-        ({"goal": "max:status"}, ["goal='max:status', but 'status' is no metric: name what a run tracks"]),
+        ({"goal": "max:status"}, ["goal='max:status', but 'status' is no metric: name a tracked metric"]),
         ({"repeats": 3}, ["repeats must be the names of axes, as repeats=('seed',), got 3"]),
         (
             {"repeats": ["x9"]},

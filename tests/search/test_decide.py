@@ -122,7 +122,7 @@ def test_equal_settings_spend_the_budget_and_a_larger_one_goes_on(start, tmp_pat
     start(train, decide=Decide(max_repeats=7), display=None)
 
     assert repeats(tmp_path) == {"adam": 7, "sgd": 7}
-    assert "! undecided after all 7 repeats: a larger max_repeats= goes on" in capsys.readouterr().out
+    assert "! undecided after all 7 repeats: a larger max_repeats= continues" in capsys.readouterr().out
     more = Train({"adam": 0.8, "sgd": 0.8})
     start(more, decide=Decide(max_repeats=9))
     assert more.executed == [("adam", 7), ("sgd", 7), ("adam", 8), ("sgd", 8)]
@@ -192,9 +192,9 @@ def test_the_number_of_listed_repeats_is_no_matter_of_max_repeats(start, caplog)
 
     assert lines_of(caplog, "until it is decided", "undecided after") == [
         "1 repeat (seed) of 2 settings, until it is decided",
-        "! undecided after the only repeat: more values of seed go on",
+        "! undecided after the only repeat: more values of seed continue",
         "2 repeats (seed) of 2 settings, until it is decided",
-        "! undecided after all 2 repeats: a larger max_repeats= goes on",
+        "! undecided after all 2 repeats: a larger max_repeats= continues",
     ]
 
 

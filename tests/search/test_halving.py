@@ -300,7 +300,7 @@ def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(
     outcome = start(again, prune=THIRD)
 
     assert str(caught.value) == (
-        "runs are to be compared by 'val_loss', which the epoch of a rung does not have; it has: loss, "
+        "pruning compares runs by 'val_loss', which the epoch of a rung does not have; it has: loss, "
         "epoch duration, run duration, test_loss. Track it in every epoch"
     )
     assert (0, 1) not in again.executed
@@ -479,7 +479,7 @@ def test_a_metric_that_an_epoch_lacks_is_named_beside_those_that_it_has():
     with pytest.raises(PruneError) as caught:
         SuccessiveHalving("test_loss").check({"loss": 1.0, "accuracy": 0.5})
 
-    rule = "runs are to be compared by 'test_loss', which the epoch of a rung does not have"
+    rule = "pruning compares runs by 'test_loss', which the epoch of a rung does not have"
     assert str(caught.value) == f"{rule}; it has: loss, accuracy. Track it in every epoch"
 
 

@@ -348,9 +348,7 @@ def test_a_search_that_suggests_nothing_new_ends_and_says_so(start, tmp_path, ca
     start(train, axes, n=500)
     start(train, axes | {"depth": [3, 4, 5, 6, 7]}, n=500)
 
-    assert f"the last 10 suggestions were settings that were there before: the search ends after {number}" in (
-        caplog.text
-    )
+    assert f"the last 10 suggestions were repeated settings: the search ends after {number}" in (caplog.text)
     assert 10 < number < 500
     assert len(train.executed) == len(set(train.executed))
     assert {run.depth for run in train.executed} > {3, 4}
@@ -761,14 +759,14 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
         ),
         (Failing(0, KeyError("mine")), "Failing cannot search .* KeyError: 'mine'; give OptunaSearch"),
         (Failing(1, ImportError("no", name="mine")), "Failing needs mine: pip install mine"),
-        (lambda seed: seed, r"sampler= cannot search .* TypeError: it returned \d+, and no sampler; give"),
+        (lambda seed: seed, r"sampler= cannot search .* TypeError: it returned \d+, not a sampler; give"),
         (
             lambda other: TPE(seed=other),
             "sampler= cannot search these axes: TypeError: .* argument 'seed'; give",
         ),
         (
             lambda seed: optuna.samplers.QMCSampler(seed=seed),
-            "QMCSampler keeps its place in a study, which no run has: give OptunaSearch another sampler",
+            "QMCSampler cannot resume, as its position is not stored with runs: give OptunaSearch another",
         ),
         (
             lambda seed: optuna.samplers.GridSampler({"shape": ["a"]}, seed=seed),

@@ -126,7 +126,7 @@ def test_a_listener_that_hangs_holds_no_run(tmp_path, capsys, monkeypatch):
     assert table(tmp_path / "with").equals(table(tmp_path / "without"))
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! listener")]
     assert len(said) == 1
-    assert said[0] == "! listener Hanging: did not come to an end in 0.4 s: 3 ends of runs are lost"
+    assert said[0] == "! listener Hanging: did not finish in 0.4 s: 3 ends of runs are lost"
 
 
 def test_a_listener_may_stop_a_run_and_the_journal_says_why(tmp_path):
@@ -189,7 +189,7 @@ def test_without_an_answer_in_time_the_run_goes_on_and_later_answers_count(tmp_p
 
     assert load_runs(tmp_path)["epochs"].tolist() == [4, 1]
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! listener")]
-    assert said == ["! listener Late: gave no answer in 0.2 s, and the run goes on"]
+    assert said == ["! listener Late: gave no answer in 0.2 s, and the run continues"]
 
 
 def test_an_answer_that_is_no_text_is_said_and_does_not_count(tmp_path, capsys):

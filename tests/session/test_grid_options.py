@@ -118,7 +118,7 @@ def test_an_executor_that_is_named_has_its_own_jobs():
 
     assert GridOptions(experiment="e", executor=executor, jobs=2).make_executor(problems) is executor
     assert problems == [
-        "jobs, runs_per_device and timeout belong to an executor that is named: give them to InlineExecutor()"
+        "jobs, runs_per_device and timeout belong to the executor object: give them to InlineExecutor()"
     ]
 
 

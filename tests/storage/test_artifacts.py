@@ -150,7 +150,7 @@ def test_links_and_special_files_are_refused_wherever_they_are(folder):
 def test_a_folder_that_has_the_run_in_it_is_refused(folder):
     keep(folder, "model", None)
     for content in (".", "runs", folder, folder / "artifacts"):
-        with pytest.raises(InvalidArgumentError, match="has the artifact itself in it: give a part of it"):
+        with pytest.raises(InvalidArgumentError, match="contains the artifact itself: give a part of it"):
             keep(folder, content, "all")
 
 
@@ -169,7 +169,7 @@ def test_links_in_the_folder_of_a_run_are_not_followed(folder, tmp_path):
     for name in ("link/table.csv", "link", "file"):
         with pytest.raises(InvalidArgumentError, match="is a link, which is not followed: remove it"):
             keep(folder, "a text", name)
-    with pytest.raises(InvalidArgumentError, match=r"plots/table.csv' is a file, so that nothing can be in it"):
+    with pytest.raises(InvalidArgumentError, match=r"plots/table.csv' is a file and cannot contain others"):
         keep(folder, "a text", "plots/table.csv/x")
     assert list(outside.iterdir()) == []
     assert artifacts.names(folder) == ["plots", "plots/table.csv"]

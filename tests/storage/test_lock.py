@@ -251,7 +251,7 @@ def test_it_says_that_it_watches_a_holder_that_may_be_gone(tmp_path, quick):
         pass
 
     holder = f"ada@{socket.gethostname()} (process 7)"
-    assert said == [f"{tmp_path.name} was held by {holder}: watching for 0 s whether it goes on"]
+    assert said == [f"{tmp_path.name} was held by {holder}: watching for 0 s for a sign of life"]
 
 
 @pytest.mark.skipif(not processes.this_process()["boot"], reason="the system does not name its boots")

@@ -420,7 +420,7 @@ class TestAnOrderThatIsNotTheSame:
 
     def test_of_a_loader_with_other_batches_is_noticed(self, tmp_path):
         train(tmp_path, (2, 4))
-        with pytest.warns(RunsWarning, match="its loader is another one"):
+        with pytest.warns(RunsWarning, match="its loader has changed"):
             counts = train(tmp_path, make=lambda: DataLoader(DATA, 8, shuffle=True))
 
         assert counts == {2: 3, 3: 3}
@@ -798,9 +798,7 @@ class TestALoopAroundTheBatches:
         result, before, _ = killed(tmp_path / "killed", loop, 9)
 
         assert result == whole
-        assert [
-            each for each in before if "nothing was tracked of batch 1 before the next one" in each
-        ] == before
+        assert [each for each in before if "batch 1 had no tracked value before the next one" in each] == before
 
     def test_may_leave_out_a_batch(self, tmp_path):
         def leave_out(manager):
@@ -869,7 +867,9 @@ class TestSaysOnce:
                     for samples, _ in BATCHES:
                         manager.track_loss(samples.mean(), samples)
 
-        with pytest.warns(RunsWarning, match=r"counts the batches of batches\(\), which has none") as warned:
+        with pytest.warns(
+            RunsWarning, match=r"counts the batches of manager.batches\(\), which is not used"
+        ) as warned:
             execute()
 
         assert len(warned) == 1

@@ -674,7 +674,7 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     train, _ = trained_with(change=True)
     outcome = by_grid(tmp_path, train, ONE, display=True, changed="keep")
 
-    said = "! 1 run changed and is kept: source of train; what is not completed continues, marked as mixed"
+    said = "! 1 run changed and is kept: source of train; unfinished runs resume, marked as mixed"
     assert capsys.readouterr().out.splitlines()[0] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]

@@ -261,7 +261,9 @@ class RayExecution:
             cause = f"its node was lost {flight.num_losses} times, the last was {name}"
             return uncommitted(Status.KILLED, cause, flight.log())
         if flight.node:
-            self._watch.say(f"node {name} lost; {flight.run!r} goes on elsewhere from its last committed epoch")
+            self._watch.say(
+                f"node {name} lost; {flight.run!r} resumes on another node after its last committed epoch"
+            )
         self._put_back(flight, after=_GRACE_S)
         return None
 

@@ -107,7 +107,7 @@ def unfit(driver: DriverInfo, sent: bytes) -> str:
     if version.split(".")[:2] != driver.torch.split(".")[:2]:
         return f"it has torch {version}, this machine has {driver.torch}"
     if driver.folder is not None and not _is_same_folder(driver.folder, driver.token):
-        return f"{driver.folder} is not the same folder there: it has to be on storage that every node sees"
+        return f"{driver.folder} is not the same folder there: it must be on storage shared by all nodes"
     try:
         _loaded(sent)
     except Exception as error:  # noqa: BLE001 - the user's modules are imported
