@@ -1,4 +1,4 @@
-"""What `python -m runmanager` executes: the `runmanager` command."""
+"""`python -m runmanager`: the `runmanager` command."""
 
 from runmanager.cli.app import app
 

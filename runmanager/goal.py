@@ -143,4 +143,4 @@ def companion(metric: str, names: Iterable[str]) -> str:
     words = metric.split("_")
     data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
     losses = [name for name in names if name.endswith("loss") and " " not in name]
-    return next((name for name in (*(f"{each}_loss" for each in data), "loss", *losses) if name in losses), "")
+    return next((name for name in (*(f"{part}_loss" for part in data), "loss", *losses) if name in losses), "")

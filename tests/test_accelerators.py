@@ -372,7 +372,7 @@ def second_of_two_ranks(monkeypatch):
 @pytest.mark.parametrize(("count", "expected"), [(1, "cuda:0"), (2, "cuda:1"), (4, "cuda:1")])
 def test_a_rank_that_sees_one_device_uses_it(machine, second_of_two_ranks, count, expected):
     with installed(Machine(machine.folder, count)):
-        assert ranks.own_device("cuda") == torch.device(expected)
+        assert ranks.device_of_rank("cuda") == torch.device(expected)
 
 
 @pytest.mark.parametrize(

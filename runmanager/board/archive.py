@@ -97,10 +97,10 @@ def is_described(folder: Path) -> bool:
     return any(e.HasField("graph_def") or any(v.tag == SAMPLES for v in e.summary.value) for e in events)
 
 
-def kept_events(
+def carried_events(
     folder: Path,
     last_step: int,
-    is_wanted: Callable[[Summary.Value], bool] = lambda _: True,
+    accepts: Callable[[Summary.Value], bool] = lambda _: True,
     until: float = 0.0,
 ) -> list[Event]:
     """Return the events up to epoch `last_step` to carry over to a new file of this run.
@@ -119,7 +119,7 @@ def kept_events(
                 event.step <= last_step or epoch < last_step or event.wall_time <= until
             ):
                 epoch = event.step if is_epoch(event) else epoch
-                values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
+                values = [v for v in event.summary.value if v.tag not in _SESSION and accepts(v)]
                 if values:
                     summary = Summary(value=values)
                     events.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))

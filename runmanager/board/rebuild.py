@@ -52,7 +52,7 @@ def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]
     def is_foreign(value: Summary.Value) -> bool:
         return value.tag not in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
 
-    events = archive.kept_events(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
+    events = archive.carried_events(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
     archive.retire(run.folder.path)
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start

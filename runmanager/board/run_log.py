@@ -147,15 +147,15 @@ class RunLog(RunListener):
         logged = read_steps(self._folder, []) if is_resumed else {}
         moved = {value.tag for event in epochs for value in event.summary.value} if self._x_axis else ()
         dropped = {*OPENING, *map(step_tag, logged), *moved}
-        is_kept = lambda value: value.tag not in dropped  # noqa: E731
-        kept = archive.kept_events(folder, last_step, is_kept, until) if is_resumed else []
-        written = {event.step for event in filter(archive.is_epoch, kept)}
+        accepts = lambda value: value.tag not in dropped  # noqa: E731
+        earlier_events = archive.carried_events(folder, last_step, accepts, until) if is_resumed else []
+        written = {event.step for event in filter(archive.is_epoch, earlier_events)}
         carried = [event for event in epochs if event.step not in written]
         first_step = after + 1 - len(carried)
         has_hole = bool(carried) and first_step <= max(written, default=0)
-        is_ahead = bool(moved) or any(event.step > after for event in kept)
+        is_ahead = bool(moved) or any(event.step > after for event in earlier_events)
         if not after or not earlier or logged or is_ahead or has_hole or archive.has_ended(folder):
-            carried = archive.merged(kept, carried) if kept else epochs
+            carried = archive.merged(earlier_events, carried) if earlier_events else epochs
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)

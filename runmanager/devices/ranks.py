@@ -54,7 +54,7 @@ def join_group() -> None:
         with _explained():
             distributed.init_process_group()  # gloo for the cpu, nccl for GPUs
     elif "cpu" not in distributed.distributed_c10d.get_backend_config():
-        _use_own_accelerator()
+        _use_accelerator_of_rank()
 
 
 def gather(value: T) -> list[T]:
@@ -101,7 +101,7 @@ def from_main(make: Callable[[], T]) -> T:
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
 
 
-def own_device(device: "str | torch.device") -> "torch.device":
+def device_of_rank(device: "str | torch.device") -> "torch.device":
     """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index.
 
     A rank that sees a single GPU uses that one, as on clusters that assign one per rank.
@@ -115,13 +115,13 @@ def own_device(device: "str | torch.device") -> "torch.device":
     return torch.device(device.type, 0 if is_only_one else int(os.environ.get("LOCAL_RANK", str(rank()))))
 
 
-def _use_own_accelerator() -> None:
+def _use_accelerator_of_rank() -> None:
     """Make the accelerator of this rank the current one, unless the user has chosen one."""
     import torch
 
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and torch.accelerator.current_device_index() == 0:
-        index = own_device(accelerator.type).index
+        index = device_of_rank(accelerator.type).index
         if index and index < torch.accelerator.device_count():
             torch.accelerator.set_device_index(index)
 

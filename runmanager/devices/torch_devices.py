@@ -58,7 +58,7 @@ def num_gpus() -> int:
 
 
 def try_gpu(i: int = 0) -> torch.device:
-    """Choose a CUDA device if it is there, else the cpu.
+    """Return a CUDA device if it exists, else the cpu.
 
     Args:
         i: Its number, from 0.
@@ -74,7 +74,7 @@ def try_gpu(i: int = 0) -> torch.device:
 
 
 def try_all_gpus() -> list[torch.device]:
-    """Choose all CUDA devices, or the cpu where there is none.
+    """Return all CUDA devices, or the cpu if there are none.
 
     Returns:
         The devices, at least one.

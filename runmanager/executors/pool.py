@@ -146,8 +146,8 @@ class Pool:
         for lane in idle:
             if lane.device == device:
                 return lane
-        each = {lane.device: lane for lane in idle}
-        spare = [lane for lane in idle if lane is not each[lane.device]]
+        by_device = {lane.device: lane for lane in idle}
+        spare = [lane for lane in idle if lane is not by_device[lane.device]]
         if spare and len(self._lanes) >= self._num_lanes:
             self._remove(spare[0])
         with signals_blocked():  # so that `end` knows every process

@@ -299,10 +299,10 @@ def _is_due(config: Any, number: int) -> bool:
     return bool(config.reduce_on_plateau and config.interval == "epoch" and number % config.frequency == 0)
 
 
-def _as_list(given: Any) -> list[Any]:
-    if given in (None, True, False):
+def _as_list(argument: Any) -> list[Any]:
+    if argument in (None, True, False):
         return []
-    return list(given) if isinstance(given, Sequence) else [given]
+    return list(argument) if isinstance(argument, Sequence) else [argument]
 
 
 def _batch_size(batch: Any) -> int:

@@ -147,11 +147,11 @@ class Asking(Searching):
         folder = self.experiment.runs[id_]
         result = self._taken.pop(id_, None) or read_run(folder)
         numbers = [number if math.isfinite(number) else None for number in values]
-        told = ToldValue(
+        told_value = ToldValue(
             result.attempts, {goal.metric: n for goal, n in zip(self._goals, numbers, strict=True)}
         )
-        write_run(folder, RunTrials(read_trials(folder).trials, told))
-        trials.told[id_] = told
+        write_run(folder, RunTrials(read_trials(folder).trials, told_value))
+        trials.told[id_] = told_value
         del self._asked_for[id_]
         for trial in _trials_of(trials, id_):
             trials.tell(trial, result_of(values))

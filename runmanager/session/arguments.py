@@ -164,8 +164,8 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
 
 def _one_name(repeats: Any) -> str:
     """Return the name of the single repeat axis, "" if there are none or several."""
-    given = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
-    return given[0] if len(given) == 1 and isinstance(given[0], str) else ""
+    axes = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
+    return axes[0] if len(axes) == 1 and isinstance(axes[0], str) else ""
 
 
 def _with_repeats(

@@ -44,7 +44,7 @@ class CheckTask:
         name = self.task.experiment.path.name
         with (
             _temporary(self.folder if Path(self.folder).is_dir() else None) as folder,
-            leaving_nothing(torch.device(ranks.own_device(device_of(run)))),
+            leaving_nothing(torch.device(ranks.device_of_rank(device_of(run)))),
         ):
             experiment = Experiment(Path(folder) / name)
             task = replace(

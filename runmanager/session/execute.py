@@ -99,9 +99,9 @@ class Execution:
         for folder in self._task.experiment.runs.values():
             if folder.id not in planned:
                 yield read_run(folder)
-        for each in plan.runs:
-            if each.action is not Action.START_OVER:
-                yield each.before
+        for run in plan.runs:
+            if run.action is not Action.START_OVER:
+                yield run.before
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""

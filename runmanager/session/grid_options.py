@@ -249,7 +249,9 @@ class GridOptions:
     def listeners_in(self, where: str) -> tuple[Listener, ...]:
         """Return the listeners in the parent, on rank 0 only, or in the workers."""
         return tuple(
-            each for each in self.listeners if each.where == where and (where != "parent" or ranks.is_main())
+            listener
+            for listener in self.listeners
+            if listener.where == where and (where != "parent" or ranks.is_main())
         )
 
     @property

@@ -268,14 +268,16 @@ class Session:
     @property
     def _is_asked(self) -> bool:
         """Whether a listener of this process may stop runs; the same on all ranks."""
-        stoppers = [each for each in self.options.listeners if each.may_stop and each.where == "parent"]
+        stoppers = [
+            listener for listener in self.options.listeners if listener.may_stop and listener.where == "parent"
+        ]
         return self.pruner is not None or bool(stoppers)
 
     @property
     def stopping_rule(self) -> str:
         """The rule by which a run may be stopped after any epoch, for its journal."""
         rules = [self.pruner.rule] if self.pruner else []
-        rules += [type(each).__name__ for each in self.options.listeners if each.may_stop]
+        rules += [type(listener).__name__ for listener in self.options.listeners if listener.may_stop]
         return "; ".join(rules)
 
     def _leaving_pruned(self, plan: Plan) -> Plan:

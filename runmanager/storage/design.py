@@ -140,7 +140,7 @@ class Design:
         with contextlib.suppress(InvalidArgumentError, TypeError):
             goals += map(parse_goal, document.get("goals") or ())
         pairs = notes.items() if isinstance(notes, dict) else ()
-        by_run = {id_: note for id_, given in pairs if (note := _one_line(given))}
+        by_run = {id_: note for id_, text in pairs if (note := _one_line(text))}
         return cls(
             goal,
             None if repeats is None else tuple(repeats),

@@ -307,7 +307,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _reason(path: Path, error: OSError) -> str:
-    advice = "what was committed before is kept: repair this, then start the same command again"
+    advice = "committed epochs are kept: fix this, then start the same command again"
     cause = error.strerror or str(error)
     if error.errno in _FULL:
         existing = next(folder for folder in path.absolute().parents if folder.exists())

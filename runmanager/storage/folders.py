@@ -206,8 +206,8 @@ class Experiment:
         document = read_json(self.path / paths.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
-            kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
-            content = _with({**document, "runs": kept}, Design.from_json(document).without(ids))
+            remaining = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
+            content = _with({**document, "runs": remaining}, Design.from_json(document).without(ids))
             durable.write_file(self.path / paths.GRID, strict_json(content))
         self._runs = None
 

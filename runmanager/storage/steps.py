@@ -134,10 +134,11 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
             parts |= of_attempt
         latest |= of_attempt
     points = {
-        name: _points(name, parts) for name in dict.fromkeys(name for each in parts.values() for name in each)
+        name: _points(name, parts)
+        for name in dict.fromkeys(name for blocks in parts.values() for name in blocks)
     }
-    num_values = sum(len(each.numbers) for each in points.values())
-    if is_sparse(max((len(each.numbers) for each in points.values()), default=0), len(points), num_values):
+    num_values = sum(len(series.numbers) for series in points.values())
+    if is_sparse(max((len(series.numbers) for series in points.values()), default=0), len(points), num_values):
         damaged.append(f"{folder.path} (no table has room for the {len(points)} names of its steps)")
         return {}
     return points

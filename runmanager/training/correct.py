@@ -30,5 +30,5 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
     """Whether predictions are one number per sample, as in regression and binary classification."""
-    is_one_each = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
-    return is_one_each and labels.shape in (preds.shape, preds.shape[:1])
+    has_one_number = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
+    return has_one_number and labels.shape in (preds.shape, preds.shape[:1])

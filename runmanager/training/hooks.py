@@ -364,7 +364,7 @@ class Hooks:
         """
         device = params.get("device", torch_devices.network_device(network))
         try:
-            return torch_devices.require(ranks.own_device(device))
+            return torch_devices.require(ranks.device_of_rank(device))
         except DeviceError as error:
             if self.is_of_grid:
                 raise

@@ -448,7 +448,7 @@ def _has_state(loader: Any) -> bool:
 
 
 def _as_list(state: Any) -> Any:
-    """Turn the tensors of random states into what can be compared."""
+    """Convert the tensors of random states to lists, which can be compared."""
     if isinstance(state, torch.Tensor):
         return state.tolist()
     if isinstance(state, Mapping):

@@ -200,7 +200,7 @@ class UserListeners(RunListener):
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Ask the listeners whose answers count again."""
-        return self._answer(record, [each for each in self._listeners if each.may_stop])
+        return self._answer(record, [listener for listener in self._listeners if listener.may_stop])
 
     def run_ended(self, outcome: Outcome) -> None:
         """Report the outcome of the run."""

@@ -87,7 +87,11 @@ def test_a_foreign_file_has_no_events(tmp_path, content):
 def test_what_comes_after_the_last_step_is_not_kept(tmp_path):
     write(tmp_path, 1, [0, 1, 2, 3])
 
-    assert [steps(archive.kept_events(tmp_path, last)) for last in (0, 2, 9)] == [[0], [0, 1, 2], [0, 1, 2, 3]]
+    assert [steps(archive.carried_events(tmp_path, last)) for last in (0, 2, 9)] == [
+        [0],
+        [0, 1, 2],
+        [0, 1, 2, 3],
+    ]
 
 
 def test_what_a_later_attempt_superseded_is_not_kept(tmp_path):
@@ -95,7 +99,7 @@ def test_what_a_later_attempt_superseded_is_not_kept(tmp_path):
     write(tmp_path, 2, [2, 3, 4], 2)
     write(tmp_path, 3, [4, 5], 4)
 
-    found = archive.kept_events(tmp_path, 9)
+    found = archive.carried_events(tmp_path, 9)
 
     assert points(found) == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0), (4, 3.0), (5, 3.0)]
     assert {e.wall_time for e in found} == {5.0}
@@ -108,7 +112,7 @@ def test_how_sessions_began_and_ended_is_not_kept(tmp_path):
     end = event_file.event(2, [event_file.session_end(success=False)])
     write(tmp_path, 1, [1], 0, session, end)
 
-    found = archive.kept_events(tmp_path, 9)
+    found = archive.carried_events(tmp_path, 9)
 
     assert [value.tag for e in found for value in e.summary.value] == [
         "loss/train",
@@ -121,16 +125,16 @@ def test_how_sessions_began_and_ended_is_not_kept(tmp_path):
 def test_only_what_is_wanted_is_kept(tmp_path):
     write(tmp_path, 1, [1, 2])
 
-    found = archive.kept_events(tmp_path, 9, lambda value: value.tag == "time/epoch_s")
+    found = archive.carried_events(tmp_path, 9, lambda value: value.tag == "time/epoch_s")
 
     assert [[value.tag for value in e.summary.value] for e in found] == [["time/epoch_s"]] * 2
-    assert archive.kept_events(tmp_path, 9, lambda _: False) == []
+    assert archive.carried_events(tmp_path, 9, lambda _: False) == []
 
 
 def test_the_graph_is_kept(tmp_path):
     write(tmp_path, 1, [1], 0, Event(graph_def=b"graph"))
 
-    assert archive.kept_events(tmp_path, 0) == [Event(graph_def=b"graph")]
+    assert archive.carried_events(tmp_path, 0) == [Event(graph_def=b"graph")]
     assert archive.is_described(tmp_path)
 
 

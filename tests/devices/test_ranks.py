@@ -154,7 +154,7 @@ def test_without_torchrun_there_is_one_rank():
     assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (0, 1, True)
     assert ranks.gather(5) == [5]
     assert ranks.broadcast("a") == "a"
-    assert ranks.own_device("cuda") == torch.device("cuda")
+    assert ranks.device_of_rank("cuda") == torch.device("cuda")
 
 
 @pytest.fixture
@@ -166,9 +166,9 @@ def second_of_two(monkeypatch):
 @pytest.mark.usefixtures("second_of_two")
 def test_torchrun_tells_a_process_its_rank_and_its_gpu():
     assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (3, 4, False)
-    assert ranks.own_device("cuda") == torch.device("cuda:1")
-    assert ranks.own_device("cuda:0") == torch.device("cuda:0")
-    assert ranks.own_device("cpu") == torch.device("cpu")
+    assert ranks.device_of_rank("cuda") == torch.device("cuda:1")
+    assert ranks.device_of_rank("cuda:0") == torch.device("cuda:0")
+    assert ranks.device_of_rank("cpu") == torch.device("cpu")
 
 
 @pytest.mark.usefixtures("second_of_two")

@@ -103,7 +103,7 @@ def test_a_full_disk_is_named_with_what_is_free(tmp_path, faulty):
     faulty(write=filling_disk(2))
 
     with pytest.raises(
-        StorageError, match=r": \d+\.\d of \d+\.\d GB free\); what was committed before is kept"
+        StorageError, match=r": \d+\.\d of \d+\.\d GB free\); committed epochs are kept"
     ):
         write_file(tmp_path / "file", b"new")
 
