@@ -26,12 +26,12 @@ from runmanager.storage import source
 from runmanager.storage.fingerprint import Fingerprint, versions
 
 MOST_BYTES = 1 << 20
-"""Of an array that is compared by content; a larger one counts by its shape."""
+"""The most bytes of an array compared by content; a larger one counts by its shape."""
 
-_MOST_TEXT = 1 << 24  # characters of any other value
-_OBJECT_SIZE = 128  # so much does an object in it count: what is shared is written at each place
+_MOST_TEXT = 1 << 24  # the most characters of any other value
+_OBJECT_SIZE = 128  # characters per nested object, as shared objects are written at each place
 _MOST_HASHED = 1 << 26  # bytes of a tensor in data=: a larger one is sampled evenly
-_MOST_PARTS = 8  # of data that have a hash each
+_MOST_PARTS = 8  # parts of data with separate hashes
 _MOST_SHOWN = 80  # characters of a value
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
 _LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key
@@ -43,9 +43,9 @@ _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("
 """The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
 
 _CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
-"""Modules whose functions return another value at each start."""
+"""Modules whose functions return different values at each start."""
 _VOLATILE = "<clock or id>"
-_DEPTH = 5  # of statements and functions that are followed to a clock
+_DEPTH = 5  # the most statements and functions followed to a clock
 _BEGAN = time.time() - 600  # the program may import this package late
 _MOMENT = re.compile(
     r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"
@@ -61,9 +61,9 @@ _RECORDS: dict[object, Any] = {}
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
     """Compute the fingerprint of a training function.
 
-    What counts is the source of the user's own functions and classes that `train` reaches, and the plain values
-    that they read. Of what is not plain, as a transform, the statements count that give it its name, and what
-    they read; so do those of a value that a clock, a random name or a process id gave.
+    It has the source of the user's functions and classes that `train` reaches, and the plain values that they
+    read. Other objects, as a transform, count by the statements that assign them, and by the values that these
+    read; so do values of clocks, random names and process ids.
 
     `data` is tensors, arrays, a dataset of them, or a text that names a version of the data; anything else
     counts by type, length and repr. `notes` gets sentences about values that are not compared.
@@ -74,22 +74,22 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
     kinds = {
         "code": _mapped(_short_hash, reached.code),
         "statements": _mapped(_short_hash, reached.statements),
-        "values": {name: _shown(name, value.text) for name, value in reached.values.items()},
-        "objects": {name: _shown(name, text) for name, text in reached.objects.items()},
+        "values": {name: _journal_text(name, value.text) for name, value in reached.values.items()},
+        "objects": {name: _journal_text(name, text) for name, text in reached.objects.items()},
         "versions": versions(),
     }
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
-    """Ignore from now on, in this process, the values that runs executed in it have modified."""
+    """Ignore values that in-process runs have modified, from now on."""
     for name, value in _Reached(train, None).values.items():
-        if before["values"].get(name) != _shown(name, value.text):
+        if before["values"].get(name) != _journal_text(name, value.text):
             _RECORDS[value.key] = value
 
 
 def reached_source(train: Callable[..., Any]) -> list[str]:
-    """Return the source of the functions, classes and statements that a training function reaches."""
+    """Return the source of all functions, classes and statements reachable from a training function."""
     reached = _Reached(train, None)
     return [*reached.code.values(), *reached.statements.values()]
 
@@ -99,7 +99,7 @@ class _Scope:
     """A scope of names: a module, or the functions around a function."""
 
     values: Mapping[str, Any]
-    bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that give it a value
+    bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that assign it
     owner: object  # the module by its name, or the function
     outer: "_Scope | None" = None
 
@@ -110,7 +110,7 @@ class _Scope:
         return self.outer.having(name) if self.outer else None
 
     def origin(self, name: str) -> "tuple[str, _Scope]":
-        """Return a name and this scope, or those of the user's module that the name is imported from."""
+        """Return a name and its scope, following an import from a user's module."""
         module = sys.modules.get(self.owner) if isinstance(self.owner, str) else None
         for node in (self.bindings.get(name) or self.bindings.get("*", ())) if module else ():
             if home := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
@@ -118,7 +118,7 @@ class _Scope:
         return name, self
 
     def statements(self, name: str) -> str:
-        """Return the text of the statements that give a name, or an attribute as `args.name`, its value."""
+        """Return the text of the statements that assign a name, or an attribute as `args.name`."""
         nodes = self.bindings.get(name.partition(".")[0], ())
         if "." in name:
             nodes = [
@@ -132,18 +132,18 @@ class _Value:
     """A plain value that code reads."""
 
     text: str
-    key: object  # of a record
+    key: object  # the key of a record
     content: Any
 
 
 class _Reached:
-    """What a training function reaches, by names of their own."""
+    """The parts and values that a training function reaches, each under a unique name."""
 
     def __init__(self, train: Any, data: Any) -> None:
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
         self.values: dict[str, _Value] = {}
-        self.objects: dict[str, str] = {}  # that are not plain: what is known of them
+        self.objects: dict[str, str] = {}  # objects that are not plain: a description
         self._data = set(map(id, _contents_of_data(data)))
         self._seen: set[object] = set()
         self._volatile = _Volatile()
@@ -151,7 +151,7 @@ class _Reached:
         self._without_source: list[str] = []
         self._waiting: list[Any] = []
         for part in source.layers(train):
-            self._read_part(part)  # whoever wrote it
+            self._read_part(part)  # also a function of an installed package
         self._read_arguments(train)
         while self._waiting:
             part = self._waiting.pop()
@@ -170,24 +170,24 @@ class _Reached:
         return notes
 
     def _read_arguments(self, train: Any) -> None:
-        """Note what a partial gives to the function."""
+        """Record the arguments of a partial."""
         arguments: dict[str, Any] = {}
         while isinstance(train, functools.partial):
             numbered = {f"argument {number}": value for number, value in enumerate(train.args, 1)}
             arguments = {**numbered, **train.keywords, **arguments}
             train = train.func
         for name, value in arguments.items():
-            if not isinstance(value, str):  # mostly a path
+            if not isinstance(value, str):  # a text is mostly a path
                 self._read_value(name, value, _Scope({}, {}, id(train)))
 
     def _read_part(self, part: Any) -> None:
-        """Add the source of a function or a class, and what it reads."""
+        """Add the source of a function or a class, and the values that it reads."""
         self._seen.add(id(part))
         is_function = isinstance(part, types.FunctionType)
         scope = _scope_of(part)
         text = source.text_of(part) or scope.statements(part.__name__)
         self._without_source += [part.__qualname__] if is_function and not text else []
-        # functools.wraps gives a function the name of the one that it wraps
+        # functools.wraps copies the name of the wrapped function
         name = part.__code__.co_qualname if is_function and hasattr(part, "__wrapped__") else part.__qualname__
         members = vars(part) if isinstance(part, type) else {}
         functions = [one for one in (part, *members.values()) if isinstance(one, types.FunctionType)]
@@ -196,13 +196,13 @@ class _Reached:
             scope = _Scope(cells, source.enclosing_bindings(part), part, scope)
         self._add(self.code, name, text, scope)
         body = _Scope({}, source.class_bindings(part), part, scope)
-        for member, value in members.items():  # a class may have got them from outside
+        for member, value in members.items():  # may be assigned outside the class
             is_content = type(value).__module__ == "builtins" and not _is_code(value)
             if is_content and not member.startswith("__") and not self._volatile.is_name(member, body):
                 self._read_value(f"{part.__qualname__}.{member}", value, scope, part)
 
     def _add(self, texts: dict[str, str], name: str, text: str, scope: _Scope) -> None:
-        """Add a source under a name of its own, and what it reads."""
+        """Add a source under a unique name, and the values that it reads."""
         texts[_unique(name, texts)] = text
         for chain in source.names_read(text):
             self._read(chain.split("."), scope)
@@ -228,9 +228,9 @@ class _Reached:
             self._read_value(name, value, where)
 
     def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
-        """Note a value by its text, and by its statements where that does not say it all.
+        """Record a value by its text, and by its statements if the text is incomplete.
 
-        `owner` has the value as an attribute.
+        `owner` is the object with this attribute.
         """
         if isinstance(value, PurePath) or value is os.environ or is_torch(value, "device"):
             return
@@ -251,7 +251,7 @@ class _Reached:
             self._read_content(name, value, key, scope)
 
     def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
-        """Note a function or a class by its source, one of a library that has an alias by its full name."""
+        """Record a function or class by its source, or a library's by its full name if it has an alias."""
         self._waiting += source.layers(value)
         if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):  # as step = scaled(step, 2)
             self._read_statements(name, scope)
@@ -266,7 +266,7 @@ class _Reached:
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # beside a clock, a function may read a number from elsewhere
+        # a number in a function that reads a clock may come from elsewhere
         depth = _DEPTH if isinstance(value, str) else 1
         if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
             text, writer.is_plain = _VOLATILE, False
@@ -277,7 +277,7 @@ class _Reached:
             self._read_statements(name.partition(".")[0], scope)
 
     def _note(self, name: str, value: _Value, scope: _Scope) -> None:
-        """Note a plain value, with its statements, which count where it is plain at one of two starts."""
+        """Record a plain value with its statements, which count if it is plain at only one of two starts."""
         if name not in self.values or self.values[name].text != value.text:
             name = _unique(name, self.values)
             self.values[name] = value
@@ -286,7 +286,7 @@ class _Reached:
                 self.statements.setdefault(name, text)
 
     def _read_statements(self, name: str, scope: _Scope) -> None:
-        """Add the statements that give a name its value, and what they read."""
+        """Add the statements that assign a name, and the values that they read."""
         name, scope = scope.origin(name)
         key, text = (scope.owner, name, "statements"), scope.statements(name)
         if text and key not in self._seen:
@@ -297,19 +297,19 @@ class _Reached:
 
 
 class _Volatile:
-    """Finds the values that a clock, a random name or a process id gave, by their statements."""
+    """Finds values of clocks, random names and process ids, by their statements."""
 
     def __init__(self) -> None:
         self._texts: dict[object, bool] = {}
         self._values: dict[object, Sequence[Any]] = {}
 
     def is_name(self, name: str, scope: _Scope, depth: int = _DEPTH) -> bool:
-        """Whether the statements that give a name its value read a clock, or what comes of one."""
+        """Whether the statements that assign a name read a volatile value."""
         name, scope = scope.origin(name)
         return self._is_text(scope.statements(name), scope, depth)
 
     def values_in(self, scope: _Scope) -> Sequence[Any]:
-        """Return the texts of a scope that are volatile, which other values may hold, and the process id."""
+        """Return the volatile texts of a scope, which other values may contain, and the process id."""
         if scope.owner not in self._values:
             texts = {
                 name: value for name, value in list(scope.values.items()) if isinstance(value, str) and value
@@ -322,7 +322,7 @@ class _Volatile:
         return self._values[scope.owner]
 
     def _items(self, value: Any, nodes: Iterable[ast.stmt], scope: _Scope) -> Iterator[Any]:
-        """Yield the texts and numbers in a mapping or in settings whose expressions read a clock."""
+        """Yield texts and numbers in a mapping or in settings whose expressions read a clock."""
         inside = value if isinstance(value, dict) else _fields(value) if isinstance(value, _HOLDERS) else {}
         for part in itertools.chain.from_iterable(map(ast.walk, nodes)) if inside else ():
             pairs: list[tuple[Any, Any]] = []
@@ -340,7 +340,7 @@ class _Volatile:
     def _is_text(self, text: str, scope: _Scope, depth: int) -> bool:
         key = (text, scope.owner, depth)
         if key not in self._texts:
-            self._texts[key] = False  # where it leads back to itself
+            self._texts[key] = False  # ends recursion
             self._texts[key] = depth > 0 and any(
                 self._is_chain(chain, scope, depth) for chain in source.names_read(text)
             )
@@ -412,7 +412,7 @@ class _Text:
     def _array(self, value: Any, holders: tuple[int, ...]) -> str:
         text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
-            self.is_plain = False  # training changes the one, the other has no elements
+            self.is_plain = False  # training changes a parameter, and a meta tensor has no elements
         elif getattr(value.dtype, "hasobject", False):
             return f"{text}, {self.of(value.tolist(), holders)})"
         elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
@@ -460,7 +460,7 @@ class _Text:
         return self._spend(0 if size <= MOST_BYTES else _MOST_TEXT)
 
     def _spend(self, size: int) -> bool:
-        """Whether a value is still small enough with more."""
+        """Count characters; return whether the value is still small enough."""
         self._left -= size
         if self._left <= 0:
             self.is_too_large, self.is_plain = True, False
@@ -468,20 +468,20 @@ class _Text:
 
 
 def _scope_of(part: Any) -> _Scope:
-    """Return the scope of a module, or of the one that a function or a class is in."""
+    """Return the scope of a module, or of the module of a function or class."""
     name = part.__name__ if isinstance(part, types.ModuleType) else part.__module__
     return _Scope(source.names_of(part), source.source_of(part).bindings, name)
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is a function or a class, which counts by its source."""
+    """Whether a value is a function or a class, which count by source."""
     if isinstance(value, functools.partial):
         return False
     return isinstance(value, types.MethodType) or source.layers(value)[0] is not type(value)
 
 
 def _is_settings(value: Any) -> bool:
-    """Whether the attributes of an object count; training changes what has a state."""
+    """Whether an object counts by its attributes; objects with a state, which training changes, do not."""
     others = (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping)
     if _is_code(value) or isinstance(value, others) or hasattr(type(value), "state_dict"):
         return False
@@ -507,7 +507,7 @@ def _cells(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _unique(name: str, names: Mapping[str, Any]) -> str:
-    """Return a name that is not taken: several modules may have one."""
+    """Return a unique name, as several modules may have the same."""
     numbered = (f"{name} ({number})" for number in itertools.count(2))
     return next(unique for unique in itertools.chain([name], numbered) if unique not in names)
 
@@ -518,7 +518,7 @@ def _is_time(number: float) -> bool:
 
 
 def _without_moment(match: re.Match[str]) -> str:
-    """Return nothing but a sign for an id, or for a time since this process began; other times stay."""
+    """Replace an id, or a time since this process began, by a placeholder; other times stay."""
     if match["id"]:
         return _VOLATILE
     if match["seconds"]:
@@ -531,8 +531,8 @@ def _without_moment(match: re.Match[str]) -> str:
     return _VOLATILE if any(moment.startswith(digits) for moment in moments) else match[0]
 
 
-def _shown(name: str, text: str) -> str:
-    """Return the text of a value as a journal has it: short, and without what may be a key."""
+def _journal_text(name: str, text: str) -> str:
+    """Return the text of a value for a journal: short, and a hash where it may contain a key."""
     may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
     if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
         return f"a value with hash {_short_hash(text)[:8]}"

@@ -56,17 +56,21 @@ def changes_between(
             old = old or {}
         if old is None or new is None:
             continue
-        # code that no longer reads a value has changed itself
+        # code that does not read a value any more has changed as well
         is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
-        # a statement counts where the values do not say it all
+        # a statement counts if the values are incomplete
         plain = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
-            one, other = old.get(name, ""), new.get(name, "")
+            before_value, now_value = old.get(name, ""), new.get(name, "")
             is_named = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
             if name in plain or is_named:
                 continue
-            if _release(one) != _release(other) if kind == "versions" else one != other:
-                changes.append(FingerprintChange(kind, name, one, other))
+            if (
+                _release(before_value) != _release(now_value)
+                if kind == "versions"
+                else before_value != now_value
+            ):
+                changes.append(FingerprintChange(kind, name, before_value, now_value))
     return changes
 
 

@@ -49,15 +49,15 @@ def is_users_module(module: types.ModuleType | None) -> bool:
 
 
 def is_users(part: Any) -> bool:
-    """Whether a function or a class is of the user's own files, or of a notebook."""
+    """Whether a function or class is defined in a file of the user, or in a notebook."""
     file = names_of(part).get("__file__")
     return is_users_file(file) if isinstance(file, str) else part.__module__ == "__main__"
 
 
 def names_of(part: Any) -> dict[str, Any]:
-    """Return the names of a module, or of the one that a function or a class is in."""
+    """Return the names in a module, or in the module of a function or class."""
     if isinstance(part, types.FunctionType):
-        return part.__globals__  # its module may have been executed without being imported
+        return part.__globals__  # its module may not be imported
     name = getattr(part, "__module__", None)
     module = (
         part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
@@ -66,7 +66,7 @@ def names_of(part: Any) -> dict[str, Any]:
 
 
 def layers(function: Any) -> list[Any]:
-    """Return the functions, or the class, that are executed where something is called, the outermost first."""
+    """Return the functions or the class behind a callable, outermost first."""
     functions: list[Any] = []
     while not any(function is one for one in functions):
         functions.append(function)
@@ -75,7 +75,7 @@ def layers(function: Any) -> list[Any]:
         elif isinstance(function, types.MethodType):
             owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
             function = owner if is_users(owner) else function.__func__
-        else:  # what functools.cache and wraps put round it
+        else:  # wrappers of functools.cache and wraps
             function = inspect.getattr_static(function, "__wrapped__", function)
     kinds = (type, types.FunctionType, types.BuiltinFunctionType)
     return [one for one in functions if isinstance(one, kinds)] or [type(functions[-1])]
@@ -89,7 +89,7 @@ def source_of(part: Any) -> Source:
     """
     scope, code = names_of(part), getattr(part, "__code__", None)
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
-        return _merged(map(_parsed, cells))  # of a notebook, up to the cell that is executed
+        return _merged(map(_parsed, cells))  # of a notebook, up to the executed cell
     is_typed = code is not None and code.co_filename.startswith("<")
     key = code if is_typed else scope.get("__spec__") or scope
     if id(key) not in _SOURCES:
@@ -101,9 +101,9 @@ def source_of(part: Any) -> Source:
 
 
 def text_of(part: Any) -> str:
-    """Return the source of a function or a class without what changes no numbers, "" if it has none.
+    """Return the cleaned source of a function or class, "" if it has none.
 
-    Definitions that the line of a function does not tell apart all count.
+    Several definitions on one line count together.
     """
     code = part.__code__ if isinstance(part, types.FunctionType) else None
     name = code.co_qualname if code else part.__qualname__
@@ -118,7 +118,7 @@ def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType
         return None
     try:
         module = sys.modules.get(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
-    except ImportError:  # a relative import outside of a package, which another statement replaces
+    except ImportError:  # a relative import outside a package, replaced by another statement
         return None
     names = [name if alias.name == "*" else alias.name for alias in node.names
              if alias.name == "*" or name == (alias.asname or alias.name)]  # fmt: skip
@@ -127,9 +127,9 @@ def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType
 
 
 def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """Return the statements that give a value to names, or to their items and attributes, in blocks too.
+    """Return name -> statements that assign it, its items or its attributes, in nested blocks too.
 
-    A name that is given a new value outside of blocks forgets the former ones.
+    A new assignment outside blocks replaces earlier ones.
     """
     bindings: dict[str, list[ast.stmt]] = {}
     for node in body:
@@ -148,7 +148,7 @@ def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
 
 
 def class_bindings(part: Any) -> dict[str, list[ast.stmt]]:
-    """Return the `bindings_in` the body of a class."""
+    """Return `bindings_in` of the body of a class."""
     nodes = source_of(part).definitions.get(part.__qualname__, [])
     return bindings_in(statement for node in nodes if isinstance(node, ast.ClassDef) for statement in node.body)
 
@@ -190,7 +190,7 @@ def _parsed(text: str) -> Source:
         tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
     except (SyntaxError, ValueError, RecursionError):
         return Source([], {})
-    match tree.body:  # a cell such as %%time, whose body is text
+    match tree.body:  # a cell magic such as %%time, whose body is text
         case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
             return _parsed(cell)
     definitions: dict[str, list[ast.AST]] = {}
@@ -225,7 +225,7 @@ def _first_line(node: Any) -> int:
 
 
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield the statements of blocks that are no blocks themselves, and functions, classes and loops."""
+    """Yield simple statements of nested blocks, with functions, classes and loops."""
     for node in body:
         inside = [one for one in ast.iter_child_nodes(node) if isinstance(one, _IN_BLOCKS)]
         is_whole = not inside or isinstance(node, (*_FUNCTIONS, ast.ClassDef))
@@ -236,7 +236,7 @@ def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.stmt) -> dict[str, bool]:
-    """Return the names that a statement gives a value to, and whether it is a new one."""
+    """Return the names that a statement assigns, and whether the assignment is a new value."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name: True}
