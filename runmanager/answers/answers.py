@@ -142,7 +142,9 @@ def answers_of(
     return Answers(runs, findings, headline, details, result, is_certain, counts, seconds)
 
 
-def numbers_of(findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]) -> dict[str, list[Any]]:
+def columns_of_numbers(
+    findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]
+) -> dict[str, list[Any]]:
     """Return the columns of numbers that every table of settings has, a row for each of the given ones."""
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {

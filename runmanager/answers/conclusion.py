@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, numbers_of
+from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.effects import paired, speeds
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
@@ -135,7 +135,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         which = f"the Pareto front: {some}{len(listed)} of {number} {what}"
     elif num_without > 0:
         which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
-    numbers = numbers_of(findings, runs, best)
+    numbers = columns_of_numbers(findings, runs, best)
     if "run duration" in numbers and "run duration" not in (goal.metric for goal in findings.goals):
         numbers["time"] = durations(numbers.pop("run duration"))
     columns: list[tuple[str, Sequence[Any]]] = []

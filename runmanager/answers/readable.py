@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.answers.answers import INTERVAL, REPEATS, numbers_of
+from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
 from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
 from runmanager.answers.findings import Findings
 from runmanager.hyperparameters import counted
@@ -30,7 +30,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     listed = settings[:n]
     metric = findings.goal.metric
     params = {name: [s.params[name] for s in listed] for name in (settings[0].params if settings else ())}
-    numbers = numbers_of(findings, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
+    numbers = columns_of_numbers(findings, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
     columns = {name: numbers[name] for name in (*(g.metric for g in findings.goals), INTERVAL, REPEATS)}
     if all(map(str.isdecimal, columns[REPEATS])):
         columns[REPEATS] = [*map(int, columns[REPEATS])]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from runmanager.answers.answers import INTERVAL, REPEATS, numbers_of
+from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
 from runmanager.answers.changes import Interaction
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
@@ -58,7 +58,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     listed = findings.settings if findings.repeats else findings.first
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
-    numbers = numbers_of(findings, data.runs, best)
+    numbers = columns_of_numbers(findings, data.runs, best)
     mean = "mean " if findings.repeats else ""
     goals = {each.metric: f"{mean}{each.metric.removeprefix(KEPT)}" for each in findings.goals}
     texts = [] if findings.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]

@@ -320,7 +320,8 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("9 runs, 9 to execute")
     assert lines[1] == f"{THIRD}: runs that are behind are stopped, and can be continued"
-    assert lines[2].startswith("– 1/9 run 1 lr=0 · waits · test_loss ")  # noqa: RUF001
+    assert lines[2].startswith("– 1/9 run 1 lr=0 · test_loss ")  # noqa: RUF001
+    assert " · waits · " in lines[2]
     assert [line for line in lines if line.startswith("after")] == [
         "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
         "after epoch 3, 1 of 3 runs go on, test_loss 0.3333 to 0.3333; 2 are behind",
@@ -671,7 +672,7 @@ def test_a_run_that_fails_or_diverges_stays_so(start_mixed):
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed_one_by_one(
     start_mixed, executor, tmp_path
 ):
-    with pytest.raises(PruneError, match="compared by 'val_loss', which epoch 1 does not have; it has: loss,"):
+    with pytest.raises(PruneError, match="compares runs by 'val_loss', which epoch 1 does not have; it has: loss,"):
         start_mixed(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
 
     assert kept(tmp_path)[0] == ("interrupted", 1)
@@ -682,7 +683,7 @@ def test_it_is_said_what_is_decided(start_mixed, capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == f"{ASYNCHRONOUS}: a run that is behind is stopped at once, and can be continued"
-    assert lines[4].split(" · ")[1:2] == ["pruned"]
+    assert "pruned" in lines[4]
     assert "behind 1 of 3 runs" in lines[4]
     start_mixed(Train(), prune=ASYNCHRONOUS, display=None)
     assert "9 runs, 0 to execute, 3 done before, 6 pruned before" in capsys.readouterr().out

@@ -102,9 +102,7 @@ def test_ctrl_c_while_a_file_is_written_keeps_its_old_content(tmp_path, faulty):
 def test_a_full_disk_is_named_with_what_is_free(tmp_path, faulty):
     faulty(write=filling_disk(2))
 
-    with pytest.raises(
-        StorageError, match=r": \d+\.\d of \d+\.\d GB free\); committed epochs are kept"
-    ):
+    with pytest.raises(StorageError, match=r": \d+\.\d of \d+\.\d GB free\); committed epochs are kept"):
         write_file(tmp_path / "file", b"new")
 
     assert list(tmp_path.iterdir()) == []
