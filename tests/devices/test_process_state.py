@@ -143,12 +143,12 @@ def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, w
         bare(tmp_path, grid("", what, "", "flag", "", when=when))
 
     (message,) = (str(warning.message) for warning in warned)
-    assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; set them back", message)
+    assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; restore them", message)
     assert message.endswith("restore them at its end, or use run_grid with executor='lanes'")
 
 
 def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path):
-    with pytest.warns(RunsWarning, match=r"begins with them: torch\.backends\.mkldnn\.enabled; set them back"):
+    with pytest.warns(RunsWarning, match=r"begins with them: torch\.backends\.mkldnn\.enabled; restore them"):
         bare(tmp_path, grid("flag", "", when="open"))
 
 

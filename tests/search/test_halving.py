@@ -672,7 +672,8 @@ def test_a_run_that_fails_or_diverges_stays_so(start_mixed):
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed_one_by_one(
     start_mixed, executor, tmp_path
 ):
-    with pytest.raises(PruneError, match="compares runs by 'val_loss', which epoch 1 does not have; it has: loss,"):
+    message = "compares runs by 'val_loss', which epoch 1 does not have; it has: loss,"
+    with pytest.raises(PruneError, match=message):
         start_mixed(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
 
     assert kept(tmp_path)[0] == ("interrupted", 1)

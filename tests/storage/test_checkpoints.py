@@ -559,7 +559,7 @@ def test_states_larger_than_what_is_read_again_are_refused_before_they_are_writt
     }
 
     with pytest.raises(
-        CheckpointError, match=r"the checkpoint would have 4\.00 GiB, 3\.00 GiB is the most"
+        CheckpointError, match=r"the checkpoint would have 4\.00 GiB, the limit is 3\.00 GiB"
     ) as caught:
         save_checkpoint(tmp_path, checkpoint(2, states), verify=False)
 

@@ -114,7 +114,7 @@ def test_a_state_that_holds_itself_is_refused():
     state: dict[str, Any] = {"rows": []}
     state["rows"].append(state)
 
-    with pytest.raises(CheckpointError, match=r"state\['rows'\]\[0\] holds itself"):
+    with pytest.raises(CheckpointError, match=r"state\['rows'\]\[0\] contains itself"):
         copied("state", state)
 
 
