@@ -243,7 +243,9 @@ def test_a_check_ends_after_its_time_and_says_how_far_it_came(tmp_path, monkeypa
         outcome = start(tmp_path, {"loop": [in_fit, in_hooks], "seed": [1]})
 
     assert outcome.exit_code == 0
-    assert re.match(r"! checked 1 setting in .+; the time limit leaves the others of 2 unchecked", caplog.messages[0])
+    assert re.match(
+        r"! checked 1 setting in .+; the time limit leaves the others of 2 unchecked", caplog.messages[0]
+    )
 
 
 def test_the_first_settings_have_each_value_once():
