@@ -14,7 +14,7 @@ from runmanager.answers.evidence import difference
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, text
-from runmanager.storage.fingerprint import changes_between
+from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 from runmanager.tables import columns as tables

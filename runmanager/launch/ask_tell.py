@@ -20,8 +20,8 @@ from runmanager.run import Run
 from runmanager.screen.live import make_display
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
+from runmanager.search.optuna_sampler import space_for
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.sampler import space_for
 from runmanager.search.space import SearchSpace
 from runmanager.session import arguments
 from runmanager.session.grid_options import GridOptions

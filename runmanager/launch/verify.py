@@ -12,8 +12,8 @@ from runmanager.launch.train_function import Train, manager_of
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.session import Session
 from runmanager.session.verification import Verification, first_epoch
-from runmanager.storage.beginning import begin_nothing
 from runmanager.storage.folders import Experiment
+from runmanager.storage.import_guard import begin_nothing
 from runmanager.storage.run_state import RunResult
 
 

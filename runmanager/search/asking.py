@@ -10,7 +10,7 @@ from runmanager.goal import Goal
 from runmanager.nested import flat, mapping_of
 from runmanager.outcome import Status
 from runmanager.run import Run
-from runmanager.search.sampler import TrialResult
+from runmanager.search.optuna_sampler import TrialResult
 from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_result
 from runmanager.search.trials import Trial, Trials, goal_value, result_of

@@ -8,8 +8,8 @@ from runmanager.goal import Goal
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run
+from runmanager.search.optuna_sampler import sampler_name
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.sampler import sampler_name
 from runmanager.search.search import Decision, Search
 from runmanager.search.space import SearchSpace
 from runmanager.search.trials import MOST_REPEATS, Trial, Trials

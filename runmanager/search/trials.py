@@ -9,8 +9,8 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.outcome import Status
+from runmanager.search.optuna_sampler import Sampler, TrialResult
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.sampler import Sampler, TrialResult
 from runmanager.search.space import Point, SearchSpace
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity

@@ -20,9 +20,9 @@ from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.train_call import check_calls
 from runmanager.storage import paths
-from runmanager.storage.change import fingerprint
 from runmanager.storage.design import Design, check_note
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint import fingerprint
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import did_you_mean

@@ -12,7 +12,7 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.search import Journals, Search
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.loaded_weights import changes_since, lost_weights
 from runmanager.storage.naming import varying

@@ -32,12 +32,12 @@ from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_pl
 from runmanager.session.task import RunTask, Train
 from runmanager.session.verification import Verification, execute_first_epoch
 from runmanager.storage import durable, naming
-from runmanager.storage.beginning import check_beginning
-from runmanager.storage.change import note_changes_by_runs
 from runmanager.storage.design import Design
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint import note_changes_by_runs
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
+from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult
 
@@ -326,7 +326,7 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
 
 
 def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
-    from runmanager.search.sampler import space_for
+    from runmanager.search.optuna_sampler import space_for
     from runmanager.search.searching import Searching
 
     problems = Problems()

@@ -15,7 +15,7 @@ from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Action
 from runmanager.session.session import Session
 from runmanager.session.task import Train
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 

@@ -21,7 +21,7 @@ from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
 from runmanager.storage import loaded_weights, paths
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.run import Run
-from runmanager.storage.change import reached_source
+from runmanager.storage.fingerprint import reached_source
 from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
 

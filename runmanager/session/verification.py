@@ -8,7 +8,7 @@ from typing import Any
 from runmanager.executors.signals import Stop
 from runmanager.run import Run
 from runmanager.session.task import RunTask
-from runmanager.storage.fingerprint import changes_between
+from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.storage.run_state import RunResult, read_run
 
 TIMES = ("epoch duration", "run duration")

@@ -19,12 +19,12 @@ from runmanager.devices import ranks
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
 from runmanager.storage import durable, naming, paths
-from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
 from runmanager.storage.durable import strict_json
 from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
 from runmanager.storage.identity import identity
+from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
 from runmanager.wording import listed
 

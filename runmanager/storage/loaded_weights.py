@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.storage import durable, paths
-from runmanager.storage.fingerprint import Fingerprint, FingerprintChange, changes_between
+from runmanager.storage.fingerprint_changes import Fingerprint, FingerprintChange, changes_between
 from runmanager.storage.run_state import RunResult
 
 _of_this_run: dict[Path, str] | None = None

@@ -8,7 +8,7 @@ from runmanager.devices import ranks
 from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.run import Run
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.loaded_weights import changes_since
 from runmanager.storage.run_state import RunResult
 from runmanager.training.listeners import RunListener

@@ -14,7 +14,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, fingerprint, loaded_weights, paths
+from runmanager.storage import checkpoints, durable, loaded_weights, paths, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
@@ -425,7 +425,7 @@ def _circumstances(device: torch.device, network: nn.Module | None) -> dict[str,
         "device": str(device),
         "device_name": torch_devices.device_name(device),
         "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
-        "versions": fingerprint.versions(),
-        "commit": fingerprint.git_commit(),
-        "command": fingerprint.command(),
+        "versions": provenance.versions(),
+        "commit": provenance.git_commit(),
+        "command": provenance.command(),
     }

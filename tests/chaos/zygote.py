@@ -25,7 +25,7 @@ from runmanager.board import run_log  # noqa: F401
 from runmanager.errors import ExperimentLockedError
 from runmanager.executors.signals import SIGNALS
 from runmanager.screen import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
-from runmanager.storage import fingerprint
+from runmanager.storage import provenance
 from runmanager.tables import columns as tables  # noqa: F401
 from tests.chaos import faults, work
 
@@ -35,8 +35,8 @@ FILTERS = list(warnings.filters)
 
 def main() -> None:
     """Carry out orders until one says to end, then end what is left."""
-    fingerprint.versions()
-    fingerprint.git_commit()
+    provenance.versions()
+    provenance.git_commit()
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runmanager import load_results, load_runs, run_grid
-from runmanager.storage.beginning import check_beginning
+from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.lock import hold
 from tests.board.reading import train as train_small
 

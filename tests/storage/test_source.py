@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager.storage.change import fingerprint
-from runmanager.storage.fingerprint import changes_between, versions
+from runmanager.storage.fingerprint import fingerprint
+from runmanager.storage.fingerprint_changes import changes_between
+from runmanager.storage.provenance import versions
 from runmanager.training.loaders import ImageTensors
 
 

@@ -20,7 +20,7 @@ from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
-from runmanager.storage import checkpoints, fingerprint, processes
+from runmanager.storage import checkpoints, processes, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, read_attempt
 from runmanager.tables.removal import look
@@ -625,8 +625,8 @@ def change(request, monkeypatch):
         return {"change": False}, {"data": torch.ones(4)}
 
     def change_versions():
-        now = {**fingerprint.versions(), "torch": "99.0"}
-        monkeypatch.setattr("runmanager.storage.change.versions", lambda: now)
+        now = {**provenance.versions(), "torch": "99.0"}
+        monkeypatch.setattr("runmanager.storage.fingerprint.versions", lambda: now)
         return {"change": False}, {}
 
     return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]
@@ -635,7 +635,7 @@ def change(request, monkeypatch):
 WHAT = {
     "code": "source of train",
     "data": "the data",
-    "versions": f"torch {fingerprint.versions()['torch']} -> 99.0",
+    "versions": f"torch {provenance.versions()['torch']} -> 99.0",
 }
 
 

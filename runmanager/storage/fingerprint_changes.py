@@ -1,0 +1,66 @@
+"""The differences between two fingerprints of code, values, data and versions."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Fingerprint = Mapping[str, Mapping[str, str]]
+"""Kind (code, statements, values, objects, data, versions) -> name -> hash, text of a value, or version."""
+
+
+class FingerprintChange(NamedTuple):
+    """A difference between two fingerprints."""
+
+    kind: str  # as in a fingerprint
+    name: str
+    before: str  # "" if there was none
+    now: str
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "code" | "statements":
+                return f"source of {self.name}"
+            case "weights":  # weights of another run that this run has loaded
+                return f"weights of {self.name}"
+            case "values" | "objects":
+                return f"{self.name} was {self.before}, is {self.now}"
+            case "data":
+                return "the data" if self.before else "data= is given now"
+            case _:
+                return f"{self.name} {self.before or 'none'} -> {self.now or 'none'}"
+
+
+def changes_between(
+    before: Fingerprint, now: Fingerprint, *, only_common: bool = False
+) -> list[FingerprintChange]:
+    """Return the differences between two fingerprints; kinds that either lacks are not compared.
+
+    Exception: data that were not given before count. Versions are compared by their first two numbers, so the
+    cpu and CUDA builds of a release are equal. `only_common` compares only names in both.
+
+    >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
+    ['BATCH was 32, is 64']
+    """
+    changes: list[FingerprintChange] = []
+    for kind in ("code", "statements", "values", "objects", "data", "versions"):
+        old, new = before.get(kind), now.get(kind)
+        if kind == "data" and before and not only_common:
+            old = old or {}
+        if old is None or new is None:
+            continue
+        # code that does not read a value any more has changed as well
+        is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
+        # a statement counts if the values are incomplete
+        plain = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
+        for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
+            before_value, now_value = old.get(name, ""), new.get(name, "")
+            is_named = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
+            if name in plain or is_named:
+                continue
+            is_release = kind == "versions"
+            if (_release(before_value) != _release(now_value)) if is_release else before_value != now_value:
+                changes.append(FingerprintChange(kind, name, before_value, now_value))
+    return changes
+
+
+def _release(number: str) -> list[str]:
+    return number.partition("+")[0].split(".")[:2]

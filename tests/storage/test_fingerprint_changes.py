@@ -1,0 +1,75 @@
+import pytest
+
+from runmanager.storage.fingerprint_changes import changes_between
+
+
+def fingerprint_changes(before, now, **options):
+    return [str(change) for change in changes_between(before, now, **options)]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"code": {"train": "1"}}, []),
+        ({"code": {"train": "1"}}, {}, []),
+        ({}, {"data": {"data": "1"}}, []),
+        ({"code": {"train": "1"}}, {"code": {"train": "1"}, "data": {"data": "1"}}, ["data= is given now"]),
+        ({"data": {"data": "1"}}, {"code": {"train": "1"}}, []),
+        ({"values": {"a": "1", "b": "1"}}, {"values": {"a": "2", "c": "1"}}, ["a was 1, is 2"]),
+        ({"statements": {"a": "1", "b": "1"}}, {"statements": {"a": "2"}}, ["source of a"]),
+        (
+            {"code": {"a": "1", "b": "1"}},
+            {"code": {"a": "2", "c": "1"}},
+            ["source of a", "source of b", "source of c"],
+        ),
+        ({"data": {"data": "1"}}, {"data": {"data": "2"}}, ["the data"]),
+        ({"versions": {"torch": "1"}}, {"versions": {"numpy": "2"}}, ["numpy none -> 2", "torch 1 -> none"]),
+        (
+            {"versions": {"torch": "1"}, "data": {"data": "1"}, "code": {"train": "1"}},
+            {"versions": {"torch": "2"}, "data": {"data": "2"}, "code": {"train": "2"}},
+            ["source of train", "the data", "torch 1 -> 2"],
+        ),
+    ],
+    ids=[
+        "new",
+        "gone",
+        "no grid",
+        "data given",
+        "data no longer given",
+        "values",
+        "statements",
+        "code",
+        "data",
+        "versions",
+        "all",
+    ],
+)
+def test_changes_are_said_in_words(before, now, said):
+    assert fingerprint_changes(before, now) == said
+
+
+def side(value, statement):
+    values, statements = ({} if text is None else {"x": text} for text in (value, statement))
+    return {"values": values, "statements": statements}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (side("None", None), side(None, "a"), []),  # GradScaler() if cuda else None, on another machine
+        (side(None, "a"), side(None, "b"), ["source of x"]),
+        (side("[<Crop>, 1]", "a"), side("[<Crop>, 2]", "a"), ["x was [<Crop>, 1], is [<Crop>, 2]"]),
+    ],
+)  # fmt: skip
+def test_a_statement_counts_where_the_value_does_not_say_it_all(before, now, said):
+    assert fingerprint_changes(before, now) == said
+
+
+def test_only_common_names_are_compared_if_that_is_wanted():
+    before, now = {"code": {"a": "1", "b": "1"}}, {"code": {"a": "2", "c": "1"}, "data": {"data": "1"}}
+
+    assert fingerprint_changes(before, now, only_common=True) == ["source of a"]
+
+
+def test_builds_and_patches_of_a_version_are_the_same():
+    assert fingerprint_changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []
