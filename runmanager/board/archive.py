@@ -105,7 +105,7 @@ def carried_events(
 ) -> list[Event]:
     """Return the events up to epoch `last_step` to carry over to a new file of this run.
 
-    Without the headers of old files, begins and ends of sessions, and superseded events. Steps are epochs,
+    Headers of old files, begins and ends of sessions, and superseded events are left out. Steps are epochs,
     except those of values that the loop adds per batch: these are kept if written before the end of the last
     epoch, or until a wall time (s).
     """
