@@ -1,4 +1,4 @@
-"""The figures of points: scores by a hyperparameter and by cost, and pairs of runs."""
+"""Figures of points: scores by hyperparameter, by training time and by two goals; and paired runs."""
 
 import itertools
 import math
@@ -27,14 +27,14 @@ from runmanager.report.svg import (
 from runmanager.tables.columns import KEPT
 from runmanager.wording import cell, duration
 
-_GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
-_MOST_POINTS = 1500  # of a figure
-_STRIP = 110  # the height of a row of dots
-_FEW = 8  # dots that are in a line
+_GOLDEN = 0.618034  # jitter: its multiples modulo 1 are spread evenly
+_MOST_POINTS = 1500  # per figure
+_STRIP = 110  # the height of the strip plot
+_FEW = 8  # fewer dots get no jitter
 
 
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
-    """Draw the scores of the runs by the value of one hyperparameter, and its means, all others equal."""
+    """Plot the scores by the value of one hyperparameter, and the mean of each value, all else equal."""
     scores = [data.scores[index] for index in data.order]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
     facts = {"figure": "points", "what": axis.name}
@@ -65,7 +65,7 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
 
 
 def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, words: str) -> str:
-    """Draw pairs of runs that differ in one hyperparameter only, a line each."""
+    """Draw one line for each set of runs that differ only in the device."""
     numbers = [number for row in rows for number in row]
     figure = Figure("pairs", f"{value} by device, pair by pair", words)
     y = Scale(min(numbers), max(numbers), HEIGHT - BOTTOM, TOP, is_logarithmic=min(numbers) > 0)
@@ -79,10 +79,10 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
 
 
 def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the scores of the runs by their training time, and which of them no cheaper run beats."""
+    """Plot the scores by training time, with the Pareto front of both."""
     seconds = {index: _seconds(data, index) for index in data.order}
     indices = [index for index in data.order if seconds[index] > 0]
-    if len(indices) < 2:  # noqa: PLR2004 - a trade needs two
+    if len(indices) < 2:  # noqa: PLR2004 - a trade-off needs two runs
         return None
     front = _front(data, indices, seconds)
     scores = [data.scores[index] for index in indices]
@@ -117,9 +117,9 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 
 
 def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the runs, or the means of settings, by the first two of several goals, and their Pareto front."""
+    """Plot the runs, or the means of settings, by the first two goals, with their Pareto front."""
     rated = [setting for setting in data.findings.leaders if all(map(math.isfinite, setting.means))]
-    if len(data.goals) < 2 or len(rated) < 2:  # noqa: PLR2004 - a choice is between two
+    if len(data.goals) < 2 or len(rated) < 2:  # noqa: PLR2004 - a front needs two goals and two settings
         return None
     best = data.findings.front
     names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
@@ -136,7 +136,7 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     figure.text(LEFT - 6, TOP - 1, data.goals[0].metric, "name", "start")
     points(figure, [(x(s.means[1]), y(s.means[0]), s.rows[0]) for s in rated], colored, "")
     corners = [(x(setting.means[1]), y(setting.means[0])) for setting in best]
-    if len(data.goals) == 2:  # noqa: PLR2004 - of more, a line between two of them says nothing
+    if len(data.goals) == 2:  # noqa: PLR2004 - with more goals, a line in two of them would mislead
         figure.path(_staircase(corners[::-1]), "front")
     else:
         for left, height in corners:
@@ -145,9 +145,9 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 
 
 def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the scores of all runs in a row, the best one with its name; None for a single score."""
+    """Plot all scores in one strip, with a ring around the best run; None for a single score."""
     scores = [data.scores[index] for index in data.order]
-    if len(scores) < 2:  # noqa: PLR2004 - one is said already
+    if len(scores) < 2:  # noqa: PLR2004 - the text already gives a single score
         return None
     low, high = range_of(scores, [scores[0]])
     x = value_scale(low, high, LEFT, WIDTH - RIGHT)
@@ -175,7 +175,7 @@ def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 def points(
     figure: Figure, dots: Sequence[tuple[float, float, int]], colored: PageAxis | None, kind: str
 ) -> None:
-    """Draw a dot for each run, x, y and its index; dots of one color are one path."""
+    """Draw one dot per run, given as (x, y, index); all dots of a color form one path."""
     by_color: dict[str, list[tuple[float, float, int]]] = {}
     for dot in dots if len(dots) <= _MOST_POINTS else spaced(range(len(dots)), _MOST_POINTS):
         each = dots[dot] if isinstance(dot, int) else dot
@@ -187,7 +187,7 @@ def points(
 
 
 def _staircase(corners: Sequence[tuple[float, float]]) -> str:
-    """Return the line along a front: first across, then up or down."""
+    """Return the step line along a front: each step goes across first, then up or down."""
     pairs = itertools.pairwise(corners)
     steps = [point for (x1, y1), (x2, y2) in pairs for point in ((x1, y1), (x2, y1), (x2, y2))]
     return polyline(steps or corners)
@@ -200,7 +200,7 @@ def _seconds(data: ReportData, index: int) -> float:
 
 
 def _front(data: ReportData, indices: Sequence[int], seconds: dict[int, float]) -> list[int]:
-    """Return the runs that no other beats in both time and score, the fastest first."""
+    """Return the Pareto front of time and score, the fastest run first."""
     sign = 1 if data.is_larger_better else -1
     front: list[int] = []
     for index in sorted(indices, key=lambda index: (seconds[index], -sign * data.scores[index])):

@@ -1,4 +1,4 @@
-"""Which color a run has: one hyperparameter decides, and its values have the same color in every figure."""
+"""The colors of the runs: one hyperparameter sets them, and each value has the same color in every figure."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,18 @@ NUM_COLORS = 6
 
 
 def colored_axis(axes: Sequence[PageAxis]) -> PageAxis | None:
-    """Return the hyperparameter that colors the runs: the first with few values, or with a range of numbers."""
+    """Return the hyperparameter that colors the runs: the first with few values, else the first numeric one."""
     few = (axis for axis in axes if 1 < len(axis.labels) <= NUM_COLORS)
     return next(few, next((axis for axis in axes if axis.is_ordered), None))
 
 
 def color(axis: PageAxis | None, index: int) -> str:
-    """Return the CSS class of a run's color, which shows its value of a hyperparameter."""
+    """Return the CSS class of a run's color; `axis` is the hyperparameter that colors the runs."""
     return color_of(axis, axis.codes[index]) if axis else "c1"
 
 
 def color_of(axis: PageAxis, code: int) -> str:
-    """Return the CSS class of the color of a value; ordered values are spread over a ramp.
+    """Return the CSS class of a value's color; numbers are spread over a color ramp.
 
     >>> [color_of(PageAxis("lr", ["0.1", "0.2", "0.3"], [], True), code) for code in range(3)]
     ['o0', 'o2', 'o5']

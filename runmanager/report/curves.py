@@ -1,4 +1,4 @@
-"""The learning curves: a line per run, means and bands of repeats, the best and the resumed epochs."""
+"""The learning curves: one line per run, means and bands of repeats, marks at best and resumed epochs."""
 
 import itertools
 import math
@@ -26,19 +26,19 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.tables.ranking import t_quantile
 
-MANY = 100  # runs; of more, that many lines are visible at once
-_MOST_LINES = 600  # in the file
-_MOST_POINTS = 120  # of a curve
-_MIXING = 7919  # a prime: lines are drawn in an order in which no value covers the others
+MANY = 100  # runs; with more, only this number of lines is visible at first
+_MOST_LINES = 600  # lines in the file
+_MOST_POINTS = 120  # per curve
+_MIXING = 7919  # a prime that shuffles the drawing order, so that no value covers the others
 _MOST_BANDS = 5  # settings whose mean and interval are drawn
-_LABELS = 68  # room for the labels at the end of lines
-_LEAST = 3  # repeats that have an interval; of two, the band is their range
+_LABELS = 68  # width of the labels at the right end of the lines
+_LEAST = 3  # repeats for a confidence interval; the band of two repeats is their range
 
 Curve = list[tuple[int, float]]
 
 
 def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, name: str) -> str:
-    """Draw a metric over the epochs, a line per run, the best above the others."""
+    """Plot a metric by epoch: one line per run, the best run on top."""
     lines = lines_of(data, metric)
     values = [value for points in lines.values() for _, value in points]
     best = data.order[0] if data.order else None
@@ -78,13 +78,13 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
 
 
 def lines_of(data: ReportData, metric: str) -> dict[int, Curve]:
-    """Return the curve of each run that has the metric: its epochs and values."""
+    """Return the curve (epochs and values) of each run that has the metric."""
     lines = {index: points_of(run, metric, data.x_axis) for index, run in enumerate(data.results)}
     return {index: points for index, points in lines.items() if points}
 
 
 def points_of(run: RunResult, metric: str, x_axis: str | None = None) -> Curve:
-    """Return where the epochs of a run are that have a number, and the numbers; of long runs some of them."""
+    """Return the finite values of a metric with their x positions; long runs are thinned out."""
     points = [(x_of(record, x_axis), record.metrics.get(metric, math.nan)) for record in run.epochs]
     points = [(epoch, value) for epoch, value in points if math.isfinite(value)]
     step = math.ceil(len(points) / _MOST_POINTS)
@@ -92,7 +92,7 @@ def points_of(run: RunResult, metric: str, x_axis: str | None = None) -> Curve:
 
 
 def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
-    """Return the runs whose curves are in the file: all, of many the best and some of the others."""
+    """Return the runs whose curves go into the file: all, or the best and a sample if there are many."""
     ranked = [index for index in data.order if index in lines]
     has_rank = set(ranked)
     others = [index for index in lines if index not in has_rank]
@@ -100,7 +100,7 @@ def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
 
 
 def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
-    """Return the lines that are visible before anything is filtered: some of the best, some of the others."""
+    """Return the lines that are visible before the reader filters: all, or some of the best and a sample."""
     if len(drawn) <= MANY:
         return list(drawn)
     in_file = set(drawn)
@@ -109,7 +109,11 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 
 
 def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
-    """Return which runs have a mean line: the repeats of the best settings, else of many runs each color."""
+    """Return the groups of runs that get a mean line.
+
+    A group is the repeats of one of the best settings. Without repeats, it is all runs of one color, if there
+    are many runs.
+    """
     repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]
@@ -128,7 +132,7 @@ def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, lis
 def _bands(
     groups: Sequence[tuple[str, list[int]]], lines: Mapping[int, Curve]
 ) -> list[tuple[str, list[int], list[tuple[int, float, float]]]]:
-    """Return the interval of the mean of each group at each epoch: 95 %, or the range of two repeats."""
+    """Return the band of each group: by epoch, the 95 % interval of the mean, or the range of two repeats."""
     bands = []
     for kind, runs in groups:
         band = []
@@ -145,7 +149,7 @@ def _bands(
 
 
 def _by_epoch(group: Sequence[Curve]) -> list[tuple[int, list[float]]]:
-    """Return the values at the epochs that at least half of the curves have."""
+    """Return the values of the curves by epoch, for epochs that at least half of the curves have."""
     by_epoch: dict[int, list[float]] = {}
     for epoch, value in itertools.chain.from_iterable(group):
         by_epoch.setdefault(epoch, []).append(value)
@@ -157,7 +161,7 @@ def _means(group: Sequence[Curve]) -> Curve:
 
 
 def _within(y: Scale, value: float) -> float:
-    """Return the position of a value; one that a logarithmic axis lacks is at its end."""
+    """Return the position of a value; a logarithmic axis clips values below its range."""
     return y(max(value, y.low / 10)) if y.is_logarithmic else y(value)
 
 
@@ -170,7 +174,7 @@ def _mark(
     y: Scale,
     visible: set[int],
 ) -> None:
-    """Mark the best epoch of the best run, and the first epoch after each resumption."""
+    """Mark the best epoch of the best run, and the first epoch after each resume."""
     for index, points in drawn.items():
         values = dict(points)
         cold = [record for record in data.results[index].epochs if record.cold and record.epoch > 1]
@@ -190,21 +194,21 @@ def _mark(
 
 
 def is_larger(data: ReportData, metric: str) -> bool:
-    """Whether large values of a metric are good."""
+    """Whether larger values of a metric are better."""
     return data.is_larger_better if metric == data.metric else not metric.endswith("loss")
 
 
 def _label(
     figure: Figure, data: ReportData, lines: Mapping[int, Curve], colored: PageAxis | None, y: Scale
 ) -> None:
-    """Write at the end of the lines what they are: the best run, and each value that has a color."""
+    """Label the right end of the lines: the best run, and each value that has a color."""
     ends: list[tuple[float, str, str, str]] = []
     if data.order and data.order[0] in lines:
         end = _within(y, lines[data.order[0]][-1][1])
         ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best", "best"))
     if colored:
         codes = range(len(colored.labels))
-        for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - as there are colors
+        for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - the number of colors
             group = [points for index, points in lines.items() if colored.codes[index] == code]
             if group:
                 end = _within(y, statistics.median(points[-1][1] for points in group))

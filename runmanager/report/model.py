@@ -1,4 +1,4 @@
-"""What a report is about: the runs, which settings are best, and what their differences come from."""
+"""The data of a report: the runs, the best settings, and the effects of the hyperparameters."""
 
 import json
 import math
@@ -34,73 +34,73 @@ class PageAxis:
     """A hyperparameter that varies."""
 
     name: str
-    labels: Sequence[str]  # its values: numbers in ascending order, then the others as they came
+    labels: Sequence[str]  # the values: numbers in ascending order, then the others in order of first use
     codes: Sequence[int]  # for each run, the index of its value in `labels`
     is_ordered: bool  # whether all values are numbers
     keys: Sequence[str] = ()  # the canonical form of each value
-    numbers: Sequence[float] = ()  # of a sample or a search: its values, as `labels`, NaN for none
+    numbers: Sequence[float] = ()  # of a sample or a search: the values in the order of `labels`
 
     @property
     def is_sampled(self) -> bool:
-        """Whether it is of a sample or a search, and hardly any value occurs twice."""
+        """Whether the values come from a sample or a search, so that hardly any value occurs twice."""
         return bool(self.numbers)
 
     def number(self, index: int) -> float:
-        """Return the number that a run has."""
+        """Return the value of a run as a number."""
         return self.numbers[self.codes[index]]
 
     def label(self, value: Any) -> str:
-        """Write a value as everywhere on the page."""
+        """Return the label of a value, as the whole page writes it."""
         key = json.dumps(canonical(None if value is pd.NA else value))
         if key not in self.keys and isinstance(value, float) and math.isnan(value):
-            key = json.dumps(canonical(None))  # which a column of numbers has as NaN
+            key = json.dumps(canonical(None))  # a column of numbers holds NaN for None
         return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
 
     def rank(self, label: str) -> int:
-        """Return the position of a value in their order."""
+        """Return the position of a value among the labels; unknown values come last."""
         return self.labels.index(label) if label in self.labels else len(self.labels)
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is about; a run is its index in `results`."""
+    """The data of a report; a run is given by its index in `results`."""
 
     title: str  # of the page
     results: Sequence[RunResult]
-    names: Sequence[str]  # of the runs, as "run 7"
-    runs: pd.DataFrame  # the table of `load_runs`, row by row as `results`
+    names: Sequence[str]  # of the runs, such as "run 7"
+    runs: pd.DataFrame  # the table of `load_runs`, one row per run in `results`
     answers: Answers
-    findings: Findings  # of the answers, or by the loss, of which no run has a number
-    metric: str  # that runs are ranked by
-    is_larger_better: bool  # of the metric
-    scores: Sequence[float]  # the metric of each run, NaN if it is not completed
-    order: Sequence[int]  # the runs that have a score, those of the best setting first
-    axes: Sequence[PageAxis]  # the hyperparameters that vary, the one that changes the metric most first
-    together: Interaction | None  # the two hyperparameters that act together most
-    note: str  # what the experiment is for
-    x_axis: str | None = None  # what curves are drawn over, None for epochs
+    findings: Findings  # from the answers; by the loss if no run has a score
+    metric: str  # the metric that ranks the runs
+    is_larger_better: bool  # whether larger values of the metric are better
+    scores: Sequence[float]  # the metric of each run, NaN if the run is not completed
+    order: Sequence[int]  # the runs with a score, the best setting first
+    axes: Sequence[PageAxis]  # the hyperparameters that vary, the largest effect on the metric first
+    together: Interaction | None  # the two hyperparameters with the strongest interaction
+    note: str  # the note of the experiment
+    x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
-    ] = ()  # of experiments side by side: names, what differs
+    ] = ()  # of experiments side by side: both names, and the rows that differ
 
     @property
     def is_searched(self) -> bool:
-        """Whether it is of a sample or a search, so that pairs of settings say little about what matters."""
+        """Whether the runs are a sample or a search, with too few pairs of settings to measure effects."""
         return self.answers.matters.measure != CHANGE
 
     @property
     def goals(self) -> Sequence[Goal]:
-        """The goals by their columns, if there are several."""
+        """The goals, if there are several; else empty."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
     def compared(self) -> list[PageAxis]:
-        """The hyperparameters of which at least two values have a score, without the repeat axes."""
+        """The hyperparameters with scores at two or more values, without the repeat axes."""
         axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
         return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
     def axis(self, name: str) -> PageAxis:
-        """Return a hyperparameter that varies by its column."""
+        """Return the varying hyperparameter with this name or column."""
         return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))
 
 
@@ -110,19 +110,20 @@ def report_data(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
 ) -> ReportData:
-    """Rank the runs of experiments by name, and find which hyperparameters their differences come from.
+    """Rank the runs of the experiments, and measure the effects of their hyperparameters.
 
-    Experiments without runs are left out. `goal` and `repeats` are those of `write_report`.
+    Experiments without runs are left out. `goal` and `repeats` mean the same as in `write_report`.
 
     Raises:
-        InvalidArgumentError: There is no such metric or axis, or the direction of a metric is not known.
+        InvalidArgumentError: The metric or axis does not exist, the direction of a metric is unknown, or the
+            experiments have different goals.
     """
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
     table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
-    own_goals(table)  # refuses several
+    own_goals(table)  # raises if the experiments have different goals
     answers = answers_of(table, goal, repeats)
     findings = answers.findings or find(table, "loss", repeats)
     answers = replace(answers, findings=findings)
@@ -159,7 +160,7 @@ def report_data(
 
 
 def _x_axis(results: Sequence[RunResult]) -> str | None:
-    """Return the x-axis of the experiments, if it is one and all epochs have a value there."""
+    """Return the x-axis that all experiments share, if all epochs have a value on it; else None."""
     axes = {Experiment(path).design.x_axis for path in {run.folder.path.parent for run in results}}
     axis = axes.pop() if len(axes) == 1 else None
     records = (record for run in results for record in run.epochs)
@@ -167,17 +168,23 @@ def _x_axis(results: Sequence[RunResult]) -> str | None:
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> PageAxis:
-    """Return a hyperparameter; `settings` are the runs, one of each setting, by which it may be a range."""
+    """Return a hyperparameter with its labels and codes.
+
+    Args:
+        name: The hyperparameter.
+        params: The hyperparameters of each run.
+        settings: One run of each setting, to decide whether the values are sampled; empty for a repeat axis.
+    """
     keys = [json.dumps(canonical(values.get(name))) for values in params]
     column = [params[row].get(name) for row in settings]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}
     numbers = {key: value for key, value in by_key.items() if type(value) in (int, float)}
-    # math.isnan() cannot take every integer
+    # x != x: math.isnan() fails for huge integers
     in_order = sorted(numbers, key=lambda key: (numbers[key] != numbers[key], numbers[key]))
     distinct = [*in_order, *(key for key in by_key if key not in numbers)]
     codes = {key: code for code, key in enumerate(distinct)}
     labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]
-    number_of = Counter(labels)  # text() shortens
+    number_of = Counter(labels)  # text() shortens, so two labels may be equal
     labels = [
         label if number_of[label] == 1 else printable(repr(by_key[key]))
         for label, key in zip(labels, distinct, strict=True)

@@ -1,4 +1,4 @@
-"""What the script of a page reads: the columns of all runs, their curves, and more of the best ones."""
+"""The JSON that the script of a page reads: columns and curves of all runs, details of the best ones."""
 
 import base64
 import json
@@ -17,19 +17,19 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.wording import printable
 
-MOST_VIEWS = 300  # runs of which everything is in the page
-_MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits
-_FACTS = ("command", "commit", "host", "device", "device_name")  # of the first line of a journal
-_LAST_LINES = 15  # of an error.log
+MOST_VIEWS = 300  # runs with all details in the page
+_MOST_WIDE = 2000  # runs; with more, columns of mostly distinct values are left out, and numbers are rounded
+_FACTS = ("command", "commit", "host", "device", "device_name")  # keys of the first line of a journal
+_LAST_LINES = 15  # lines of an error.log
 _DIGITS = 5
-_MOST_PICTURES = 1_000_000  # bytes, of the best runs
-_MOST_EPOCHS = 40  # of a curve in the view of a run
+_MOST_PICTURES = 1_000_000  # bytes, for all runs together
+_MOST_EPOCHS = 40  # per curve in the view of a run
 
 
 def page_data(
     data: ReportData, table: Mapping[str, Any], metrics: Sequence[str], colored: PageAxis | None
 ) -> str:
-    """Return what the script reads as JSON that can stand in a page."""
+    """Return the data of the script as JSON that is safe inside HTML."""
     viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
     content = {
         "x": x_column(data.x_axis),
@@ -44,7 +44,7 @@ def page_data(
         "homes": _distinct([str(run.folder.path.parent) for run in data.results]),
     }  # fmt: skip
     written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c")  # no value can end the element
+    return written.replace("<", "\\u003c")  # so that no value closes the <script> element
 
 
 def _are_odd(data: ReportData) -> bool:
@@ -57,7 +57,7 @@ def _axis(axis: PageAxis) -> dict[str, Any]:
 
 
 def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
-    """Return the columns that runs can be filtered by: as their distinct values, and which one each run has."""
+    """Return the columns that the reader can filter by, encoded as in `_distinct`."""
     columns = {}
     leading = {"run", "status", "error", *heads}
     is_long = len(data.runs) > _MOST_WIDE
@@ -70,7 +70,7 @@ def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
 
 
 def _distinct(values: Sequence[Any]) -> dict[str, Any]:
-    """Return the distinct values, and which one each run has; the values alone if no two are equal."""
+    """Return the distinct values and the code of each run; only the values if no two are equal."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(json.dumps(value, ensure_ascii=True), len(numbers)) for value in values]
     distinct = [json.loads(each) for each in numbers]
@@ -80,7 +80,7 @@ def _distinct(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _value(value: Any, digits: int) -> Any:
-    """Return a value as the script compares it: JSON has no NaN, no infinity and no tuples."""
+    """Return a value in the form that the script compares: JSON has no NaN, no infinity and no tuples."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if value is pd.NA or value is pd.NaT:
@@ -93,7 +93,7 @@ def _value(value: Any, digits: int) -> Any:
 
 
 def _curves(data: ReportData, metric: str) -> dict[str, Any]:
-    """Return each run's values by epoch; epochs are left out where they are 1, 2, 3, ..."""
+    """Return the values of each run by epoch; the epochs are left out if they are 1, 2, 3, ..."""
     curves = {}
     lines = lines_of(data, metric)
     for index in sorted(drawn_of(data, lines)):
@@ -108,7 +108,7 @@ def _written(points: Sequence[tuple[int, float]]) -> list[Any]:
 
 
 def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
-    """Return the views of runs, with their pictures as long as there is room for them."""
+    """Return the views of runs, with their pictures until these reach the size limit."""
     views: dict[str, Any] = {}
     room = _MOST_PICTURES
     for index in viewed:
@@ -122,7 +122,7 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
 
 
 def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
-    """Return what the view of a run shows and nothing else has."""
+    """Return the details that only the view of a run shows."""
     versions = run.start.get("versions")
     facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
     names = dict.fromkeys(name for record in run.epochs[-1:] for name in record.metrics)
@@ -163,19 +163,19 @@ _TAG = b"visuals/confusion_"
 
 
 def confusion_matrices(folder: Path) -> dict[str, str]:
-    """Return the last confusion matrix of each evaluation of a run, as addresses that hold the picture.
+    """Return the last confusion matrix of each evaluation of a run, as data URLs of PNG images.
 
-    A file that cannot be read has none.
+    Unreadable event files are skipped.
     """
     if next(folder.glob("events.out.tfevents.*"), None) is None:
         return {}
-    from runmanager.board import archive  # takes long
+    from runmanager.board import archive  # slow import
 
     pictures: dict[str, str] = {}
     for path in archive.event_files(folder):
         try:
             with archive.mapped(path) as contents:
-                if contents.find(_TAG) < 0:  # most files: reading every event takes long
+                if contents.find(_TAG) < 0:  # usual, and parsing all events is slow
                     continue
             for event in archive.read_events(path):
                 for value in event.summary.value:

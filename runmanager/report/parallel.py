@@ -1,4 +1,4 @@
-"""Parallel coordinates: each run as a line through its hyperparameters to its score."""
+"""Parallel coordinates: each run is a line from its score through its hyperparameters."""
 
 import math
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from runmanager.report.search_text import scale_of, with_number
 from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
 from runmanager.wording import cell
 
-_TOP, _BASE, _LOST = 50, 276, 308  # heights of the axes' ends, and of the runs without a score
+_TOP, _BASE, _LOST = 50, 276, 308  # y of both ends of the axes, and of runs without a score
 _HEIGHT = 322
 _LEFT, _RIGHT = 70, 80
-_LEAST_WIDTH = 860  # with which the text is as large as that around it, on a desk
+_LEAST_WIDTH = 860  # on a desktop screen, labels then have the text size of the page
 _MOST_LINES = 3 * MANY
 _MOST_LOST = 20
 _MOST_LABELS = 12
-_ROOM = 26.0  # over which lines with the same value are spread
+_ROOM = 26.0  # height over which lines with equal values are spread
 
 
 def parallel(
     data: ReportData, axes: Sequence[PageAxis], top: Sequence[int], words: str, colored: PageAxis | None
 ) -> str:
-    """Draw each run as a line through its hyperparameters; those without a score begin below the axis."""
+    """Draw each run as a line through its hyperparameters; runs without a score begin below the first axis."""
     width = max(_LEAST_WIDTH, 120 * (len(axes) + 1))
     distance = (width - _LEFT - _RIGHT) / len(axes)
     xs = [_LEFT + number * distance for number in range(len(axes) + 1)]
@@ -68,21 +68,21 @@ def parallel(
 
 
 def _scale(data: ReportData, axis: PageAxis) -> Scale:
-    """Return the scale of the numbers of a range; of an axis with few values, that of their positions."""
+    """Return the scale of an axis: of its numbers if they are sampled, else of the positions of its values."""
     if axis.is_sampled and (runs := with_number(data, axis)):
         return scale_of(axis, runs, _BASE, _TOP)
     return Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
 
 
 def _height(axis: PageAxis, scale: Scale, code: int) -> float:
-    """Return the height of a value; what the scale lacks is below the axis."""
+    """Return the y position of a value; values that the scale cannot show are below the axis."""
     number = axis.numbers[code] if axis.is_sampled else code
     is_outside = math.isnan(number) or (scale.is_logarithmic and number <= 0)
     return _BASE + 16 if is_outside else min(scale(number), _BASE + 16.0)
 
 
 def _rows(axis: PageAxis, scale: Scale, lines: Sequence[int]) -> dict[int, float]:
-    """Return the height of each run at an axis; where there are few values, equal ones are apart."""
+    """Return the y position of each run at an axis; equal values of an axis with few values are spread."""
     if axis.is_sampled:
         return {index: _height(axis, scale, axis.codes[index]) for index in lines}
     room = min(_ROOM, 0.6 * (_BASE - _TOP) / max(1, len(axis.labels) - 1))
@@ -98,7 +98,7 @@ def _rows(axis: PageAxis, scale: Scale, lines: Sequence[int]) -> dict[int, float
 
 
 def _label(figure: Figure, axis: PageAxis, scale: Scale, x: float, room: float) -> None:
-    """Write the values of an axis, and how many runs have each; of a range, round numbers."""
+    """Label an axis: each value with its number of runs, or round numbers for sampled values."""
     if axis.is_sampled:
         for tick in scale.ticks():
             figure.label(x + 8, scale(tick), cell(tick))

@@ -1,4 +1,4 @@
-"""The HTML file of a report, from runs to the last byte."""
+"""Write the HTML file of a report, once or again whenever runs change."""
 
 import base64
 import hashlib
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     _Path = Path
 else:
-    _Path = type(Path())  # before Python 3.12, Path itself has no subclasses that work
+    _Path = type(Path())  # before Python 3.12, subclasses of Path itself do not work
 
-_SHARE = 20  # of the time that passes, one part is for the page
-_LEAST_S = 2.0  # between two looks
-_MOST_AXES = 8  # of the parallel coordinates, and panels of effects
-_MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
+_SHARE = 20  # the page takes at most 1/20 of the time
+_LEAST_S = 2.0  # between two checks for changes
+_MOST_AXES = 8  # in the parallel coordinates, and panels of effects
+_MOST_ROWS = 1000  # of the table in the file; the script adds further rows on demand
 _SCRIPTS = (
     "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js", "brushes.js",
     "figures.js", "curves.js", "page.js",
@@ -50,16 +50,16 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 class WrittenReport(_Path):
-    """The file of a report: a path like any other."""
+    """The path of a report file; notebooks show it as a link."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.as_posix()!r})"
 
     def _repr_html_(self) -> str:
-        """Return a link that a notebook opens: relative to its folder, as its server serves no other."""
+        """Return a link relative to the folder of the notebook: its server serves no other files."""
         try:
             relative = os.path.relpath(self)
-        except (OSError, ValueError):  # on another drive; or there is no working directory
+        except (OSError, ValueError):  # on another drive, or the working directory was deleted
             relative = os.fspath(self)
         address = quote(relative.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
         name = html.escape(relative.encode("utf-8", "replace").decode())
@@ -78,21 +78,21 @@ def write_report(
     The file needs no network: figures, style and script are inside. All text that comes from runs is escaped.
 
     Args:
-        path: The root of all experiments, one experiment, or several in a list: they are then set side by side,
-            with what differs between the first and each other.
-        target: The file; it appears complete.
-        goal: What decides, as in `best`. Of several in a list, it is the first, and the page shows which runs
-            no other beats in all, as `pareto`.
+        path: The root of all experiments, one experiment, or a list of several. A list sets them side by side,
+            with the differences between the first and each other one.
+        target: The HTML file; it is replaced atomically.
+        goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks them, and the page
+            also shows the Pareto front of all metrics, as in `pareto`.
         repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
-        The file, as a path; a notebook shows a link to it.
+        The path of the file; a notebook shows it as a link.
 
     Raises:
-        NoRunsError: There is no such path, or there are no runs.
-        InvalidArgumentError: There is no such metric or axis, the direction of a metric is not known, or
+        NoRunsError: The path does not exist or holds no runs.
+        InvalidArgumentError: The metric or axis does not exist, the direction of a metric is unknown, or the
             experiments have different goals.
-        StorageError: The file could not be written; an earlier one is kept.
+        StorageError: The file could not be written; an existing file is kept.
 
     Example:
         >>> str(write_report("runs/circle", "report.html", goal="accuracy"))
@@ -109,7 +109,7 @@ def write_page(
     *,
     seconds: float | None = None,
 ) -> WrittenReport:
-    """Write a report; given `seconds`, a browser that shows it loads it again after them."""
+    """Write a report; with `seconds`, the page reloads itself after this time."""
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
@@ -129,9 +129,12 @@ def write_page(
 
 
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
-    """Return the page of a report as HTML; it names some of the files that are damaged.
+    """Return the HTML page of a report.
 
-    Given `seconds`, a browser that shows it loads it again after them.
+    Args:
+        data: The data of the report.
+        damaged: Messages about damaged files; the page shows some of them.
+        seconds: The page reloads itself after this time; None for a page that stays.
     """
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
@@ -176,7 +179,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
 
 @cache
 def _template() -> "Template":
-    """Return the template of the page, which a process compiles once."""
+    """Return the template of the page; it is compiled once per process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(_ASSETS)
@@ -188,14 +191,14 @@ def _template() -> "Template":
 
 
 def _written(value: Any) -> Any:
-    """Escape what would change how a page is drawn, in whatever text the template writes."""
+    """Escape control characters in every text that the template writes."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))
 
 
 def _table(data: ReportData) -> dict[str, Any]:
-    """Return the columns and rows of the table: hyperparameters that vary and results, the best run first."""
+    """Return the table of runs: columns of varying hyperparameters and results, rows from best to worst."""
     runs = data.runs
     goals = [goal.metric for goal in data.goals if goal.metric != data.findings.goal.metric]
     others = list(dict.fromkeys([*goals, *_metrics(data)[1:]]))
@@ -226,7 +229,7 @@ def _table(data: ReportData) -> dict[str, Any]:
 
 
 def _columns_css(table: dict[str, Any]) -> str:
-    """Return the rules that hide columns of the table that are not essential, more of them on a phone."""
+    """Return the CSS rules that hide inessential columns of the table, and more of them on a phone."""
     numbers = range(len(table["columns"]))
 
     def hidden(kept: set[int]) -> str:
@@ -237,7 +240,7 @@ def _columns_css(table: dict[str, Any]) -> str:
 
 
 def _shares(data: ReportData) -> dict[int, float]:
-    """Return how far each score is from the worst to the best, in per cent."""
+    """Return the position of each score between the worst (0) and the best (100)."""
     if not data.order:
         return {}
     scores = sorted((data.scores[i] for i in data.order), reverse=data.is_larger_better)
@@ -246,7 +249,7 @@ def _shares(data: ReportData) -> dict[int, float]:
 
 
 def _legend(colored: PageAxis) -> list[tuple[str, str]]:
-    """Return the values of the axis that colors the runs, of a range some, and their colors."""
+    """Return the (value, color) pairs of the legend; sampled values are thinned out."""
     codes = range(len(colored.labels))
     return [
         (colored.labels[code], color_of(colored, code))
@@ -255,7 +258,7 @@ def _legend(colored: PageAxis) -> list[tuple[str, str]]:
 
 
 def _metrics(data: ReportData) -> list[str]:
-    """Return the metric and those that go with it: the one beside it, and those of the training data."""
+    """Return the metric and its companions: the matching loss or accuracy, and the metrics on training data."""
     names = [data.metric, companion(data.metric, metrics_of(data.runs))]
     names += ["accuracy"] if data.metric.endswith(("accuracy", "loss")) else []
     runs = data.runs
@@ -263,7 +266,7 @@ def _metrics(data: ReportData) -> list[str]:
 
 
 def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
-    """Return the figures of the metric and its loss over the epochs, colored by an axis, with sentences."""
+    """Return the learning curves of the metric and its companion, each with a sentence."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
     figures = []
@@ -278,7 +281,7 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
 
 
 def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, int] | None:
-    """Return the parallel coordinates, their sentence, and how many runs are colored as the best."""
+    """Return the parallel coordinates, their sentence, and the number of highlighted runs."""
     if not data.compared:
         return None
     number = len(data.order)
@@ -307,7 +310,7 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
     if pairs is None or pairs.empty:
         return None
     words = " ".join(speeds(pairs))
-    ratios = len(pairs.attrs[OVERALL])  # come last, after the differences and a column for each device
+    ratios = len(pairs.attrs[OVERALL])  # the last columns, after the differences and a column for each device
     columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
     rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
     if not rows or not words:
@@ -316,12 +319,12 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
 
 
 def _number(value: float) -> tuple[str, str]:
-    """Return a number as text, and the text to sort it by; both are empty if it is missing."""
+    """Return the text of a number and its sort key; both are empty if the number is missing."""
     return (cell(float(value)), repr(float(value))) if math.isfinite(value) else ("", "")
 
 
 def _number_cell(value: Any) -> str:
-    """Write a value of either side of a difference."""
+    """Return a value in a row of differences as text."""
     return cell(value) if isinstance(value, float) else str(value)
 
 
@@ -333,12 +336,12 @@ def watch_runs(
     *,
     say: Callable[[str], None],
 ) -> None:
-    """Write a report, and renew it when runs have changed, until Ctrl-C.
+    """Write a report, and write it again whenever runs have changed, until Ctrl-C.
 
-    It takes at most a twentieth of the time. The last page does not load itself any more.
+    This uses at most a twentieth of the time. The last page no longer reloads itself.
 
     Raises:
-        NoRunsError, InvalidArgumentError, StorageError: As `write_report` does.
+        NoRunsError, InvalidArgumentError, StorageError: As in `write_report`.
     """
     before: Any = None
     interval = _LEAST_S
@@ -359,6 +362,6 @@ def watch_runs(
 
 
 def _state(path: Paths) -> list[Any]:
-    """Return what changes when runs do."""
+    """Return a state that compares unequal after any run has changed."""
     results, _ = read_results(path)
     return [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]

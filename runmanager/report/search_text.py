@@ -1,4 +1,4 @@
-"""What the page says of a sample or a search: what matters, and which values the best runs have."""
+"""The sentences of the page on a sample or a search: the values that the best runs have."""
 
 import math
 from collections import Counter
@@ -9,14 +9,14 @@ from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Scale
 from runmanager.wording import cell
 
-_ROOM = 0.03  # beside the outermost dots
-_OUTER = 0.25  # of a range, in which all of the best runs say that it may be too narrow
-_MOST_OF_RANGE = 0.5  # that the best runs share
+_ROOM = 0.03  # margin beside the outermost dots, as a share of the range
+_OUTER = 0.25  # of a range: if all best runs are in this outer share, the range may be too narrow
+_MOST_OF_RANGE = 0.5  # the best runs have a value in common if they span at most this share
 _MOST_NAMED = 4  # values in a sentence
 
 
 def range_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Say which values of a hyperparameter the best runs have."""
+    """Return a sentence on the values that the best runs have for a hyperparameter."""
     best = best_tenth(data)
     which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
     if not axis.is_sampled:
@@ -33,7 +33,7 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
     ends = [cell(end(axis.number(run) for run in runs)) for end in (min, max)]
     share = scale_of(axis, runs, 0.0, 1.0)
     hint = ""
-    if len(best) >= 3 and share(numbers[-1]) < _OUTER:  # noqa: PLR2004 - two may be there by chance
+    if len(best) >= 3 and share(numbers[-1]) < _OUTER:  # noqa: PLR2004 - two may be chance
         hint = " They are at the lower end: smaller values may be better."
     elif len(best) >= 3 and share(numbers[0]) > 1 - _OUTER:  # noqa: PLR2004
         hint = " They are at the upper end: larger values may be better."
@@ -42,7 +42,7 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
 
 
 def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
-    """Say from where to where the numbers of runs are, unless that is nearly the whole range."""
+    """Return the interval of these runs' values as text; empty if it spans over half of the tried range."""
     numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
     low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
     tried = [number for number in axis.numbers if not math.isnan(number)]
@@ -58,12 +58,12 @@ def best_tenth(data: ReportData) -> Sequence[int]:
 
 
 def with_number(data: ReportData, axis: PageAxis) -> list[int]:
-    """Return the runs with a score and a number of an axis, the best first."""
+    """Return the runs with a score and a number on this axis, the best first."""
     return [run for run in data.order if not math.isnan(axis.number(run))]
 
 
 def scale_of(axis: PageAxis, runs: Sequence[int], start: float, end: float) -> Scale:
-    """Return the scale of a hyperparameter, in orders of magnitude if its numbers are spread over them."""
+    """Return the scale of a hyperparameter; logarithmic if its numbers span orders of magnitude."""
     return _scale_of([axis.number(run) for run in runs], start, end)
 
 

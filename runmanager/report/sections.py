@@ -1,4 +1,4 @@
-"""What the parts of a report list: settings, changes, causes of failures, and how the runs were executed."""
+"""The lists and tables of a report: key numbers, settings, interactions, failures, environment."""
 
 import math
 import shlex
@@ -17,10 +17,10 @@ from runmanager.storage import paths
 from runmanager.tables.columns import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
-_DEEPEST = 55  # per cent of the color, on which text is still read well
-_MOST_NAMED = 12  # runs of a cause
-_MOST_SETTINGS = 10  # in their table
-_LAST_LINES = 15  # of an error.log
+_DEEPEST = 55  # per cent of the color; text on a deeper color is hard to read
+_MOST_NAMED = 12  # runs named per cause
+_MOST_SETTINGS = 10  # in the table of settings
+_LAST_LINES = 15  # lines of an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 
 
@@ -28,8 +28,8 @@ class Cell(NamedTuple):
     """A cell of a heatmap."""
 
     text: str
-    share: float  # of the color, in per cent: the better the more
-    is_best: bool  # of its column
+    share: float  # of the color, in per cent: larger is better
+    is_best: bool  # whether it is the best of its column
 
 
 class Heatmap(NamedTuple):
@@ -38,11 +38,11 @@ class Heatmap(NamedTuple):
     rows: str  # the hyperparameter whose values are rows
     columns: str
     labels: list[str]  # of the columns
-    cells: list[tuple[str, list[Cell]]]  # of each row: its value, and its means
+    cells: list[tuple[str, list[Cell]]]  # for each row: its value, and its cells
 
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
-    """Return what there is to know about the runs at first sight."""
+    """Return the key numbers of the report as (name, value) pairs."""
     completed, number = data.answers.counts.get(Status.COMPLETED, 0), len(data.results)
     of = f" of {number:,}" if completed < number else ""
     epochs = sum(len(run.epochs) for run in data.results)
@@ -51,9 +51,9 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:
-    """Return the table of repeated settings, the best first, or of those on a Pareto front; else None."""
+    """Return the table of repeated settings, or of the Pareto front, the best first; else None."""
     findings, has_front = data.findings, len(data.findings.goals) > 1
-    if not (findings.repeats or has_front) or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+    if not (findings.repeats or has_front) or len(findings.settings) < 2:  # noqa: PLR2004 - a comparison needs two
         return None
     listed = findings.settings if findings.repeats else findings.first
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
@@ -80,14 +80,14 @@ def settings(data: ReportData) -> dict[str, Any] | None:
 
 
 def together(data: ReportData) -> tuple[str, Heatmap] | None:
-    """Return the sentence and the table of the two hyperparameters that act together most."""
+    """Return a sentence and a heatmap of the two hyperparameters with the strongest interaction."""
     return (
         (text.together_sentence(data, data.together), heatmap(data, data.together)) if data.together else None
     )
 
 
 def causes(data: ReportData) -> list[dict[str, Any]]:
-    """Return why runs have no result: what they have in common, the next step, the end of a log."""
+    """Return the causes of missing results, each with its runs, the next step and the end of a log."""
     causes = []
     for failure in data.answers.failures:
         first = data.results[failure.rows[0]]
@@ -108,7 +108,7 @@ def causes(data: ReportData) -> list[dict[str, Any]]:
 
 
 def facts(data: ReportData) -> dict[str, list[str]]:
-    """Return what the runs were executed with; where they differ, how many each."""
+    """Return the environment of the runs; where runs differ, each value has its number of runs."""
     starts = [run.start for run in data.results if run.start]
     counters: dict[str, Counter[str]] = {}
     for start in starts:
@@ -134,7 +134,7 @@ def facts(data: ReportData) -> dict[str, list[str]]:
 
 
 def heatmap(data: ReportData, pair: Interaction) -> Heatmap:
-    """Color the means of two hyperparameters."""
+    """Return the means over the values of two hyperparameters, each with its color."""
     sign = 1 if data.is_larger_better else -1
     rows, columns = data.axis(pair.rows), data.axis(pair.columns)
     row_labels, labels = map(rows.label, pair.row_values), list(map(columns.label, pair.column_values))

@@ -1,4 +1,4 @@
-"""The figures of a sample or a search: scores by one hyperparameter and by two, and the best score so far."""
+"""The figures of a sample or a search: scores by one or two hyperparameters, and the best score so far."""
 
 import math
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from runmanager.report.svg import (
 from runmanager.report.timeline import Busy
 from runmanager.wording import aligned, cell
 
-NUM_CLASSES = 6  # of scores, as there are colors of the ramp
+NUM_CLASSES = 6  # of scores: one per color of the ramp
 
 
 def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None) -> str:
-    """Draw the scores of the runs by the numbers of one hyperparameter."""
+    """Plot the scores by the values of one hyperparameter."""
     figure = Figure(name, f"{data.metric} by {axis.name}", words, facts={"figure": "points", "what": axis.name})
     runs = with_number(data, axis)
     y = _score_scale(data, runs)
@@ -39,10 +39,11 @@ def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: P
 
 
 def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | None:
-    """Draw the runs by the two most important ranges, colored by their score.
+    """Plot the runs by the two most important sampled hyperparameters, colored by score.
 
     Returns:
-        Its title, the figure, what it shows in words, and the key: color -> scores; None without two ranges.
+        The title, the figure, its description, and the legend (color, scores). None with fewer than two sampled
+        hyperparameters, or fewer runs than colors.
     """
     axes = [axis for axis in data.compared if axis.is_sampled][:2]
     if len(axes) < 2:  # noqa: PLR2004
@@ -81,15 +82,15 @@ def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | 
 
 
 def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the scores of the runs in the order in which they ended, and the best one so far."""
+    """Plot the scores in the order in which the runs ended, and the best score so far."""
     ends: dict[int, float] = {}
     for each in busy:
         ends[each.run] = max(each.end, ends.get(each.run, -math.inf))
     runs = sorted((run for run in data.order if run in ends), key=lambda run: ends[run])
-    if len(runs) < 3:  # noqa: PLR2004 - two have no course
+    if len(runs) < 3:  # noqa: PLR2004 - two show no trend
         return None
     sign = 1 if data.is_larger_better else -1
-    better = [runs[0]]  # those that were the best when they ended
+    better = [runs[0]]  # each was the best when it ended
     numbers = [1]
     for number, run in enumerate(runs[1:], start=2):
         if sign * data.scores[run] > sign * data.scores[better[-1]]:
@@ -129,11 +130,11 @@ def _score_scale(data: ReportData, runs: Sequence[int]) -> Scale:
 
 
 def _height(y: Scale, score: float) -> float:
-    """Return the position of a score; one that a logarithmic axis lacks is below its end."""
+    """Return the position of a score; a logarithmic axis clips scores below its range."""
     return y(max(score, y.low / 10)) if y.is_logarithmic else y(score)
 
 
 def _tick(figure: Figure, x: Scale) -> None:
-    """Write numbers below an axis that is not of whole numbers."""
+    """Label an x-axis, which may have fractions."""
     for tick in x.ticks(4):
         figure.text(x(tick), HEIGHT - BOTTOM + 15, cell(tick))

@@ -1,4 +1,4 @@
-"""What every figure is drawn with: scales, an SVG image, lines and labels."""
+"""The drawing tools of all figures: scales, the SVG image, lines and labels."""
 
 import itertools
 import math
@@ -9,13 +9,13 @@ from runmanager.wording import cell, printable
 
 WIDTH, HEIGHT = 400, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
-_LARGEST = 1e300  # that has a position: larger numbers are outside the figure
-_LETTER = 6.2  # units that a letter of a label takes
-_DECADES = 100  # the ratio of the largest to the least number from which an axis is logarithmic
+_LARGEST = 1e300  # larger numbers are outside the figure
+_LETTER = 6.2  # average width of a letter in a label
+_DECADES = 100  # an axis is logarithmic above this ratio of its largest to its smallest number
 
 
 class Scale:
-    """Numbers from `low` to `high` in, positions in the figure from `start` to `end` out."""
+    """Maps numbers from `low` to `high` to positions from `start` to `end` in the figure."""
 
     def __init__(
         self, low: float, high: float, start: float, end: float, *, is_logarithmic: bool = False
@@ -52,10 +52,10 @@ class Scale:
             inside = [tick for tick in ticks if self.low <= tick <= self.high]
             if len(inside) > 2 * about:
                 return [tick for tick in inside if f"{tick:e}"[0] == "1"]
-            if len(inside) > 2:  # noqa: PLR2004 - fewer say little about a short range
+            if len(inside) > 2:  # noqa: PLR2004 - a short range needs more
                 return inside
         rough = (self.high - self.low) / about
-        if rough == 0:  # the smallest numbers there are
+        if rough == 0:  # subnormal numbers: the difference underflows
             return [self.low, self.high]
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -64,7 +64,7 @@ class Scale:
 
 
 class Figure:
-    """An SVG image with its name and what it shows in words."""
+    """An SVG image with a title and a description in words."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Figure:
         self.width, self.height, self.right = width, height, right
 
     def path(self, d: str, kind: str, **attributes: str) -> None:
-        """Draw a line that shows one run, or several."""
+        """Draw a path in the foreground, for one run or several."""
         dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
         ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
 
@@ -111,7 +111,7 @@ class Figure:
         ET.SubElement(self._root, "text", {**position, **dashed}).text = printable(words)
 
     def label(self, x: float, y: float, words: str, number: str = "") -> None:
-        """Write a value beside its axis, readable above the lines that cross it, and how many runs have it."""
+        """Write a value and its number of runs beside an axis, on a background that hides the lines below."""
         end = 1.1 * _LETTER * len(words)
         width = end + (10 + _LETTER * len(number) if number else 6)
         rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{width:.1f}"}
@@ -121,7 +121,7 @@ class Figure:
             self.text(x + end + 4, y + 4, number, "count", "start")
 
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
-        """Draw the grid with its numbers."""
+        """Draw the grid lines and numbers of the y-axis, and label the x-axis."""
         end = self.width - self.right
         for tick in y.ticks():
             ET.SubElement(self._scale, "path", {"d": f"M{LEFT} {y(tick):.1f}H{end}", "class": "grid"})
@@ -140,7 +140,7 @@ class Figure:
 
 
 def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float]:
-    """Return the range of numbers without their 2 % at either end, which would flatten the rest."""
+    """Return the range of the values without 2 % of outliers at each end; the values in `kept` stay inside."""
     ordered = sorted(values)
     cut = len(ordered) // 50
     low, high = ordered[cut], ordered[-1 - cut]
@@ -148,9 +148,9 @@ def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, flo
 
 
 def value_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """Return a scale with some room at both ends: logarithmic if positive numbers span two decades."""
+    """Return a scale with a margin at both ends; logarithmic if the numbers span more than two decades."""
     if is_wide(low, high):
-        room = min((high / low) ** 0.03, 1e9)  # the ratio may be infinite
+        room = min((high / low) ** 0.03, 1e9)  # the ratio may overflow
         return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
     room = 0.03 * (high - low)
     return Scale(low - room, high + room, start, end)
@@ -166,13 +166,13 @@ def is_wide(low: float, high: float) -> bool:
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> str:
-    """Write a line; a single point becomes a dot."""
+    """Return the SVG path of a line; a single point becomes a dot."""
     start, *rest = [f"{x:.1f} {y:.1f}" for x, y in points]
     return f"M{start}" + (f"L{' '.join(rest)}" if rest else "h0")
 
 
 def smooth(points: Sequence[tuple[float, float]]) -> str:
-    """Write a curve that leaves and reaches every point horizontally."""
+    """Return the SVG path of a curve that is horizontal at every point."""
     parts = [f"M{points[0][0]:.0f} {points[0][1]:.1f}"]
     for (x1, y1), (x2, y2) in itertools.pairwise(points):
         middle = (x1 + x2) / 2
@@ -181,13 +181,13 @@ def smooth(points: Sequence[tuple[float, float]]) -> str:
 
 
 def cut_text(label: str, room: float = 74.0) -> str:
-    """Shorten a label to the room that it has."""
+    """Shorten a label to the available width."""
     most = max(4, int(room / _LETTER))
     return label if len(label) <= most else f"{label[: most - 1]}…"
 
 
 def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move positions apart until they are at least `gap` from each other, within a range if it has room.
+    """Spread positions until they are at least `gap` apart, inside the range if they fit.
 
     >>> apart([50, 51, 10], 10, 0, 100)
     [50, 60, 10]
@@ -206,7 +206,7 @@ def apart(positions: Sequence[float], gap: float, low: float, high: float) -> li
 
 
 def spaced(items: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` items, evenly spaced, the first one among them.
+    """Return at most `most` items, evenly spaced, beginning with the first.
 
     >>> spaced(list(range(10)), 4)
     [0, 2, 5, 7]

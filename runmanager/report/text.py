@@ -1,4 +1,4 @@
-"""What each part of a report shows, in a sentence from its data."""
+"""The sentences that describe the parts of a report."""
 
 import math
 from collections import Counter
@@ -19,12 +19,12 @@ from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
 from runmanager.wording import capital, cell, duration
 
-_BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one
+_BETTER = 0.01  # an earlier epoch is mentioned if it is better than the last one by this relative margin
 _MOST_NAMED = 4  # values in a sentence
 
 
 def behind(data: ReportData, rank: int) -> str:
-    """Say how far a setting is behind the best one, and whether that may be chance."""
+    """Return the distance of a setting to the best one, and whether it may be chance."""
     findings = data.findings
     if not rank:
         return ""
@@ -40,7 +40,7 @@ def behind(data: ReportData, rank: int) -> str:
 
 
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Say which value of a hyperparameter is best, all others equal, and by how much."""
+    """Return a sentence on the best value of a hyperparameter, all else equal, and its margin."""
     change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
@@ -71,17 +71,17 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
 
 
 def together_sentence(data: ReportData, pair: Interaction) -> str:
-    """Say how the effect of one hyperparameter depends on another, and which combinations have no number."""
+    """Return sentences on the interaction of two hyperparameters, and on combinations without a mean."""
     number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
     part = pair.complete()
     parts = [_dependence(data, part) if part else _nothing_common(pair)]
-    if part and not part.adds_up and not pair.p < 0.05:  # noqa: PLR2004 - NaN too
+    if part and not part.adds_up and not pair.p < 0.05:  # noqa: PLR2004 - true for NaN as well
         parts.append("That may be chance.")
     return " ".join([*parts, f"Each cell is {number}.", *_lacking(data, pair)])
 
 
 def _dependence(data: ReportData, part: Interaction) -> str:
-    """Say which row is best with which column, where each was compared with each."""
+    """Return a sentence on the best row of each column; every cell has a mean."""
     rows, columns = data.axis(part.rows), data.axis(part.columns)
     labels = sorted(map(rows.label, part.row_values), key=rows.rank)
     others = sorted(map(columns.label, part.column_values), key=columns.rank)
@@ -120,7 +120,7 @@ def _nothing_common(pair: Interaction) -> str:
 
 
 def _lacking(data: ReportData, pair: Interaction) -> list[str]:
-    """Name the combinations without a number: never tried, or tried and not comparable."""
+    """Return sentences on the combinations without a mean: never tried, not comparable, or not included."""
     rows, columns = data.axis(pair.rows), data.axis(pair.columns)
     tried = set(zip(rows.codes, columns.codes, strict=True))
     never: list[str] = []
@@ -146,7 +146,7 @@ def _lacking(data: ReportData, pair: Interaction) -> list[str]:
 
 
 def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
-    """Say how the best run developed, and which runs were better at an earlier epoch."""
+    """Return sentences on the course of the best run, and on runs that were better at an earlier epoch."""
     parts: list[str] = []
     larger = data.is_larger_better if metric == data.metric else bool(is_larger_better(metric))
     if data.order:
@@ -172,18 +172,18 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
 
 
 def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
-    """Say what the best runs have in common, and how runs without a score are drawn."""
+    """Return sentences on common values of the best runs, and on how runs without a score are drawn."""
     left_out = len(data.results) - len(data.order)
     begins = "begins" if left_out == 1 else "begin"
     lost = f" {counted(left_out, 'run')} without a {data.metric} {begins} below the first axis."
     absent = lost if left_out else ""
-    if len(data.order) < 2:  # noqa: PLR2004 - something in common needs two
+    if len(data.order) < 2:  # noqa: PLR2004 - common values need two runs
         return f"Each line is a run.{absent}"
     which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (thick),"
     common: list[str] = []
     for axis in data.axes:
         if axis.name in data.findings.repeats:
-            continue  # what repeats have in common is chance
+            continue  # common values of a repeat axis are chance
         if axis.is_sampled:
             common += search_text.in_common(axis, top)
             continue
@@ -202,7 +202,7 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
 
 
 def failures_sentence(answers: Answers) -> str:
-    """Say how many runs have no result, and why, "" if nothing went wrong."""
+    """Return a sentence on the runs without a result by status; "" if the others are pending or in progress."""
     counts = {word: number for word, number in answers.counts.items() if word != Status.COMPLETED}
     if all(Status(word).is_in_progress or word == Status.PENDING for word in counts):
         return ""
@@ -211,7 +211,7 @@ def failures_sentence(answers: Answers) -> str:
 
 
 def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
-    """Say how much was executed, and where."""
+    """Return a sentence on the epochs, the run time and the number of machines."""
     epochs = sum(len(run.epochs) for run in data.results)
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
@@ -219,7 +219,7 @@ def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
 
 
 def _correlation(data: ReportData, change: Change) -> str:
-    """Say whether the metric rises or falls with a number."""
+    """Return a sentence on the rank correlation of the metric with a hyperparameter."""
     rho = change.correlation
     if not math.isfinite(rho):
         return ""
@@ -242,7 +242,7 @@ def _values(run: RunResult, metric: str) -> dict[int, float]:
 
 
 def _was_better(values: Mapping[int, float], *, larger: bool) -> bool:
-    if len(values) < 2:  # noqa: PLR2004 - an earlier epoch needs two
+    if len(values) < 2:  # noqa: PLR2004 - an earlier epoch exists only with two
         return False
     last = values[max(values)]
     best = max(values.values()) if larger else min(values.values())

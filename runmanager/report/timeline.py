@@ -1,4 +1,4 @@
-"""Which device was busy with which run, and when: a bar for every attempt."""
+"""The timeline of the devices: one bar for every attempt at a run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,26 +13,26 @@ from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import duration, printable
 
-_MOST_RUNS = 2000  # whose journals are read once more
+_MOST_RUNS = 2000  # whose journals are read for their times
 _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
-_PAUSE = 0.1  # a gap of a larger share of the busy time is cut to _CUT of it
+_PAUSE = 0.1  # a gap above this share of the busy time is cut to the share _CUT
 _CUT = 0.03
 
 
 class Busy(NamedTuple):
-    """An attempt at a run, in seconds since 1970."""
+    """An attempt at a run; times are in seconds since 1970."""
 
-    run: int  # its index
+    run: int  # the index of the run
     device: str
     begin: float
     end: float
-    is_success: bool  # whether it ended as it should
+    is_success: bool  # whether it did not fail: completed, pruned, running or interrupted
 
 
 def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the attempts of all runs by device and time, with a sentence; None if no times are recorded."""
-    if len(busy) < 2:  # noqa: PLR2004 - one bar says nothing
+    """Draw the attempts of all runs by device and time, with a sentence; None for fewer than two attempts."""
+    if len(busy) < 2:  # noqa: PLR2004 - a single bar shows nothing
         return None
     spans = union([(each.begin, each.end) for each in busy])
     total = sum(end - begin for begin, end in spans)
@@ -80,7 +80,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
 
 
 def attempts(results: Sequence[RunResult]) -> list[Busy]:
-    """Read when the attempts at runs began and ended; of many runs, of some of them."""
+    """Read the begin and end times of attempts; if there are many runs, of a sample of them."""
     busy = []
     for index in spaced(range(len(results)), _MOST_RUNS):
         run = results[index]
@@ -90,7 +90,7 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
             except OSError:
                 continue
             begin = attempt.start.get("t_wall", math.nan)
-            end = attempt.end.get("t_wall", changed_ns / 1e9)  # a killed attempt has no last line
+            end = attempt.end.get("t_wall", changed_ns / 1e9)  # a killed attempt has no end line
             if not (isinstance(end, (int, float)) and begin <= end):
                 continue
             status = attempt.outcome.status if attempt.outcome else run.status
@@ -101,7 +101,7 @@ def attempts(results: Sequence[RunResult]) -> list[Busy]:
 
 
 def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Join the spans of time that overlap.
+    """Merge overlapping spans of time.
 
     >>> union([(0, 2), (5, 6), (1, 3)])
     [(0, 3), (5, 6)]
@@ -116,7 +116,7 @@ def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _sentence(busy: Sequence[Busy], total: float) -> str:
-    """Say how much of the time in which anything was executed each device was busy."""
+    """Return a sentence on the share of the busy time in which each device was busy."""
     parts = []
     for device in dict.fromkeys(each.device for each in busy):
         times = [(each.begin, each.end) for each in busy if each.device == device]
@@ -128,7 +128,7 @@ def _sentence(busy: Sequence[Busy], total: float) -> str:
 
 
 def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
-    """Return the rows of each device: attempts that overlap are in different ones."""
+    """Return the rows of each device; attempts that overlap are in different rows."""
     lanes: dict[str, list[list[Busy]]] = {}
     for each in sorted(busy, key=lambda each: (each.device, each.begin)):
         rows = lanes.setdefault(each.device, [])
@@ -143,7 +143,11 @@ def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
 def _compress(
     spans: Sequence[tuple[float, float]], total: float
 ) -> tuple[Callable[[float], float], list[tuple[float, float]], float]:
-    """Cut long pauses: return the position of a time, the position and length of each pause, and the end."""
+    """Shorten long pauses.
+
+    Returns:
+        A function from a time to its position, the position and length of each pause, and the last position.
+    """
     starts: list[tuple[float, float]] = []  # a time -> its position
     pauses: list[tuple[float, float]] = []  # position, seconds
     at = 0.0
