@@ -1,1 +1,1 @@
-"""What a grid shows while it runs."""
+"""The display of a grid: the live display or plain lines, and the panel at the end."""

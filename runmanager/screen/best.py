@@ -1,4 +1,4 @@
-"""Which run of a grid is best so far; where settings are repeated, which setting."""
+"""The best run of a grid so far; the best setting if settings are repeated."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,11 @@ class BestSoFar:
     """Ranks runs as `best` does, by the table of the runs that were added.
 
     Args:
-        design: What decides; without a goal, that of ``keep=``, else the metric that decides by its name.
-        names: The hyperparameters that tell the runs apart, whichever were added.
+        design: Its goals rank the runs; without goals, the metric of ``keep=``, else the default metric.
+        names: The hyperparameters that vary in the whole grid, not only among the added runs.
 
     Attributes:
-        goals: What decides, the first first; from `design` until a run has a number.
+        goals: The goals that rank the runs, the most important first; until a run has a score, from `design`.
     """
 
     def __init__(self, design: Design, names: Sequence[str]) -> None:
@@ -29,20 +29,20 @@ class BestSoFar:
         self._results: dict[str, RunResult] = {}
 
     def add(self, result: RunResult) -> None:
-        """Take note of a run, or of what has become of it."""
+        """Add a run, or update it."""
         self._results[result.folder.id] = result
 
     def __str__(self) -> str:
-        """Return the metric and the run or setting in a line, "" before there is one."""
+        """Return the best score and its run or setting as one line; "" before a run has a score."""
         results = sorted(self._results.values(), key=lambda result: result.folder.number)
         if not any(result.status is Status.COMPLETED for result in results):
             return ""
         from runmanager.tables.columns import KEPT, runs_table
-        from runmanager.tables.ranking import ranking_of  # with pandas: it is there once a run has ended
+        from runmanager.tables.ranking import ranking_of  # imports pandas: not before a run completed
 
         try:
             ranking = ranking_of(runs_table("", results, self._design))
-        except InvalidArgumentError:  # no metric decides
+        except InvalidArgumentError:  # no metric can rank the runs
             return ""
         self.goals = [Goal(each.metric.removeprefix(KEPT), each.sign) for each in ranking.goals]
         if not ranking.settings:

@@ -1,4 +1,4 @@
-"""What there is to say about a run that has ended."""
+"""The row of a run that has ended."""
 
 from collections.abc import Mapping
 
@@ -17,24 +17,24 @@ def ended_row(
     metrics: Mapping[str, float],
     now: float,
 ) -> Row:
-    """Return the row of a run, which ends in why there is no result.
+    """Return the row of a run that has ended; without a result, the row gives the cause.
 
     Args:
-        count: How many runs have ended, as in "7/12".
-        folder: That of the run.
-        outcome: How it ended.
-        running: Its progress, None if it was never begun.
-        metrics: The most important first.
-        now: On the clock of its progress.
+        count: The number of ended runs, as in "7/12".
+        folder: The folder of the run.
+        outcome: The outcome of the run.
+        running: The progress of the run; None if it never began.
+        metrics: The last metrics of the run, the most important first.
+        now: The current time, on the clock of `running`.
     """
     status, cause = _status(outcome), printable(outcome.error)
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
     if outcome.status is Status.PRUNED:
-        # of runs that wait, when, is the same for all of their rung
+        # a waiting run needs no reason: it is the same for all runs of the rung
         why = cause.removeprefix("after ") if outcome.pruned_by else ""
         notes, cause = [f"{status} {why}".rstrip(), status, ""], ""
-    says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED  # than metrics do
+    says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED  # than the metrics
     return Row(
         f"{_sign(outcome.status)} {count}",
         str(folder.number),
@@ -56,5 +56,5 @@ def _sign(status: Status) -> str:
 
 def _status(outcome: Outcome) -> str:
     if outcome.status is Status.PRUNED:
-        return "pruned" if outcome.pruned_by else "waits"  # until all are at the rung
+        return "pruned" if outcome.pruned_by else "waits"  # until all runs reach the rung
     return "" if outcome.status is Status.COMPLETED else outcome.status

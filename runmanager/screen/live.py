@@ -1,4 +1,4 @@
-"""What a grid shows while it runs: a picture in a terminal or a notebook, plain lines elsewhere."""
+"""The live display of a grid: a picture in a terminal or a notebook, plain lines elsewhere."""
 
 import contextlib
 import logging
@@ -37,39 +37,39 @@ if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion
     from runmanager.screen.panel import Panel
 
-_LIVE_S = 0.25  # from one picture to the next, at least
-_CLOCK_S = 1.0  # and at most, as clocks go on
-_NUM_PAUSES = 50  # that count, the latest
-_PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
-_MOST_BELOW = 20  # rows below their headings, before these are printed again: they scroll away
-_PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
+_LIVE_S = 0.25  # least time between two pictures
+_CLOCK_S = 1.0  # most time between two pictures, as they show clocks
+_NUM_PAUSES = 50  # the latest pauses, which the estimate uses
+_PLAIN_S = 60.0  # least time between two plain lines on the whole grid
+_MOST_BELOW = 20  # rows below the headings, before the headings are printed again: they scroll away
+_PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 
 _log = logging.getLogger("runmanager")
-_log.addHandler(logging.NullHandler())  # an application routes the lines; without one, the screen is enough
+_log.addHandler(logging.NullHandler())  # no output by default: the screen shows the lines
 
 
 def make_display(options: GridOptions) -> "GridProgress":
-    """Return what shows the grid of these options, where the user looks."""
+    """Return the display of a grid with these options, in the terminal or notebook of the user."""
     path = options.path
 
     def page() -> str:
         try:
             return page_of(path).link()
-        except (OSError, BoardError):  # it would have nothing to show
+        except (OSError, BoardError):  # TensorBoard would have no runs
             return ""
 
     return GridProgress(path.name, show=options.is_shown, page=page)
 
 
 class GridProgress(Display):
-    """Shows how far a grid has come.
+    """Shows the progress of a grid.
 
-    A dispatcher tells it in one thread; another one draws. All they share is replaced, never changed.
+    A dispatcher reports events in one thread; a second thread draws, from copies of the shared containers.
 
     Args:
-        name: That of the experiment.
-        show: False shows nothing: lines are logged nevertheless.
-        page: Returns where the word TensorBoard leads.
+        name: The name of the experiment.
+        show: False prints nothing; lines are still logged.
+        page: Returns the link behind the word "TensorBoard".
     """
 
     def __init__(self, name: str, *, show: bool = True, page: Callable[[], str] | None = None) -> None:
@@ -85,7 +85,7 @@ class GridProgress(Display):
         self.begin_batch([])
 
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
-        """Get to know what decides between runs, and what the experiment has."""
+        """Set the goals of the grid, and add the existing results of the experiment."""
         repeats = design.repeating(varying)
         self._goal = design.goal
         self._varying = sorted(varying, key=lambda name: name in repeats)
@@ -103,18 +103,18 @@ class GridProgress(Display):
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         more: int = 0,
     ) -> None:
-        """Begin to count: none of these runs has begun."""
+        """Reset all counts, and add these runs; none of them has begun."""
         self._num_lanes, self._past = max(lanes, 1), list(past)
         self._folders: dict[str, RunFolder] = {}
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
-        self._devices: dict[int, str] = {}  # of each lane
+        self._devices: dict[int, str] = {}  # lane -> its device
         self._columns = RunColumns(self._varying, has_device=DEVICE in self._varying)
         self._headings: Sequence[str] = ()
-        self._num_below = 0  # rows below the headings that were printed last
-        self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
-        self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
+        self._num_below = 0  # rows printed since the last headings
+        self._explained: dict[str, int] = {}  # a printed cause or next step -> its first run
+        self._free_since: dict[int, float] = {}  # lane -> end time of its last run
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self._num_more = 0
         self._is_stopping = False
@@ -145,12 +145,12 @@ class GridProgress(Display):
             self._screen.show_below(None)
 
     def say(self, line: str) -> None:
-        """Print a line above the picture, and log it; what would steer a terminal is escaped."""
-        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # bars are drawn over
+        """Print a line above the picture, and log it; terminal control sequences are escaped."""
+        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # the last state of a bar
         self._say([printable(part.expandtabs()) for part in parts])
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
-        """Log lines, and print them, or others `instead`: together, so that nothing is printed between them."""
+        """Log lines, and print them or the lines `instead`; no other line is printed between them."""
         level = logging.WARNING if lines[0].startswith(_PROBLEMS) else logging.INFO
         _log.log(level, "%s", "\n".join(lines))
         self._lines.extend(lines if instead is None else instead)
@@ -158,7 +158,7 @@ class GridProgress(Display):
             self.flush()
 
     def add_runs(self, folders: Sequence[RunFolder], more: int = 0) -> None:
-        """Count more runs that are to be executed, or executed again, and how many a search may still add."""
+        """Add runs to execute or to repeat; `more` is the number of runs that a search may still add."""
         self._num_more = more
         self._folders = self._folders | {folder.id: folder for folder in folders}
         self._ended = self._ended - {folder.id for folder in folders}
@@ -169,7 +169,10 @@ class GridProgress(Display):
         self._is_changed = True
 
     def _rank(self) -> None:
-        """Find the best run so far, in at most a twentieth of the time: between runs, as it slows them."""
+        """Update the best run so far.
+
+        This takes at most a twentieth of the time, and happens between runs, as it would slow them down.
+        """
         if self._is_best_old and time.monotonic() >= self._rank_next:
             before = time.monotonic()
             self._best_line, self._is_best_old = str(self._best), False
@@ -181,7 +184,7 @@ class GridProgress(Display):
         (id_, lane, device, _), now = self.slot, time.monotonic()
         folder = self._folders[id_]
         self._waiting.pop(id_, None)
-        self._ended.discard(id_)  # it may be executed again
+        self._ended.discard(id_)  # the run may be a repetition
         self._devices[lane] = device
         if len({*self._devices.values()}) > 1:
             self._columns = replace(self._columns, has_device=True)
@@ -191,7 +194,7 @@ class GridProgress(Display):
         self._is_changed = True
 
     def step_ended(self, progress: BatchProgress) -> None:
-        """Show how far a run has come in its epoch."""
+        """Show the progress of a run inside its epoch."""
         if progress.loss is not None:
             self._show_metrics(["loss"])
         self._went_on(progress)
@@ -210,12 +213,12 @@ class GridProgress(Display):
         if running is not None:
             now = time.monotonic()
             self._running[self.slot.id] = running = running.after(news, now)
-            if isinstance(news, EpochRecord):  # steps are many, and no wider
+            if isinstance(news, EpochRecord):  # steps are frequent, and never wider
                 self._columns = self._columns.holding([running.row(now)])
             self._is_changed = True
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Print how a run ended, and what to do next."""
+        """Print the outcome of a run, and the next step."""
         folder = self._folders[self.slot.id]
         next_step = outcome.next_step(
             paths.for_people(folder.path / paths.ERROR_LOG), is_retried=self.slot.is_retried
@@ -254,11 +257,11 @@ class GridProgress(Display):
         self._is_changed = True
 
     def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:
-        """Return the lines of a run that has ended where something is below them, else None.
+        """Return the lines of an ended run for a live display; None if the screen has none.
 
         Args:
-            row: The run.
-            brief: The same, with a cause that was explained before left out.
+            row: The row of the run.
+            brief: The same row, with a cause that was printed before replaced by the run that had it.
         """
         if not self._screen.is_live:
             return None
@@ -276,7 +279,7 @@ class GridProgress(Display):
         return [*(headings if is_due else []), *lines]
 
     def stopping(self, stop: Stop) -> None:
-        """Say, once, that the grid is being stopped, and why if that was no signal."""
+        """Print, once, that the grid is stopping, and the reason unless it was a signal."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -303,22 +306,22 @@ class GridProgress(Display):
         return panel
 
     def show_start(self, line: str) -> None:
-        """Show that something has begun, until anything else is shown."""
+        """Show a line until the next output."""
         self._screen.show_start(line)
 
     def show_progress(self, line: str) -> None:
-        """Show a line below the others, where that can change."""
+        """Show a status line below the others, if the screen can update it."""
         self._screen.show_below(line)
 
     def clear(self, then: str = "") -> None:
-        """Take away what is below the lines; then show a line there."""
+        """Remove the live display below the lines, and show the line `then` in its place."""
         self._screen.show_below(then or None)
 
     def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
-        """Print what would be executed where, what is done already, and what chooses further runs."""
+        """Print the planned runs with their devices, the finished runs, and the search that adds more."""
         for sentence in plan.changes:
             self.say(sentence)
-        if search.axes:  # it brings forth runs
+        if search.axes:  # the search generates runs
             self.say(search.introduction())
             if not plan.runs:
                 return
@@ -335,7 +338,7 @@ class GridProgress(Display):
         return len(self._folders) + self._num_more
 
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
-        """Return the metrics to show: those that decide, then losses and accuracies."""
+        """Return the metrics to show: first the metrics of the goals, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
         goals = self._best.goals or [*filter(None, [self._goal or default_goal(names)])]
         first = [each for each in dict.fromkeys(goal.metric for goal in goals) if each in names]
@@ -356,7 +359,7 @@ class GridProgress(Display):
                 self._screen.show_below(self._picture)
 
     def flush(self) -> None:
-        """Print the lines that wait for the next picture."""
+        """Print all queued lines."""
         with self._printing:
             lines: list[str] = []
             with contextlib.suppress(IndexError):
@@ -403,7 +406,7 @@ class GridProgress(Display):
     def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        pause = statistics.median_low(self._pauses.copy())  # the first one is long: pandas is imported
+        pause = statistics.median_low(self._pauses.copy())  # the first pause is long: pandas is imported
         waiting = list(self._waiting.values())
         waiting += [folder.params for folder in list(self._folders.values())[-1:]] * self._num_more
         return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)

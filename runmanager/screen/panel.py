@@ -1,4 +1,4 @@
-"""The panel at the end of a grid, as a terminal, a file and a notebook show it."""
+"""The panel at the end of a grid, for terminals, files and notebooks."""
 
 import html
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
 
 @dataclass(frozen=True)
 class Panel:
-    """A conclusion that consoles and notebooks can draw."""
+    """A conclusion that terminals and notebooks can render."""
 
     conclusion: Conclusion
 
@@ -31,7 +31,7 @@ class Panel:
 
     @property
     def headline(self) -> str:
-        """What says the most."""
+        """The most important sentence, with its mark."""
         return f"{self.conclusion.best.mark} {self.conclusion.best.text}"
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def _sentence(sentence: Sentence, width: int, style: str = "") -> list[Text]:
 
 
 def _table(table: Table, which: str, width: int) -> list[Text]:
-    """Draw the columns that fit, and name the others."""
+    """Return the lines of the columns that fit, and a line with the names of the others."""
     fitted, left_out = table.fitted(width - len(_INDENT))
     lines = [Text(_INDENT).append_text(line) for line in fitted.texts(width - len(_INDENT))]
     if left_out:

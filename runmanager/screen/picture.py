@@ -1,4 +1,4 @@
-"""What a grid looks like while it runs: a row for each run that goes on, the best one so far, and a bar."""
+"""The picture of a running grid: one row per running run, the best run so far, and a progress bar."""
 
 import html
 from collections.abc import Iterator, Sequence
@@ -15,29 +15,29 @@ from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.table import GAP
 from runmanager.wording import duration, join, printable
 
-_BAR = (10, 40)  # its least and greatest width
-_ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
+_BAR = (10, 40)  # least and greatest width of the bar
+_ECHO = 5  # free columns after the last line, so that an echoed ^C^C does not wrap
 _BEST = "best so far"
 _NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
-_TRACK = "rgba(128, 128, 128, 0.3)"  # what is left of a bar, on white and on black
+_TRACK = "rgba(128, 128, 128, 0.3)"  # the empty part of a bar, for white and black pages
 
 
 class Picture(NamedTuple):
-    """The running runs of a grid and its bar, at one moment."""
+    """A snapshot of the running runs of a grid and its progress bar."""
 
     name: str  # of the experiment
     columns: RunColumns
     rows: Sequence[Row]
-    best: str  # what is best so far, "" before a run has ended
-    ended: int  # runs
-    total: int  # runs
-    done: float  # runs, with the parts of the running ones
+    best: str  # the best run or setting so far, "" before there is one
+    ended: int  # number of ended runs
+    total: int  # number of all runs
+    done: float  # number of ended runs, plus the fractions of the running ones
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
-    above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and how many rows are below them
+    above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and the number of rows below them
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """Return lines of at most `width` characters, at most `height` of them."""
+        """Return at most `height` lines of at most `width` characters."""
         most = max(height - 5, 1)  # rows; the cursor's line stays free
         rows = self.rows if len(self.rows) <= most + 1 else self.rows[:most]
         lines = []
@@ -60,7 +60,7 @@ class Picture(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for line in self.lines(options.max_width, console.height):
-            yield from line.render(console, end="\n")  # nothing is left to wrap, which takes its time
+            yield from line.render(console, end="\n")  # no wrapping, which is slow
 
     def __repr__(self) -> str:
         return "\n".join(line.plain.rstrip() for line in self.lines(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT))

@@ -1,4 +1,4 @@
-"""The plan of a grid as a table: what would be executed where, and what is done already."""
+"""The plan of a grid as a table: the device, the estimated time and the action of each run."""
 
 import math
 from collections import Counter
@@ -13,11 +13,11 @@ from runmanager.table import Table
 from runmanager.wording import duration, join
 
 Seconds = Sequence[float | None]
-"""The duration of each run, None where it is not executed or cannot be estimated."""
+"""The estimated remaining time of each run; None if the run is not executed or there is no estimate."""
 
 
 def estimated_seconds(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
-    """Estimate how long each run still takes, from what other runs took."""
+    """Estimate the remaining time of each run from the durations of other runs."""
     if not past:
         return [None] * len(plan.runs)
     costs = time_left.costs([planned.folder.params for planned in plan.runs], past)[0]
@@ -28,7 +28,7 @@ def estimated_seconds(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
 
 
 def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
-    """Make a table of one row per run, with the hyperparameters that are named."""
+    """Return a table with one row per run and the hyperparameters `names`."""
     has_times = any(estimated is not None for estimated in seconds)
     rows = []
     for planned, estimated in zip(plan.runs, seconds, strict=True):
@@ -39,7 +39,7 @@ def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
 
 
 def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
-    """Count the runs, and say how long they take in this number of lanes."""
+    """Return the number of runs per action, and the estimated time in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
     total = f"about {time_left.rounded(time_left.scheduled(estimated, [0.0] * lanes))}" if estimated else ""
@@ -48,7 +48,7 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:
-    """Return what happens to a run in a word or two, and the details."""
+    """Return the action for a run, or its status if it is not executed; and details."""
     before = planned.before
     if planned.action.is_due:
         if not (before.epochs or before.inside):
@@ -68,7 +68,7 @@ def _starts_over(planned: PlannedRun) -> bool:
 
 
 def _spent(planned: PlannedRun) -> float:
-    """Return the seconds of the epochs that a run need not repeat."""
+    """Return the duration of the epochs that a run need not repeat."""
     if not planned.before.epochs or _starts_over(planned):
         return 0.0
     return planned.before.epochs[-1].metrics.get("run duration", 0.0)

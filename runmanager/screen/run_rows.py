@@ -1,4 +1,4 @@
-"""The rows of runs in a terminal: those that have ended and those that go on have the same columns."""
+"""The rows of runs in a terminal; ended and running runs share the same columns."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,46 +17,46 @@ _COUNT, _RUN, _EPOCH, _TIME, _NOTE = "", "run", "epoch", "time", " "
 _LEAST = {_TIME: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
-_VALUE = 7  # the width of most values, so that lines in words are aligned
+_VALUE = 7  # the width of most values, to align lines in words
 _INDENT = "    "
-_NUM_FIRST_AXES = 3  # that are as good as all: the goal comes before further ones
+_NUM_FIRST_AXES = 3  # axes that stay longest in a narrow terminal
 
 
 @dataclass(frozen=True)
 class Row:
-    """What there is to say about a run."""
+    """The contents of a run's row."""
 
-    count: str = ""  # its sign, and how many have ended
+    count: str = ""  # the sign of its status, and the number of ended runs
     number: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""
     epoch: str = ""
     time: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    notes: Sequence[str] = ()  # the row ends in the first one that fits, else in the last one
-    cause: str = ""  # is in a note, or has a line of its own
+    notes: Sequence[str] = ()  # alternatives for the end of the row: the first that fits, else the last
+    cause: str = ""  # part of a note, or on a line of its own
 
 
 @dataclass(frozen=True)
 class RunColumns:
-    """The columns that all runs of a grid have in common, from the first to the last that is shown.
+    """The columns that the rows of all runs of a grid share.
 
-    None becomes narrower, so that rows are aligned that are printed one after the other.
+    A column never becomes narrower, so that rows printed one after another stay aligned.
 
     Attributes:
-        axes: The hyperparameters that tell runs apart, the least important last.
-        metrics: Those that have columns, the most important first.
-        has_device: Whether runs have several devices.
+        axes: The hyperparameters that vary, the least important last.
+        metrics: The metrics with a column, the most important first.
+        has_device: Whether the device has a column.
     """
 
     axes: Sequence[str] = ()
     metrics: Sequence[str] = ()
     has_device: bool = False
     widths: Mapping[str, int] = field(default_factory=lambda: _LEAST)
-    texts: frozenset[str] = frozenset()  # axes that have values that are no numbers
+    texts: frozenset[str] = frozenset()  # axes with values that are not numbers
 
     def holding(self, rows: Iterable[Row]) -> "RunColumns":
-        """Return the columns in which there is room for these rows too."""
+        """Return the columns, widened to fit these rows."""
         widths, texts = dict(self.widths), set(self.texts)
         for row in rows:
             for name, content in self._cells(row).items():
@@ -68,9 +68,9 @@ class RunColumns:
         return replace(self, widths=widths, texts=frozenset(texts))
 
     def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
-        """Return the lines of the headings, one for each row, and the axes for which there is no room.
+        """Return the lines of the headings, one line per row, and the axes that do not fit.
 
-        The metrics are the last columns, so that notes are in their place where a row has none.
+        The metrics are the last columns, so that a note takes their space in a row without metrics.
         """
         fitted, left_out = self._table(rows).fitted(width)
         lines = fitted.lines(width)
@@ -79,16 +79,16 @@ class RunColumns:
         return headings, noted, [name for name in left_out if name not in self.metrics]
 
     def to_html(self, rows: Sequence[Row]) -> str:
-        """Return a table for a notebook."""
+        """Return the rows as an HTML table for a notebook."""
         return self._table(rows, has_notes=True).to_html()
 
     def explained(self, row: Row, width: int) -> list[str]:
-        """Return the line of a row; the cause is below it where there is no room."""
+        """Return the line of a row, and a second line with the cause if it does not fit."""
         _, (line,), _ = self.lines([row], width)
         return [line] if not row.cause or row.notes[1] in line else [line, f"{_INDENT}{row.cause}"]
 
     def in_words(self, row: Row, width: int) -> list[str]:
-        """Return a line that names each value; the cause has a line of its own where there is no room."""
+        """Return the row as a line of named values, and a second line with the cause if it does not fit."""
         name, time = self.label(row.params), f"{row.time:>6}" if row.time else ""
         start = f"{row.count} run {row.number:>{self.widths.get(_RUN, 0)}}{name and f' {name}'}"
         values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in row.metrics.items()]
@@ -99,7 +99,7 @@ class RunColumns:
         return [join([start, row.notes[-1], time]), f"{_INDENT}{row.cause}"]
 
     def label(self, params: Mapping[str, Any]) -> str:
-        """Name a run by what varies, each value as wide as the longest one of its axis.
+        """Return the varying values of a run as text, each padded to the longest value of its axis.
 
         >>> columns = RunColumns(["lr", "seed"]).holding([Row(params={"lr": 0.01}), Row(params={"seed": 1})])
         >>> columns.label({"lr": 0.1, "seed": 1, "device": "cpu"})
@@ -139,7 +139,7 @@ class RunColumns:
 
 
 def _column(axis: str) -> str:
-    """Return the heading of an axis: none is that of another column."""
+    """Return the heading of an axis, which must differ from all other headings."""
     return f"{axis} (hyperparameter)" if axis in (*LEADING, _RUN, _EPOCH, _TIME, "status") else axis
 
 

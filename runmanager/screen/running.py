@@ -1,4 +1,4 @@
-"""How far one run has come, by the messages that it sends."""
+"""The progress of one running run, from the messages that it sends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,29 +8,29 @@ from runmanager.outcome import BatchProgress, EpochRecord
 from runmanager.screen.run_rows import Row
 from runmanager.wording import duration, join, printable
 
-_SILENT_S = 30  # without news before the row says so
-_LEAST_PROGRESS = 0.01  # of a run, before its own speed counts
+_SILENT_S = 30  # without a message, before the row says so
+_LEAST_PROGRESS = 0.01  # fraction of a run, before its own speed is used
 
 
 @dataclass(frozen=True)
 class Running:
-    """The progress of a run that is being executed; all times are of one clock."""
+    """The progress of a run that is being executed; all times are on the same clock."""
 
     number: int
     params: Mapping[str, Any]
     lane: int  # from 0
     device: str
     started: float  # when this attempt began
-    heard: float  # when its last message came
-    epoch: int = 0  # of that message, 0 before the first one
-    step: int = 0  # the batch of that message, 0 if it had none
-    num_epochs: int | None = None  # of the run, None if that is not known
+    heard: float  # time of the last message
+    epoch: int = 0  # epoch of the last message, 0 before the first message
+    step: int = 0  # batch of the last message, 0 if it had none
+    num_epochs: int | None = None  # of the run, None if unknown
     first: int = 0  # the first epoch of this attempt, 0 before it began
-    committed: int = 0  # the last epoch that is committed
-    num_steps: int = 0  # of an epoch: as the loader says, else the largest number of a batch so far
-    is_measured: bool = False  # whether the loader says it
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss so far
-    first_done: tuple[float, float] | None = None  # when this attempt was first heard of, the part done then
+    committed: int = 0  # the last committed epoch
+    num_steps: int = 0  # batches per epoch: from the loader, else the largest batch number so far
+    is_measured: bool = False  # whether `num_steps` comes from the loader
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss is newer
+    first_done: tuple[float, float] | None = None  # time of the first message, fraction done then
 
     def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""
@@ -49,12 +49,12 @@ class Running:
 
     @property
     def part(self) -> float:
-        """The part of its epochs that this attempt executes: 1 unless it continues after some."""
+        """The fraction of the run's epochs that this attempt executes: 1 unless it resumes after some."""
         return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
 
     @property
     def done(self) -> float:
-        """The part of this attempt that is done; 0 in its first epoch if nobody says how long that is."""
+        """The fraction of this attempt that is done; 0 in its first epoch if the epoch's length is unknown."""
         if not self.num_epochs or not self.first or (self.committed < self.first and not self.is_measured):
             return 0.0
         in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
@@ -63,9 +63,9 @@ class Running:
 
     @property
     def total(self) -> float | None:
-        """The estimated duration of this attempt (s), None before there is progress to judge by.
+        """The estimated duration of this attempt (s); None before there is enough progress.
 
-        What comes before its first batch, such as loading data, is not repeated.
+        The time before the first message, such as for loading data, counts once.
         """
         if not self.done or self.first_done is None:
             return None
@@ -76,7 +76,7 @@ class Running:
 
     @property
     def epochs(self) -> str:
-        """The epoch it is in, and of how many."""
+        """The current epoch, and the number of epochs if known."""
         if not self.epoch:
             return ""
         return (
@@ -87,11 +87,11 @@ class Running:
 
     @property
     def beginning(self) -> str:
-        """Where it began, unless that is the first epoch."""
+        """The first epoch of this attempt in words, "" for epoch 1."""
         return f"from epoch {self.first}" if self.first > 1 else ""
 
     def row(self, now: float) -> Row:
-        """Return its row, which ends in how far it is in its epoch."""
+        """Return the row of the run, with the current step at its end."""
         silent, step = now - self.heard, ""
         if self.step:
             step = f"step {self.step}/{self.num_steps}" if self.is_measured else f"step {self.step}"

@@ -1,4 +1,4 @@
-"""How long a grid still takes, from the durations of similar runs."""
+"""The estimated remaining time of a grid, from the durations of similar runs."""
 
 import heapq
 import math
@@ -11,15 +11,15 @@ from runmanager.hyperparameters import text
 from runmanager.wording import duration
 
 Cost = tuple[Mapping[str, Any], float]
-"""The hyperparameters of a run, and the seconds it took."""
+"""The hyperparameters of a run, and its duration in seconds."""
 
-_MOST = 200  # costs that an estimate uses, the latest
-_PRIOR = 0.2  # runs without an effect that each value is thought to have had
+_MOST = 200  # the latest costs, which an estimate uses
+_PRIOR = 0.2  # regularization: runs without an effect that are added to each value
 _SWEEPS = 5
 _LEAST_S = 1e-3
-_OVERDUE = 1.2  # an overdue run is expected to take so much longer than it has taken
-_SPREAD = (0.05, 0.35)  # standard deviation of a cost's logarithm: the least, and before three costs show it
-_DRIFT = 0.08  # of a machine's speed, which is common to all runs
+_OVERDUE = 1.2  # an overdue run is expected to take its elapsed time times this factor
+_SPREAD = (0.05, 0.35)  # standard deviation of log costs: the least, and the default with too few costs
+_DRIFT = 0.08  # standard deviation of a machine's log speed, common to all runs
 _RANGE = 1.8  # standard deviations on either side of an estimate
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3600, 86400
 _FINE = (  # (seconds, step): a time below these seconds is rounded to this step
@@ -43,18 +43,18 @@ class Underway(NamedTuple):
     params: Mapping[str, Any]
     elapsed: float
     total: float | None = None  # estimated from its own progress, None before there is any
-    part: float = 1.0  # of its epochs, that this attempt executes; an earlier attempt executed the others
+    part: float = 1.0  # fraction of its epochs that this attempt executes; earlier attempts executed the rest
 
 
 class Estimate(NamedTuple):
-    """An estimated time in seconds, and the range in which it lies in most cases."""
+    """An estimated time in seconds, and its likely range."""
 
     seconds: float
     least: float
     most: float
 
     def after(self, seconds: float) -> "Estimate":
-        """Return what is left some seconds later."""
+        """Return the estimate some seconds later."""
         return Estimate(*(max(estimate - seconds, 0.0) for estimate in self))
 
 
@@ -65,9 +65,9 @@ def time_left(
     lanes: int,
     between: float = 0.0,
 ) -> Estimate | None:
-    """Estimate the seconds until all runs have ended, None before any cost is known.
+    """Estimate the seconds until all runs have ended; None before any cost is known.
 
-    The runs that are waiting start in their order, `between` seconds after the one before them. At most `lanes`
+    Waiting runs start in their order, `between` seconds after the previous run in their lane. At most `lanes`
     runs are executed at the same time.
     """
     if not waiting and not running:
@@ -81,7 +81,7 @@ def time_left(
         for run, cost in zip(running, estimated, strict=False)
         if run.total is None and run.elapsed > cost * run.part
     ]
-    if overdue:  # they say what the others like them take
+    if overdue:  # overdue runs raise the estimates of similar runs
         estimated, spread, new = costs([*(run.params for run in running), *waiting], [*past, *overdue])
     common = math.hypot(new, _DRIFT)
     alone = math.hypot(spread, common)
@@ -101,7 +101,7 @@ def time_left(
 
 
 def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
-    """Return the seconds until all runs have ended; the lane that is free first takes the next run.
+    """Return the seconds until all runs have ended, if the first free lane takes the next run.
 
     >>> scheduled([3, 2, 2], [0, 0])
     4
@@ -116,13 +116,13 @@ def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
 def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> tuple[list[float], float, float]:
     """Estimate the seconds that each run takes, from the cost of at least one other run.
 
-    Each value of a hyperparameter gets a factor: near 1 for a learning rate, 1 while the value is new. The
-    factors are fitted to the logarithms one hyperparameter after the other (backfitting, as in Hastie and
+    Each value of a hyperparameter gets a factor: 1 for a new value, near 1 for a learning rate. The factors are
+    fitted to the logarithms of the costs, one hyperparameter after the other (backfitting, as in Hastie and
     Tibshirani, Generalized Additive Models). No estimate is below the least or above the greatest past cost.
 
     Returns:
-        The estimates, and the standard deviations of their logarithms: of each, and common to all, as values
-        are new.
+        The estimates, and two standard deviations of their logarithms: one for each estimate alone, and one
+        common to all estimates, which grows with the share of new values.
 
     >>> past = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
     >>> runs = [{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}]
@@ -153,7 +153,7 @@ def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> tuple[list
 
 
 class _Sample:
-    """A past run: its values, and what of its cost's logarithm no factor explains yet."""
+    """A past run: its values, and the residual of its log cost, which no factor explains yet."""
 
     def __init__(self, params: Mapping[str, Any], seconds: float) -> None:
         self.values = _values(params)
@@ -165,7 +165,7 @@ def _values(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fit(name: str, factors: dict[str, float], samples: Sequence[_Sample]) -> None:
-    """Fit the factors of one hyperparameter to what the others leave unexplained."""
+    """Fit the factors of one hyperparameter to the residuals of the others."""
     sums: dict[str, list[float]] = defaultdict(list)
     samples = [sample for sample in samples if name in sample.values]
     for sample in samples:
@@ -178,7 +178,7 @@ def _fit(name: str, factors: dict[str, float], samples: Sequence[_Sample]) -> No
 
 
 def about(estimate: Estimate) -> str:
-    """Write an estimated time and its range, rounded as their precision allows.
+    """Return an estimated time and its range as text, rounded to their precision.
 
     >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(100, 70, 180))
     ('12 min left (10 to 15 min)', '1 min 40 s left (1 to 3 min)')
@@ -192,7 +192,7 @@ def about(estimate: Estimate) -> str:
 
 
 def rounded(seconds: float, steps: Sequence[tuple[float, int]] = _COARSE) -> str:
-    """Write a time as coarsely as an estimate is known.
+    """Return a time as text, rounded to the precision of an estimate.
 
     >>> rounded(78 * 60), rounded(0)
     ('1 h 20 min', '1 s')
