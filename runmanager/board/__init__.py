@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run."""
+"""The event files of runs, and the TensorBoard server that shows them."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def run_logs(histogram_every: int) -> "RunLogs":
-    """Return what makes the event file of each run; it loads TensorBoard's modules only now."""
+    """Return the factory of TensorBoard listeners; TensorBoard's modules are imported only here."""
     from runmanager.board.run_log import RunLogs
 
     return RunLogs(histogram_every)

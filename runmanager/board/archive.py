@@ -21,9 +21,7 @@ from runmanager.storage import durable
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-"""A tag that only epochs have."""
-
-_OPENING = 4  # records: the third begins the session
+_OPENING = 4  # records to search: the third one starts the session
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
 
@@ -45,7 +43,7 @@ def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading.
 
     Raises:
-        OSError: It cannot be read, is a link, or is no regular file.
+        OSError: The file cannot be read, is a link, or is not a regular file.
     """
     with durable.opened(path) as (descriptor, state):
         if not state.st_size:  # an empty file cannot be mapped
@@ -77,7 +75,7 @@ def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None
 
 
 def started(value: Summary.Value) -> SessionStartInfo:
-    """Return the start of an HParams session, empty if it cannot be read."""
+    """Return the start of an HParams session; empty if it is unreadable."""
     try:
         return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
     except (DecodeError, HParamsError):
@@ -85,14 +83,14 @@ def started(value: Summary.Value) -> SessionStartInfo:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a file of a run has the end of its session, which TensorBoard would keep for ever."""
+    """Whether an event file of a run ends its HParams session, whose status TensorBoard would keep forever."""
     events = (event for path in event_files(folder) for event in read_events(path))
     tag = hparams_metadata.SESSION_END_INFO_TAG
     return any(value.tag == tag for event in events for value in event.summary.value)
 
 
 def is_described(folder: Path) -> bool:
-    """Whether a file of a run has its sample images or its graph."""
+    """Whether an event file of a run has sample images or a graph."""
     events = (event for path in event_files(folder) for event in read_events(path))
     return any(e.HasField("graph_def") or any(v.tag == SAMPLES for v in e.summary.value) for e in events)
 
@@ -105,9 +103,9 @@ def carried_events(
 ) -> list[Event]:
     """Return the events up to epoch `last_step` to carry over to a new file of this run.
 
-    Headers of old files, begins and ends of sessions, and superseded events are left out. Steps are epochs,
-    except those of values that the loop adds per batch: these are kept if written before the end of the last
-    epoch, or until a wall time (s).
+    Headers of old files, starts and ends of sessions, and superseded events are left out. Steps are epochs,
+    except for values that the loop adds per batch. These values are kept if they were written before the end of
+    the last epoch, or until the wall time `until` (s).
     """
     events: list[Event] = []
     epoch = 0  # the last ended epoch

@@ -11,13 +11,13 @@ from PIL import Image, ImageDraw, ImageFont
 from runmanager.devices import ranks
 
 MOST = 50
-"""The most classes of a readable picture."""
+"""The largest number of classes in a readable picture."""
 
 _WITH_NUMBERS = 20  # the most classes with numbers in cells
 _LONGEST = 24  # characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
 _OUTLINE = 136  # a grey
-_COPIES = 64  # of the counts, as atomic adds to one cell are serialized
+_COPIES = 64  # copies of the counts: atomic adds to one cell are serialized
 _GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys, for a small file
 _DARK = 0.5  # shade above which numbers are white
 
@@ -42,7 +42,7 @@ class Confusion:
                 self._counts = torch.zeros(shape, dtype=torch.int64, device=preds.device)
                 self._num_classes = num
             if num != self._num_classes:
-                # they would fall into other cells, or out of range, where CUDA ends the process
+                # these batches would count in wrong cells, or out of range, which kills a CUDA process
                 self.problem = f"confusion: batches have scores of {self._num_classes} and of {num} classes"
                 return
             labels = labels.long()
@@ -56,7 +56,7 @@ class Confusion:
             self.problem = f"confusion: {type(error).__name__}: {error}"
 
     def add_ranks(self) -> None:
-        """Sum the counts over all ranks, which all call this."""
+        """Sum the counts over all ranks; every rank must call this."""
         if ranks.num_ranks() == 1:
             return
         local = None if self._counts is None or self.problem else self._counts.cpu()
@@ -65,7 +65,7 @@ class Confusion:
         self._counts = torch.stack(counts).sum(dim=0) if is_whole else None
 
     def table(self) -> list[list[int]] | None:
-        """Return the counts, a row per label and a column per prediction; None if there are none."""
+        """Return the counts, one row per label and one column per prediction; None without counts."""
         if self._counts is None or self.problem:
             return None
         rows: list[list[int]] = self._counts.sum(dim=0)[:-1].reshape(self._num_classes, -1).tolist()
@@ -73,7 +73,7 @@ class Confusion:
 
 
 def class_names(loader: Any, num_classes: int) -> list[str]:
-    """Return the class names of a loader's dataset, or their numbers."""
+    """Return the class names of a loader's dataset; class numbers if the dataset has no names."""
     dataset = getattr(loader, "dataset", None)
     while dataset is not None and not hasattr(dataset, "classes"):
         dataset = getattr(dataset, "dataset", None)  # of a Subset
@@ -84,10 +84,10 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
-    """Draw counts, a row per label and a column per prediction; a larger share of its row is darker.
+    """Draw counts: one row per label, one column per prediction, darker for a larger share of the row.
 
-    It shows the accuracy, and the recall of a class behind its row. It is large enough to stay sharp in a card
-    of TensorBoard, which shrinks it.
+    The picture also shows the accuracy, and the recall of each class beside its row. It is large, so that it
+    stays sharp in TensorBoard, which shrinks it.
 
     Returns:
         The PNG, its width, its height, its number of channels.

@@ -38,9 +38,9 @@ _MASK = 0xA282EAD8
 
 
 class EventFile:
-    """An event file, open for appending; events are passed to the system when `write` returns.
+    """An event file, open for appending; when `write` returns, the operating system has the events.
 
-    Its name has the `attempt`; `first_step` follows the last valid step of the run's earlier files.
+    The file name contains the `attempt`. `first_step` follows the last valid step of the run's earlier files.
     """
 
     def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
@@ -71,7 +71,7 @@ class EventFile:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace an event file atomically; a running TensorBoard keeps reading the old content."""
-    # neither an event file for TensorBoard nor the name of another writer
+    # a name that TensorBoard ignores and no other writer uses
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
@@ -87,9 +87,9 @@ def framed(content: bytes) -> bytes:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Yield the TFRecords in a file or its beginning; an incomplete last one is left out.
+    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one.
 
-    Their content is not verified. An empty slice stands for records hidden by a damaged length.
+    The checksums of the contents are not verified. An empty slice stands for records after a damaged length.
     """
     offset = 0
     while offset + _HEADER <= len(content):
@@ -100,7 +100,7 @@ def records(content: bytes | mmap.mmap) -> Iterator[slice]:
             continue
         end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
         if end > len(content):
-            return  # is still being written, or was cut off
+            return  # the record is being written, or was cut off
         yield slice(offset, end)
         offset = end
 
@@ -116,7 +116,7 @@ def is_intact(record: bytes) -> bool:
 
 
 def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
-    """Return the position of the next valid length; no record has 4 GiB, so it ends in four zero bytes."""
+    """Return the position of the next valid length; it ends in four zero bytes, as records are below 4 GiB."""
     while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
         offset = zeros - 4
         header = content[offset : offset + _HEADER]
@@ -134,13 +134,13 @@ def _has_checksum(checked: bytes) -> bool:
 
 
 def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
-    """Create an Event of several values."""
+    """Create an Event with several values."""
     when = time.time() if wall_time is None else wall_time
     return Event(step=step, wall_time=when, summary=Summary(value=values))
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Create a scalar; a value that is infinite in float32 becomes NaN, as it breaks TensorBoard's axes."""
+    """Create a scalar; a value that is infinite in float32 would break TensorBoard's axes, and becomes NaN."""
     return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
 
 
@@ -170,7 +170,7 @@ def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Val
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Create the start of a run's HParams session; a value that is no number, bool or text becomes text.
+    """Create the start of a run's HParams session; values other than numbers, bools and text become text.
 
     `group` is TensorBoard's "Trial ID"; `start_time` is in seconds since 1970, None for now.
     """
@@ -186,7 +186,7 @@ def session_start(hparams: Mapping[str, Any], group: str, start_time: float | No
 
 
 def session_end(*, success: bool) -> Summary.Value:
-    """Create the end of a run's HParams session; TensorBoard keeps the first one that it reads."""
+    """Create the end of a run's HParams session; TensorBoard keeps the first end that it reads."""
     status = Status.STATUS_SUCCESS if success else Status.STATUS_FAILURE
     info = SessionEndInfo(status=status, end_time_secs=time.time())
     return _hparams(hparams_metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))

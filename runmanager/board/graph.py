@@ -25,10 +25,10 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
 
     The trace uses a copy whose parameters have shapes but no values. So the network, its buffers and its device
     do not change, and its hooks are not called. Other threads may compute meanwhile. Shapes of outputs are
-    included if `shape`, the input's, is known.
+    included if the `shape` of the input is known.
 
     Raises:
-        Exception: Any exception of torch.fx, as for control flow that depends on data.
+        Exception: Any exception of torch.fx, for example because of data-dependent control flow.
     """
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps modules
     hollow = _without_values(original)
@@ -68,7 +68,7 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         is_tracing = threading.get_ident() == self._thread
-        # the argument would call the hooks
+        # the argument `forward` would call the hooks
         return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:

@@ -7,18 +7,18 @@ import torch
 from torch import nn
 
 BINS = 30
-"""The buckets of a histogram, TensorBoard's default."""
+"""The number of buckets in a histogram, TensorBoard's default."""
 
 _LEAST = 32  # values; with fewer, a histogram has mostly gaps
-_AT_ONCE = 1 << 22  # values per pass, of which several copies are made
+_AT_ONCE = 1 << 22  # values per pass, as a pass makes several copies
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights and gradients of a network with enough values, by tag.
 
-    Biases and gradients form separate groups after the weights. TensorBoard sorts tags, on some pages with '_'
-    as '/', but never ':'.
+    Biases and gradients form separate groups after the weights. TensorBoard sorts tags, and some of its pages
+    treat '_' like '/', but none treats ':' so.
     """
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
@@ -33,7 +33,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values.
 
-    It takes one transfer per device and a few million values, and another one if some values are not finite.
+    This needs one transfer per device and few million values, and another one if some values are not finite.
     Larger tensors are processed in pieces. Tensors without finite values are left out.
     """
     rows_by_name: dict[str, list[float]] = {}
@@ -64,9 +64,9 @@ def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
 
 
 def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tensor:
-    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` in pieces, as several copies are made.
+    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` in pieces, to save memory.
 
-    Without finite values, its min and max are not finite.
+    If the tensor has no finite values, the min and max in the row are not finite.
     """
 
     def pieces() -> Iterator[torch.Tensor]:
@@ -84,16 +84,16 @@ def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tens
 
 
 def _exact(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in the precision for its range and buckets."""
+    """Return a tensor in the precision in which its range and buckets are computed."""
     is_double = tensor.dtype == torch.float64 and tensor.device.type != "mps"
     return tensor.to(torch.float64 if is_double else torch.float32)
 
 
 def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = None) -> torch.Tensor:
-    """Compute the rows ``(len(tensors), 4 + BINS)`` of tensors ``(n,)`` on one device, all of them finite.
+    """Compute the rows ``(len(tensors), 4 + BINS)`` of finite tensors ``(n,)`` on one device.
 
-    For a value that is not finite, min or max of its row is not finite. `ranges` are the smallest and largest
-    values ``(len(tensors), 2)``, by default those of the tensors.
+    If a tensor has a value that is not finite, min or max in its row is not finite. `ranges` are the smallest
+    and largest values ``(len(tensors), 2)``; by default, they are computed from the tensors.
     """
     exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
     tensors = [_exact(tensor) for tensor in tensors]
@@ -115,7 +115,7 @@ def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = N
 
 
 def gradient_norm(network: nn.Module) -> torch.Tensor | None:
-    """Return the 2-norm of all gradients, None without gradients."""
+    """Return the 2-norm of all gradients; None without gradients."""
     gradients = [p.grad for p in network.parameters() if p.grad is not None and _has_values(p.grad)]
     with torch.no_grad():
         return nn.utils.get_total_norm([grad.detach() for grad in gradients]) if gradients else None

@@ -1,4 +1,4 @@
-"""The format of hyperparameters in HParams: in all runs of an experiment, the same names, each of one type.
+"""The format of hyperparameters in HParams: all runs of an experiment have the same names and types.
 
 TensorBoard draws a run in parallel coordinates only if it has every column, and filters only columns of one
 type. So a grid chooses the format before its first run, from all runs of its experiment. It stores the format
@@ -21,16 +21,16 @@ from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
 _VERSION = 1
-_LARGEST = 2**24  # the most bytes of an experiment's format file
-_HEAD = 2**18  # the first bytes of an event file, with the start of its session
+_LARGEST = 2**24  # largest size of an experiment's format file (bytes)
+_HEAD = 2**18  # first bytes of an event file, which contain the start of the session
 
 
 @dataclass(frozen=True)
 class SessionFormat:
     """The format of the hyperparameters in an experiment.
 
-    `grouped_by` has the hyperparameters of a Trial ID, whose runs are averaged over the repeat axes; None for
-    one Trial ID per run.
+    `grouped_by` names the hyperparameters that form a Trial ID. TensorBoard averages the runs with one Trial ID
+    over the repeat axes. None gives each run its own Trial ID.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)  # name of a hyperparameter -> type
@@ -64,8 +64,8 @@ class SessionFormat:
 def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
     """Read the format of an experiment.
 
-    `kinds` has the types of hyperparameters that the stored format lacks; without either, each value has its
-    own type.
+    `kinds` gives the types of hyperparameters that the stored format lacks. A hyperparameter that is in neither
+    has the type of its value in each run.
     """
     stored, _ = _read(experiment)
     kinds = {**stored.without_repeats(kinds or {}), **stored.kinds}
@@ -75,12 +75,12 @@ def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> Ses
 def decide(experiment: Path) -> None:
     """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
 
-    Only the process that holds the experiment's lock calls it. Runs in progress, of a loop without the lock,
-    are updated the next time. Errors become warnings. With repeat axes, a Trial ID has the varying
-    hyperparameters and is averaged over these axes; without, each run has its own.
+    Only the process that holds the experiment's lock calls this. Runs in progress, in a loop without the lock,
+    are updated the next time. Errors become warnings. With repeat axes, runs that differ only in these axes
+    share a Trial ID; without them, each run has its own.
 
     Raises:
-        StorageError: The experiment's file could not be written.
+        StorageError: The format file of the experiment could not be written.
     """
     try:
         _decide(experiment)
@@ -101,13 +101,13 @@ def _decide(experiment: Path) -> None:
     if is_settled and decided == stored:
         return
     begun = [run for run in runs if run.path.is_dir()]
-    _write(experiment, decided, is_settled=not begun)  # first, for runs that begin from now on
-    if begun and all([_update(run, decided) for run in begun]):  # noqa: C419 - each of them
+    _write(experiment, decided, is_settled=not begun)  # before the updates, for runs that begin now
+    if begun and all([_update(run, decided) for run in begun]):  # noqa: C419 - update all runs
         _write(experiment, decided, is_settled=True)
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter; one that some runs lack is text, "none" in these runs."""
+    """Return the type of each hyperparameter; text if some runs lack it, as they then have "none"."""
     kinds: dict[str, list[str]] = {}
     for params in rows:
         for name, value in params.items():
@@ -116,7 +116,7 @@ def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _update(run: RunFolder, form: SessionFormat) -> bool:
-    """Rewrite the starts of a run's sessions if they differ; False if the run is in progress."""
+    """Rewrite the session starts of a run that have another format; return False if the run is in progress."""
     from runmanager.board import archive, event_file
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)

@@ -16,7 +16,7 @@ _CHANNELS = {1: "L", 3: "RGB"}
 
 
 def is_images(batch: object) -> bool:
-    """Whether a network's input is images that can be shown: ``(N, 1 or 3, H, W)``, not larger than a sheet."""
+    """Whether a network's input is a batch of images ``(N, 1 or 3, H, W)`` that fit on a sheet."""
     return (
         isinstance(batch, torch.Tensor)
         and batch.ndim == 4  # noqa: PLR2004 - (N, C, H, W)
@@ -60,7 +60,7 @@ def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
 
 
 class FirstInput:
-    """The first input of a network, from a hook that removes itself: no extra pass, no random numbers."""
+    """The first input of a network, captured by a hook: no extra pass, no random numbers."""
 
     def __init__(self) -> None:
         self.images: torch.Tensor | None = None  # the images for the sheet

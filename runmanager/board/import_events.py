@@ -1,4 +1,4 @@
-"""The import of event files of any tool, as a table like that of `load_results`."""
+"""The import of event files of any tool into a table in the format of `load_results`."""
 
 import itertools
 import math
@@ -37,24 +37,24 @@ _TIMES = {
 def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     """Load the scalars from event files of any tool: one row per run and step.
 
-    A run without an HParams session uses that of its parent folder, as Keras writes it, or that of its only
-    subfolder, as torch's `add_hparams` writes it. HParams has no integers: a column of whole numbers becomes
-    integer. If a step was logged twice, the last value counts. Damaged records are skipped and listed in one
-    `RunsWarning`; incomplete records are skipped too, as are histograms and images.
+    A run without an HParams session uses the session of its parent folder, where Keras writes it, or of its
+    only subfolder, where torch's `add_hparams` writes it. HParams has no integers: a column of whole numbers
+    becomes integer. If a step was logged twice, the last value counts. Damaged records are skipped and listed
+    in one `RunsWarning`. Incomplete records, histograms and images are skipped too.
 
     Args:
         logdir: A folder, or one event file.
 
     Returns:
-        The columns `run` (its folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step), the
-        hyperparameters of HParams, then the scalars.
+        The columns `run` (the run's folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step),
+        the hyperparameters of HParams, then the scalars.
 
         Scalars with a column in `load_results` get its name and order: ``loss/train`` is `loss`,
         ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the name of
-        another column, as `epoch`, becomes ``hparams/epoch``.
+        another column, such as `epoch`, becomes ``hparams/epoch``.
 
     Raises:
-        NoRunsError: The path does not exist, or has no event file.
+        NoRunsError: The path does not exist, or holds no event file.
 
     Example:
         >>> from torch.utils.tensorboard import SummaryWriter
@@ -98,7 +98,7 @@ class _Run:
         plugin = self.plugins.setdefault(value.tag, self._plugin(value))
         if plugin == "scalars":
             if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
-                raise ValueError("not one number")  # its shape alone could request all memory
+                raise ValueError("not one number")  # the shape alone could allocate all memory
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
         elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
             content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
@@ -150,13 +150,13 @@ def _read_file(path: Path, run: _Run) -> int:
             record = content[position]
             try:
                 if not record:
-                    raise ValueError("its length is damaged")  # noqa: TRY301 - as below
+                    raise ValueError("its length is damaged")  # noqa: TRY301 - counted below
                 event = Event.FromString(event_file.body(record))
                 values = [value for value in event.summary.value if run.takes(value)]
                 begins = event.session_log.status == SessionLog.START
                 is_checked = values or len(record) <= _SMALL  # other records are not used
                 if is_checked and not event_file.is_intact(record):
-                    raise ValueError("its checksum differs")  # noqa: TRY301 - damaged, as below
+                    raise ValueError("its checksum differs")  # noqa: TRY301 - counted below
                 if begins:
                     run.begin(event.step)
                 for value in values:
@@ -167,7 +167,7 @@ def _read_file(path: Path, run: _Run) -> int:
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
-    """Return the hyperparameters of each run: its own, else its parent's, else those of its only subfolder."""
+    """Return the hyperparameters of each run: its own, else its nearest parent's, else its only subfolder's."""
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
     for name in sessions:
@@ -183,7 +183,7 @@ def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
 
 
 def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the points of runs as a table like that of `load_results`."""
+    """Return the points of runs as a table in the format of `load_results`."""
     steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
     counts = [len(numbers) for numbers in steps.values()]
     tags = dict.fromkeys(tag for run in runs.values() for tag in run.points)
@@ -206,7 +206,7 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
 
 
 def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
-    """Return the column of each hyperparameter, whose name may collide with another column."""
+    """Return the column of each hyperparameter, with a prefix if its name collides with another column."""
     ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
     reserved = {*ours, *params}
     columns: dict[str, str] = {}
@@ -220,7 +220,7 @@ def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, st
 
 
 def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
-    """Return the column of each tag; if the name is taken, the tag itself."""
+    """Return the column of each tag; if this name is taken, the tag, with a number if needed."""
     taken = {"run", "epoch", *params}
     columns: dict[str, str] = {}
     for tag in tags:
@@ -231,7 +231,7 @@ def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
 
 
 def _column(tag: str) -> str:
-    """Return the column of `load_results` for a tag, the tag itself if there is none.
+    """Return the column of `load_results` for a tag; the tag itself if there is none.
 
     >>> _column("Loss/train"), _column("accuracy/test"), _column("train/f1"), _column("grad norm")
     ('loss', 'test_accuracy', 'f1', 'grad norm')

@@ -1,4 +1,4 @@
-"""The start of TensorBoard: a server process that ends with this one, shown below a notebook's cell."""
+"""The start of TensorBoard in a server process, which ends with this process."""
 
 import atexit
 import ipaddress
@@ -22,7 +22,7 @@ LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 
 _START_S, _STOP_S = 60.0, 5.0
-# a file beside a notebook may have the name of a Python module, so its folder comes last
+# a file beside a notebook may have the name of a Python module, so the notebook's folder comes last
 _PROGRAM = """
 import json, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -39,18 +39,18 @@ def open_tensorboard(
 ) -> None:
     """Start TensorBoard on this machine and show it below the cell, configured for these runs.
 
-    It is started once per folder and ends with the kernel. Behind a notebook proxy, set the environment
-    variable TENSORBOARD_PROXY_URL to the path of a port, as ``/proxy/%PORT%/``. Outside a notebook, only the
-    link is printed.
+    TensorBoard starts once per folder and ends with the kernel. Behind a notebook proxy, set the environment
+    variable TENSORBOARD_PROXY_URL to the path of a port, such as ``/proxy/%PORT%/``. Outside a notebook, only
+    the link is printed.
 
     Args:
         root: The root of all experiments, an experiment's folder, or any folder with event files.
-        experiment: The name of the only experiment to show; None for all.
+        experiment: The name of the experiment to show; None for all.
         height: The height in pixels.
 
     Raises:
         NoRunsError: The folder does not exist.
-        BoardError: It has no runs, or no such experiment, or TensorBoard did not start.
+        BoardError: The folder has no runs, the experiment does not exist, or TensorBoard did not start.
 
     Example:
         >>> from runmanager import RunManager
@@ -76,24 +76,24 @@ def open_tensorboard(
 
 
 class Server:
-    """A running TensorBoard, which ends with this process, however it ends.
+    """A TensorBoard server that ends with this process, even if this process is killed.
 
     Args:
         logdir: The folder with event files.
-        port: Its port; 0 for any free one, None for 6006 or the next free one.
-        host: The address to listen on; None for all addresses, so that everyone who reaches the machine can see
-            the runs.
+        port: The port; 0 for any free one, None for 6006 or the next free one.
+        host: The address to listen on. None listens on all addresses: everyone who reaches the machine can then
+            see the runs.
 
     Raises:
-        BoardError: It did not start.
+        BoardError: TensorBoard did not start.
     """
 
     def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
-        # for its info file, as that of a killed TensorBoard would mislead the next one
+        # for the info file: the file of a killed TensorBoard would mislead the next one
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()
-        # this package first, as a new process may have a shorter path
+        # this package first: the new process may lack its path
         module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
         address = ["--bind_all"] if host is None else ["--host", host]
         options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
@@ -121,20 +121,20 @@ class Server:
 
     @property
     def lives(self) -> bool:
-        """Whether it is alive."""
+        """Whether the server process is alive."""
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait for its end, which happens only on an error.
+        """Wait until the server ends, which happens only on an error.
 
         Raises:
-            BoardError: It ended; with its last line of output.
+            BoardError: The server ended; the message has its last line of output.
         """
         self._process.wait()
         raise BoardError(f"TensorBoard ended by itself: {self._last_line()}")
 
     def stop(self) -> None:
-        """End it; a repeated call does nothing."""
+        """Stop the server; a repeated call does nothing."""
         if os.getpid() != self._owner:
             return  # a forked child at its exit
         atexit.unregister(self.stop)
@@ -167,13 +167,13 @@ class Server:
 def serve() -> None:
     """Run TensorBoard's command in this process until standard input closes.
 
-    Requests with an unexpected Host are refused: otherwise the page of another site could point its name here,
-    and read the runs (DNS rebinding).
+    Requests with an unexpected Host header are refused. Otherwise, another website could point its name to this
+    server and read the runs (DNS rebinding).
     """
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)  # the lock of sys.stdin could block the exit
-        os._exit(0)  # the data server ends with it
+        os._exit(0)  # the data server ends with this process
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     from tensorboard import default, main_lib, program
@@ -190,7 +190,7 @@ def serve() -> None:
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:
-    """Refuse requests to TensorBoard whose Host is neither an address nor a name of this server."""
+    """Refuse requests whose Host header is neither an address nor a name of this server."""
     proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
     names = {"localhost", host, proxy.hostname}
     is_hidden = bool(proxy.path) and not proxy.hostname  # behind a proxy of unknown name

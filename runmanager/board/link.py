@@ -24,10 +24,10 @@ from runmanager.wording import did_you_mean
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
-_SELECTED = 500  # runs up to which the Time Series page selects any by itself
-_TICKED = 40  # runs up to which the pages of text and images select all
-_ROWS = 100  # that HParams shows at first
-_COLORS = 7  # that it gives to groups of runs
+_SELECTED = 500  # up to this number of runs, the Time Series page selects runs by itself
+_TICKED = 40  # up to this number of runs, the pages of text and images select all
+_ROWS = 100  # rows that HParams shows at first
+_COLORS = 7  # distinct colors for groups of runs
 _DEVICE = "device"
 
 Experiments = Mapping[str, Sequence[RunFolder]]
@@ -35,7 +35,7 @@ Experiments = Mapping[str, Sequence[RunFolder]]
 
 @dataclass(frozen=True)
 class TensorBoardPage:
-    """The folder of TensorBoard, and the settings of its page."""
+    """The log folder for TensorBoard, and the settings of its page."""
 
     logdir: Path
     query: str  # the encoded settings of the Time Series page
@@ -51,12 +51,12 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Configure TensorBoard's page for the runs in a folder, or for one experiment.
 
     Curves are not smoothed. The goal's metric, its loss and the epoch duration are pinned. Colors show the
-    device if it varies, else the first varying axis with few values, or the experiment if there are several. In
-    several experiments, HParams draws only runs with all hyperparameters.
+    device if it varies, else the experiment if there are several, else the first varying axis with few values.
+    With several experiments, HParams draws only runs that have all hyperparameters.
 
     Raises:
         NoRunsError: The folder does not exist.
-        BoardError: It has no runs, or no such experiment.
+        BoardError: The folder has no runs, or no runs of this experiment.
     """
     if not root.is_dir():
         raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
@@ -74,7 +74,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
 
 
 def hint(experiment: Path) -> list[str]:
-    """Return a few lines on how to open an experiment in TensorBoard; empty if it has no runs here."""
+    """Return lines on how to open an experiment in TensorBoard; empty if it has no runs here."""
     root, name = experiment.parent, experiment.name
     try:
         page = page_of(experiment)
@@ -98,7 +98,7 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
         columns = set().union(*kinds)
         pairs = zip(experiments.values(), kinds, strict=True)
         drawn = sum(len(runs) for runs, names in pairs if {*names} == columns)
-        # some runs: values of other kinds
+        # equal names: some types differ
         some = f"{number - drawn} of {number} runs" if drawn < number else "some runs"
         which = some if drawn else "any run"
         rule = f"hyperparameters differ between experiments, so HParams has no line for {which}"
@@ -136,7 +136,7 @@ def _color(experiments: Experiments) -> str | None:
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
-    # from its name to the next name
+    # the value: from the axis to the next name
     return rf"-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)" if axis else None
 
 
@@ -147,7 +147,7 @@ def _design(runs: Sequence[RunFolder]) -> Design:
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
     """Return the tags of the goal's metric, of its loss, and of the epoch duration.
 
-    If experiments differ in these metrics, they are the goal tags that all runs share.
+    If experiments have different goals, the last goal value and the training loss are pinned instead.
     """
     deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
     for runs in filter(None, experiments):
@@ -157,7 +157,7 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
         goal = _design(runs).decisive([first.start] if first else [])
         if goal := goal or default_goal(metrics):
             deciding.setdefault(goal.metric, metrics)
-    # the same link as before the first epoch, without metrics
+    # without metrics, the same link as before the first epoch
     metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
     if len(deciding) > 1:
         return [LAST, tag("loss"), EPOCH]

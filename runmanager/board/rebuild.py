@@ -30,7 +30,7 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
     """
     damaged = [] if damaged is None else damaged
     experiment = experiment.resolve()  # "." has neither a name nor a parent
-    with suppress(ExperimentLockedError), hold(experiment):  # a grid with the lock has decided already
+    with suppress(ExperimentLockedError), hold(experiment):  # a grid that holds the lock has chosen the format
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]

@@ -46,9 +46,9 @@ CHARTS = {
         "parts of an epoch (s)": ["^time/phase_"],
     },
 }
-"""The custom-scalars page: category -> chart -> tags; side by side for many runs, in one chart for few."""
+"""The custom-scalars page: category -> chart -> tags; "side by side" suits many runs, "overview" few."""
 
-_AT_ONCE = 4096  # steps per write, as an event takes a kilobyte of memory
+_AT_ONCE = 4096  # steps per write: an event takes a kilobyte of memory
 _LONGEST = 10_000  # the most characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
@@ -77,9 +77,9 @@ def _guarded(method: Method[P]) -> Method[P]:
 class RunLog(RunListener):
     """Writes the event file of one attempt. No method raises.
 
-    The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never.
-    `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
-    experiment's: if epochs are at other steps than their numbers, an attempt replaces earlier files.
+    The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
+    never. `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
+    experiment's. If the x-axis is not the epoch, an attempt replaces the files of earlier ones.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RunLog(RunListener):
         self._details = details
         self._waiting: list[Event] | None = []  # events before the file is open
         self._first: list[Event] = []
-        self._lr: float | None = None  # at the begin of the epoch
+        self._lr: float | None = None  # at the start of the epoch
 
     @_guarded
     def attempt_began(
@@ -126,15 +126,15 @@ class RunLog(RunListener):
     ) -> None:
         """Create the event file.
 
-        A resumed attempt gets a file beside the earlier ones. In two cases it replaces them, and carries their
-        events over: if they have the end of the session, which TensorBoard would keep for ever, or if they have
-        steps that are no epochs, which TensorBoard would drop. A run from the first epoch replaces them too,
-        without their events.
+        A resumed attempt gets a file beside the earlier ones. In two cases it replaces the earlier files and
+        carries their events over: if they end the HParams session, whose status TensorBoard would keep forever,
+        or if they have steps that are not epochs, which TensorBoard would drop. An attempt that starts at the
+        first epoch also replaces them, but drops their events.
 
-        `records` are the committed epochs, `before` the events in front of them. Epochs missing in the files,
-        as a kill came between commit and event, are written now, with their logged steps. Without a goal of the
-        experiment, the metric of `keep` is used. For an attempt that resumes inside an epoch, events until the
-        wall time `until` (s) are kept.
+        `records` are the committed epochs, `before` the events in front of them. An epoch is missing in the
+        files if a kill came between its commit and its event; it is written now, with its logged steps. If the
+        experiment has no goal, the metric of `keep` is used. If an attempt resumes inside an epoch, events
+        until the wall time `until` (s) are kept.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
@@ -169,14 +169,14 @@ class RunLog(RunListener):
             values.append(event_file.text_value("run/config", _settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if is_resumed else self._first  # already in the first attempt's file
+        first = [] if is_resumed else self._first  # the first attempt's file has them
         self._write(*opening, *before, *first, *carried, *waiting)
         for block in _step_blocks(logged):
             self._write(*_step_events(block))
 
     @property
     def writer(self) -> SummaryWriter:
-        """A SummaryWriter into this file, created on first use."""
+        """A SummaryWriter that writes into this file, created on first use."""
         if self._writer is None:
             from runmanager.board.summary_writer import RunWriter
 
@@ -195,7 +195,7 @@ class RunLog(RunListener):
 
     @_guarded
     def evaluated(self, values: Mapping[str, float]) -> None:
-        """Write metrics from before the first epoch as step 0, if the attempt begins with that epoch."""
+        """Write metrics from before the first epoch as step 0, if the attempt begins with the first epoch."""
         event = event_file.event(0, [event_file.scalar(tag(name), v) for name, v in values.items()])
         if self._waiting is None:
             self._write(event)
@@ -203,14 +203,14 @@ class RunLog(RunListener):
             self._first.append(event)
 
     def classes_counted(self, name: str, counts: Confusion, loader: Any) -> None:
-        """Store the counts of an evaluation; the last ones per name are drawn at the end of the run."""
+        """Store the counts of an evaluation; at the end of the run, the last counts per name are drawn."""
         self._confusions[name] = counts, loader
 
     @_guarded
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write an epoch's scalars and histograms; the first time also sample images and the graph.
 
-        The network is from the end of the epoch, the learning rate from its begin.
+        The network is in its state after the epoch; the learning rate is from the start of the epoch.
         """
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
@@ -242,7 +242,7 @@ class RunLog(RunListener):
                 if network is not None and self._every and step != self._drawn:
                     self._histograms(step, network)
                 self._draw_confusions(step or outcome.epochs)
-            if not outcome.status.can_go_on:  # otherwise shown as unknown
+            if not outcome.status.can_go_on:  # without an end, TensorBoard shows "unknown"
                 self._write(*_ending(outcome, self._folder.path))
         finally:
             self._last, self._confusions = (0, None), {}
@@ -352,7 +352,7 @@ class RunLogs:
 
 
 def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
-    """Return a SummaryWriter into a run's event file, or one that drops all if there is none."""
+    """Return a SummaryWriter into a run's event file; without a file, it drops all values."""
     if isinstance(board, RunLog):
         return board.writer
     from runmanager.board.summary_writer import RunWriter
@@ -363,7 +363,7 @@ def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
     """Write the outcome of a run whose process is gone, to an additional file; never raises."""
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
-        return  # can be resumed later, or has no event file
+        return  # the run can be resumed, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(
             folder, max(paths.journals_by_attempt(folder), default=1), outcome.epochs + 1
@@ -409,7 +409,7 @@ def _table_cell(value: Any) -> str:
 
 
 class GoalScalars:
-    """Tracks the goal over the epochs of a run; without one, the default metric by name.
+    """Tracks the goal over the epochs of a run; without a goal, the default metric.
 
     >>> scalars = GoalScalars(Goal("f1", 1))
     >>> scalars.after(EpochRecord(1, {"f1": 0.5, "epoch duration": 2.0, "run duration": 3.0}, {}))["Goal/best"]
@@ -423,9 +423,9 @@ class GoalScalars:
         self._values: dict[str, float] = {}
 
     def after(self, record: EpochRecord) -> dict[str, float]:
-        """Return the scalars of an epoch, empty before the goal has a value.
+        """Return the scalars of an epoch; empty before the goal has a value.
 
-        An epoch without a value, as of a diverged run, changes neither the best nor the last.
+        An epoch without a finite value, as in a diverged run, changes neither the best nor the last value.
         """
         metrics = record.metrics
         if not self._is_set and not metrics.keys() <= self._names.keys():
@@ -454,7 +454,7 @@ def _step_events(block: Block) -> list[Event]:
 
 
 def _step_blocks(points: Mapping[str, Points]) -> Iterator[Block]:
-    """Split points into blocks."""
+    """Split the points of each metric into blocks of limited size."""
     for name, (_, steps, values) in points.items():
         for start in range(0, len(steps), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)

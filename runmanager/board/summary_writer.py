@@ -12,7 +12,7 @@ Write = Callable[[Event], None]
 
 
 class RunWriter(SummaryWriter):
-    """torch's SummaryWriter, which writes through `write` in the calling thread, without a file of its own.
+    """A SummaryWriter that passes events to `write` in the calling thread, and has no file of its own.
 
     `add_embedding` writes its files to `folder`.
     """
@@ -29,7 +29,7 @@ class RunWriter(SummaryWriter):
     def add_scalars(
         self, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, walltime: Any = None
     ) -> None:
-        """Add scalars as ``main_tag/name``, as torch would show each name as another run."""
+        """Add scalars as ``main_tag/name``; torch would show each name as another run."""
         for name, value in tag_scalar_dict.items():
             self.add_scalar(f"{main_tag}/{name}", value, global_step, walltime)
 
@@ -41,7 +41,7 @@ class RunWriter(SummaryWriter):
         run_name: Any = None,
         global_step: Any = None,
     ) -> None:
-        """Add the metrics as scalars, as the event file has the run's HParams already.
+        """Add only the metrics, as scalars: the event file has the run's HParams already.
 
         torch would open a second writer in a subfolder, which TensorBoard shows as another run (pytorch#32651).
         """
@@ -67,4 +67,4 @@ class _Sink:
         """Do nothing, as `end_run` closes the file."""
 
     def reopen(self) -> None:
-        """Do nothing, as it is never closed."""
+        """Do nothing, as the sink is never closed."""

@@ -4,8 +4,8 @@ from runmanager.goal import EVALUATED
 
 EPOCH = "time/epoch_s"
 
-# TensorBoard sorts capitals first, and HParams shows five metrics at first: these. They have values as soon as
-# the goal has one, so that parallel coordinates draw the run
+# TensorBoard sorts capitals first, and HParams shows the first five metrics, which are these. All five get a
+# value with the first value of the goal, so that parallel coordinates draw the run
 BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
     "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
 )  # fmt: skip
