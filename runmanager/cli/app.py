@@ -1,4 +1,4 @@
-"""The `runmanager` command: the list of its commands, and those about TensorBoard."""
+"""The `runmanager` command: the list of its commands, and the commands for TensorBoard."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What all commands share: declaration, exit codes, output, and how to name a run."""
+"""The shared parts of all commands: exit codes, output, and finding experiments and runs."""
 
 import json
 import os
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
-"""Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
+"""Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is not an error."""
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
 
 class Command(TyperCommand):
-    """A command whose help names no types where the name says it."""
+    """A command whose help leaves out the types of flags and arguments."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the arguments and options."""
+        """Return the arguments and options, without these types."""
         return _without_types(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
-    """All commands; every error that a user can cause ends in a line on standard error and an exit code."""
+    """The group of all commands; user errors become a line on standard error and an exit code."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, those of the shell last."""
+        """Return the options, with those for shell completion last."""
         return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before a command; without any argument, the help is shown."""
+        """Parse the options before a command; without arguments, show the help."""
         with _exit_codes() if args else nullcontext():
             return super().parse_args(ctx, args)
 
@@ -55,12 +55,12 @@ def _without_types(options: list[Any]) -> list[Any]:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""  # a flag has no value
         if not option.opts[0].startswith("-"):
-            option.display_type_rich = lambda **_: None  # what typer would write: <list[Path]>
+            option.display_type_rich = lambda **_: None  # typer would write <list[Path]>
     return options
 
 
 def tell_damage(damaged: Sequence[str]) -> None:
-    """Report what could not be read, if there is any, on standard error and exit with 1."""
+    """Report damaged files on standard error, and exit with 1 if there are any."""
     for problem in damaged:
         say(f"! {problem}")
     if damaged:
@@ -68,13 +68,13 @@ def tell_damage(damaged: Sequence[str]) -> None:
 
 
 def say(message: str) -> None:
-    """Write a message to standard error, where no script reads results."""
+    """Write a message to standard error, apart from the results that scripts read."""
     with allow_unread():
         write(message, err=True)
 
 
 def write(text: str, *, err: bool = False) -> None:
-    """Write lines that cannot steer a terminal."""
+    """Write lines, with terminal control sequences escaped."""
     from runmanager.wording import printable
 
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
@@ -82,7 +82,7 @@ def write(text: str, *, err: bool = False) -> None:
 
 @contextmanager
 def allow_unread() -> Iterator[None]:
-    """Leave the block without an error when the reader of its output has closed the pipe."""
+    """End the block without an error if the reader of its output has closed the pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -90,21 +90,21 @@ def allow_unread() -> Iterator[None]:
             try:
                 stream.flush()
             except BrokenPipeError:
-                # or Python flushes into the pipe when it exits
+                # otherwise, Python flushes into the pipe at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write_json(content: Any) -> None:
-    """Write a JSON document to standard output; what would steer a terminal is escaped in it."""
+    """Write a JSON document to standard output, with terminal control sequences escaped."""
     document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document))
 
 
 def find_experiment(path: Path) -> Path:
-    """Find the folder of an experiment, which is not followed if it is a link.
+    """Find the folder of an experiment; links are not followed.
 
     Raises:
-        FileNotFoundError: There is no such experiment.
+        FileNotFoundError: The experiment does not exist, or the path is a link.
     """
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment, no_experiment
@@ -118,13 +118,13 @@ def find_experiment(path: Path) -> Path:
 
 
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
-    """Find an experiment, or a run in one; of neither, links are followed.
+    """Find an experiment, or a run in an experiment; links are not followed.
 
     Returns:
-        The folder of the experiment, and the run's, None if the path names the experiment.
+        The folder of the experiment, and the folder of the run; None for the run if the path is an experiment.
 
     Raises:
-        FileNotFoundError: There is no such experiment or run.
+        FileNotFoundError: The experiment or the run does not exist.
     """
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
@@ -136,7 +136,7 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
 
 
 def check_folder(root: Path) -> None:
-    """Refuse what is no folder.
+    """Raise an error unless the path is a folder.
 
     Raises:
         FileNotFoundError: The path does not exist, or is a file.
@@ -149,10 +149,10 @@ def check_folder(root: Path) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file whose folder does not exist.
+    """Raise an error if the folder of a file does not exist.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder of the file does not exist.
     """
     from runmanager.storage import paths
 
@@ -167,11 +167,11 @@ def _exit_codes() -> Iterator[None]:
     """Turn errors into a line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # not every terminal can show all
+            stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack characters
     try:
         with allow_unread():
             yield
-            if sys.stdout:  # None in a process that was started without one
+            if sys.stdout:  # None in a process without standard output
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
@@ -187,7 +187,7 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _usage(error: Any) -> str:
-    """Say what is wrong with a command line, and what shows how to write it."""
+    """Return the error of a command line, and the command that shows its help."""
     message = error.format_message().rstrip(".")
     if type(error).__name__ == "NoSuchOption":
         wrong = error.option_name

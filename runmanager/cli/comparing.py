@@ -47,8 +47,8 @@ def best_command(
     runs = load_selected(folder, where=rows.where)
     ranking = ranking_of(runs, goals, repeats)
     if len(ranking.goals) > 1:
-        n = rows.limit  # all of the Pareto front
-    selection = replace(rows, limit=None)  # the best are sorted
+        n = rows.limit  # by default the whole Pareto front
+    selection = replace(rows, limit=None)  # `n` is the limit
 
     def show() -> None:
         print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
@@ -181,7 +181,7 @@ def decide_command(
 
 
 def _is_folder(axis: str, *, alone: bool) -> bool:
-    """Whether what stands where an axis may be is the first folder; one alone may be missing."""
+    """Whether the first argument is a folder and not an axis; if it is the only one, it need not exist."""
     is_name = all(part.isidentifier() for part in axis.split("."))
     return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 

@@ -1,4 +1,4 @@
-"""Commands declared by functions: options and help from signature and docstring, answers as text or JSON."""
+"""The declaration of commands by functions: options and help come from signature and docstring."""
 
 import inspect
 import re
@@ -29,10 +29,10 @@ _NAMES = {
     "output": ["--output", "-o"],
     "yes": ["--yes", "-y"],
 }
-"""Of the options that have other names than their parameters."""
+"""Parameter -> the names of its option, if they differ."""
 
 Texts = dict[str, tuple[str | None, str]]
-"""Parameter -> what stands for its value, None for a flag; and its help."""
+"""Parameter -> the placeholder for its value (None for a flag), and its help."""
 
 _SHARED: Texts = {
     "folder": ("FOLDER", "The root of all experiments, an experiment, or a run."),
@@ -48,13 +48,13 @@ _SHARED: Texts = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command answers.
+    """The result of a command.
 
     Attributes:
-        show: Shows it to people.
-        json: Returns it as a JSON document.
-        exit_code: Of the command, once it has answered.
-        damaged: What could not be read; it is reported at the end.
+        show: Prints the result for people.
+        json: Returns the result as a JSON document.
+        exit_code: The exit code of the command, after the output.
+        damaged: Messages about damaged files; they are reported at the end.
     """
 
     show: Callable[[], object]
@@ -66,10 +66,10 @@ class Answer:
 def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None], panel: str) -> None:
     """Add a command that calls a function.
 
-    Parameters are the arguments of the command. Keyword-only ones are options, and so are the fields of a
-    `Selection`. Their help is in the docstring under `Options:`, as ``limit (N): Number of rows.`` What is
-    before that is the help of the command: indented lines stay as they are, others are joined. Where an
-    `Answer` is returned, ``--json`` writes its document.
+    Positional parameters are the arguments of the command. Keyword-only parameters are its options, and so are
+    the fields of a `Selection`. Their help is in the docstring under `Options:`, as ``limit (N): Number of
+    rows.`` The text before `Options:` is the help of the command: indented lines stay as they are, others are
+    joined. If the function returns an `Answer`, ``--json`` writes its document.
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())
@@ -98,7 +98,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
 
 
 def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:
-    """Return a parameter as typer reads it."""
+    """Return a parameter with the annotation that typer reads."""
     value, help_ = texts.get(parameter.name, (None, ""))  # python -OO has no docstrings
     how: Any = typer.Argument(metavar=value, help=help_)
     if parameter.kind is _OPTION:
@@ -108,7 +108,7 @@ def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:
 
 
 def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
-    """Return the help of a command, and what the docstring says of its parameters."""
+    """Return the help of a command, and the texts on its parameters, from the docstring."""
     text, _, options = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:\n")
     paragraphs = [each if each.startswith(" ") else " ".join(each.split("\n")) for each in text.split("\n\n")]
     marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", each) for each in paragraphs]

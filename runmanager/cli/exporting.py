@@ -1,4 +1,4 @@
-"""Commands that write results for others: report, export."""
+"""Commands that write results to files and to other tools: report, export."""
 
 from pathlib import Path
 

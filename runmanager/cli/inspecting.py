@@ -1,4 +1,4 @@
-"""What `runmanager show` shows: one run."""
+"""The command that shows one run: show."""
 
 import math
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
 
-_LAST_LINES = 12  # of a traceback
+_LAST_LINES = 12  # lines of a traceback
 _EPOCHS_SHOWN = 10
 
 
@@ -88,7 +88,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
-    """Print the last epochs, and the best one if it is before them; its number is in bold and said below."""
+    """Print the last epochs and the best epoch; its row is bold, and a line below gives its number."""
     from runmanager.console import print_fitted
     from runmanager.goal import default_goal
     from runmanager.table import Table
@@ -128,7 +128,7 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
 
 
 def _files_of(run: "RunFolder") -> dict[str, int]:
-    """Return the files in a run's folder, those of its artifacts included: name -> size in bytes."""
+    """Return the files in a run's folder, including its artifacts: name -> size in bytes."""
     from runmanager.storage import artifacts
 
     if not run.path.is_dir():
@@ -169,5 +169,5 @@ def _how(run: "RunResult") -> dict[str, Any]:
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    # a run that raised before its network has 0 parameters
+    # 0 parameters: the run failed before it had a network
     return {name: value for name, value in facts.items() if value not in (None, "", 0)}

@@ -1,4 +1,4 @@
-"""What `runmanager list` lists: one line per experiment, or the runs of one."""
+"""The command that lists experiments, or the runs of one experiment: list."""
 
 import contextlib
 import math
@@ -32,17 +32,17 @@ RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
 @dataclass(frozen=True)
 class Overview:
-    """What there is to know about an experiment at first sight."""
+    """The summary of an experiment."""
 
     folder: Path
-    statuses: dict[Status, int]  # how many runs have each, in the order of `Status`
-    goal: Goal | None  # what decides, None if no run has a metric that could
-    best: float  # its mean in the best setting, NaN if there is none
-    assumption: str  # which axes were taken as repeat axes by their names
-    last_written: float  # of its journals, as seconds since 1970; 0 if there are none
-    run_seconds: float  # that all runs took together
-    num_bytes: int  # of its files
-    note: str  # why it was executed, "" if nobody has said it
+    statuses: dict[Status, int]  # status -> number of runs, in the order of `Status`
+    goal: Goal | None  # the goal that ranks the runs, None if no metric can
+    best: float  # mean score of the best setting, NaN if there is none
+    assumption: str  # a sentence on axes that are repeat axes by name
+    last_written: float  # of the journals, in seconds since 1970; 0 without journals
+    run_seconds: float  # run time, summed over all runs
+    num_bytes: int  # of all files
+    note: str  # the note of the experiment, "" without a note
 
 
 def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
@@ -84,7 +84,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
 
 def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
-    """Print the runs that were asked for in one table, below how many they are, and the notes."""
+    """Print the selected runs in one table, below their counts and the notes."""
     from runmanager.answers.show import runs_view
     from runmanager.tables.columns import notes_of
 
@@ -98,9 +98,9 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
 
 
 def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
-    """Return the experiments with the runs that were asked for, in their order.
+    """Return the experiments with their selected runs, in the order of the runs.
 
-    An experiment comes again where the runs of another are between its own.
+    An experiment appears again if runs of another experiment are between its runs.
     """
     if not selection.is_of_rows:
         return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
@@ -115,7 +115,7 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
 
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
-    """Return the table of `load_runs`."""
+    """Return the runs as the table that `load_runs` returns."""
     from runmanager.tables import columns as tables
     from runmanager.tables.loading import LAST, name_of
 
@@ -152,13 +152,13 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
 
 
 def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
-    """Sum up an experiment."""
+    """Return the summary of an experiment."""
     from runmanager.tables.columns import runs_table
     from runmanager.tables.loading import name_of
     from runmanager.tables.ranking import ranking_of
 
     goal, best, assumption = None, math.nan, ""
-    with contextlib.suppress(InvalidArgumentError):  # no metric decides
+    with contextlib.suppress(InvalidArgumentError):  # no metric can rank the runs
         ranking = ranking_of(runs_table(name_of(folder.name), runs))
         goal, assumption = ranking.goal, ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
@@ -179,9 +179,9 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
 
 
 def size_of(folder: Path) -> int:
-    """Return how many bytes the files below a folder have; links are not followed."""
+    """Return the size of all files below a folder (bytes); links are not followed."""
     total = 0
-    with contextlib.suppress(OSError):  # it may be removed meanwhile
+    with contextlib.suppress(OSError):  # the folder may be removed meanwhile
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 total += 0 if path.is_dir() else path.lstat().st_size
@@ -189,7 +189,7 @@ def size_of(folder: Path) -> int:
 
 
 def _row(each: Overview, *, is_short: bool) -> dict[str, Any]:
-    """Describe an experiment for people in a terminal, or for programs."""
+    """Return the row of an experiment: short for a terminal, else with all values, for programs."""
     row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
     if not is_short:
         when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
@@ -210,7 +210,7 @@ def _moment(each: Overview) -> datetime:
 
 
 def _when(each: Overview) -> str:
-    """Write when an experiment was last written as `ls` does: with the time, or the year if that is another."""
+    """Return the date of the last write in the format of `ls`: with the time, or with a past year."""
     if not each.last_written:
         return ""
     moment = _moment(each)
@@ -224,7 +224,7 @@ def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[st
 
 
 def run_to_json(run: "RunResult") -> dict[str, Any]:
-    """Return what there is to know about a run at first sight."""
+    """Return the summary of a run as JSON."""
     metrics = run.epochs[-1].metrics if run.epochs else {}
     return {
         "run": run.folder.number,

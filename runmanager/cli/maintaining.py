@@ -1,4 +1,4 @@
-"""Commands that look after runs and machines: verify, note, devices."""
+"""Commands that check and describe runs and devices: verify, note, devices."""
 
 import contextlib
 import sys
@@ -45,7 +45,7 @@ def verify_command(run: Path, *, function: str | None = None) -> Answer:
         program = command if command.endswith(".py") else "program.py"
         rule = "verify needs the function that the run was executed with"
         raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
-    with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
+    with contextlib.redirect_stdout(sys.stderr):  # output of the function
         verdict = verify_first_epoch(recorded, load_function(function))
     return Answer(
         partial(_print_verdict, recorded, verdict),

@@ -1,4 +1,4 @@
-"""What `runmanager rm` removes, once that is confirmed."""
+"""The command that removes runs, experiments or checkpoints after a confirmation: rm."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
-    """Remove runs and experiments, once that is confirmed; all are checked before the first is removed."""
+    """Remove runs and experiments after a confirmation; all are checked before the first is removed."""
     from runmanager.storage.folders import read_runs
     from runmanager.storage.lock import check_free
     from runmanager.tables import removal
@@ -79,7 +79,7 @@ def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 
 def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
-    """Remove the checkpoints of runs, experiments or roots, once that is confirmed."""
+    """Remove the checkpoints of runs, experiments or roots after a confirmation."""
     from runmanager.storage.lock import check_free
     from runmanager.tables import removal
 
@@ -107,7 +107,7 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 
 def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
-    """Yield the experiment and the folder of all runs that are named, or are in what is named."""
+    """Yield the experiment and the folder of each run that is a target or inside a target."""
     from runmanager.storage.folders import experiments, is_experiment, read_runs
     from runmanager.tables.one_run import find_run
 
@@ -122,7 +122,7 @@ def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
 
 
 def _kept(experiment: Path, runs: Iterable["RunFolder"]) -> str:
-    """Say which runs can no longer be resumed without their checkpoints."""
+    """Return a sentence on the files that are kept, and on runs that can no longer be resumed."""
     from runmanager.outcome import Status
     from runmanager.storage.run_state import read_run
 
@@ -147,7 +147,7 @@ def _confirm(question: str, *, is_confirmed: bool) -> None:
         return
     try:
         is_confirmed = typer.confirm(question, err=True)
-    except BrokenPipeError as error:  # nobody can be asked
+    except BrokenPipeError as error:  # no user can answer
         raise typer.Exit(SOME_WRONG) from error
     if not is_confirmed:
         raise typer.Exit(SOME_WRONG)

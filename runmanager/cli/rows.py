@@ -1,4 +1,4 @@
-"""What the commands that show rows share: which rows and columns, in which order, and for which reader."""
+"""The selection, the order and the output of rows, for all commands that show rows."""
 
 import shutil
 import sys
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 SCREENFUL = 40
-"""How many rows a terminal gets unless asked for more; a file gets all."""
+"""The default number of rows in a terminal; a file gets all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which rows and columns were asked for, whether they are drawn or written as JSON.
+    """The rows and columns that the user selected, for text and for JSON.
 
     Options:
         where (CONDITION): Only these rows, as 'lr<0.1 and status=failed'.
@@ -50,7 +50,7 @@ class Selection:
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether rows of runs were asked for."""
+        """Whether the user selected rows or columns of runs."""
         return any((self.where, self.columns, self.sort, self.limit))
 
 
@@ -58,7 +58,7 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
     """Load the runs of folders that meet a condition.
 
     Raises:
-        FileNotFoundError: There are no runs at all.
+        FileNotFoundError: The folders hold no runs.
         typer.Exit: No run meets the condition.
     """
     from runmanager.storage.folders import no_runs
@@ -74,7 +74,7 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
 
 
 def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
-    """Return the runs that meet a condition."""
+    """Return the runs that meet a condition; all runs for None."""
     from runmanager.tables.where import select
 
     if where is None:
@@ -86,10 +86,10 @@ def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
 
 
 def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
-    """Return the rows that were asked for, in their order, with the columns that were asked for.
+    """Return the selected rows and columns, in the selected order, as JSON.
 
     Raises:
-        InvalidArgumentError: There is no such column.
+        InvalidArgumentError: A selected column does not exist.
     """
     from runmanager.tables.files import to_rows
 
@@ -97,15 +97,15 @@ def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, A
 
 
 def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
-    """Return the rows that were asked for, in their order, with the columns that were asked for.
+    """Return the selected rows and columns, in the selected order.
 
     Raises:
-        InvalidArgumentError: There is no such column.
+        InvalidArgumentError: A selected column does not exist.
     """
     from runmanager.tables.view import check_columns
     from runmanager.tables.where import names_in
 
-    # of settings, tables show the mean of a metric under its name
+    # tables of settings show the mean of a metric under the metric's name
     means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
     named = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
     order = _order(named, selection.sort)
@@ -116,7 +116,7 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
 
 
 def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
-    """Return the positions of rows once they are sorted."""
+    """Return the positions of the rows in sorted order."""
     from runmanager.tables.view import check_columns
     from runmanager.tables.where import names_in
 
@@ -129,7 +129,7 @@ def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
 
 
 def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return what sorts values: numbers as such, values of several types as text."""
+    """Return the sort keys of a column: numbers stay numbers, values of several types become text."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(values):
@@ -137,16 +137,16 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
     numbers = pd.to_numeric(values, errors="coerce") if values.dtype == object else None
     if numbers is not None and not numbers.isna().any():
         return numbers
-    return pd.Series(list(map(str, values)), values.index, dtype="object")  # also half a surrogate pair
+    return pd.Series(list(map(str, values)), values.index, dtype="object")  # may hold a lone surrogate
 
 
 def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
-    """Print a table, sorted as was asked for, and what there is to say about it.
+    """Print the selected part of a table, and its caption.
 
-    With `what`, the name of the rows, there are as many as were asked for, else a screenful.
+    If `what`, the name of the rows, is given, the number of rows is limited: by the user, else to a screenful.
 
-    A terminal gets the columns that matter most and for which it has room, and the names of the others. A file
-    or a pipe gets every column whole, in lines as long as they need to be, as who searches it relies on that.
+    A terminal gets the most important columns that fit, and the names of the others. A file or a pipe gets
+    every column in full, in lines of any length, so that a search finds every value.
     """
     from runmanager.console import print_fitted, wide_console
     from runmanager.tables.where import names_in
@@ -178,7 +178,7 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
 
 
 def tell(caption: str) -> None:
-    """Write what there is to say about a table to standard error; a terminal need not break its lines."""
+    """Write a caption to standard error, wrapped to the width of a terminal."""
     if caption and sys.stderr and sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         lines = textwrap.wrap(caption, width, break_long_words=False, break_on_hyphens=False)
@@ -188,7 +188,7 @@ def tell(caption: str) -> None:
 
 
 def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
-    """Return as many rows as were asked for, else as a terminal shows; the caption counts them."""
+    """Limit the rows as the user asked, else to a screenful in a terminal; the caption counts them."""
     from runmanager.console import wide_console
 
     if limit is None and (everything or not wide_console().is_terminal):
