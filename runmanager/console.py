@@ -1,4 +1,4 @@
-"""Show tables and lines where the user looks: in a terminal, a notebook or a file."""
+"""The output of tables and lines to a terminal, a notebook or a file."""
 
 import contextlib
 import os
@@ -22,13 +22,13 @@ from runmanager.table import ENDLESS, Table, wrapped
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_ROWS = 40  # of a table that is printed
-_MOST_LINES = 1000  # that a notebook keeps
-_PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
-_COMPLETED = re.compile(r"✓ +\d+/")  # how the line of a completed run begins
-_OTHER = re.compile(r"[✗–] +\d+/")  # noqa: RUF001 - and that of another run; indented lines explain it
+_MOST_ROWS = 40  # printed rows of a table
+_MOST_LINES = 1000  # lines that a notebook keeps
+_PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
+_COMPLETED = re.compile(r"✓ +\d+/")  # start of the line of a completed run
+_OTHER = re.compile(r"[✗–] +\d+/")  # noqa: RUF001 - of any other ended run; indented lines explain it
 _INDENT = "    "
-_MOST_UNFOLDED = 8  # of either kind, before they are folded
+_MOST_UNFOLDED = 8  # runs of either kind that are never folded
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
 
 
@@ -40,10 +40,10 @@ def print_table(
     most: int | None = _MOST_ROWS,
     right: Collection[str] = (),
 ) -> None:
-    """Print the last rows of a table, or all of them if `most` is None; `rows` is what `Table.of` takes.
+    """Print the last `most` rows of a table, or all rows if `most` is None.
 
-    A terminal gets the columns for which it has room, and the names of the others. A file gets them all. Texts
-    in the columns of `right` are aligned right.
+    `rows` has the types that `Table.of` takes. A terminal gets the columns that fit, and the names of the
+    others. A file gets all columns. Texts in the columns `right` are aligned right.
     """
     console = console or wide_console()
     left_out = 0 if most is None else max(len(rows) - most, 0)
@@ -56,10 +56,10 @@ def print_table(
 
 
 def print_fitted(table: Table, console: Console | None = None) -> list[str]:
-    """Print a table as wide as the terminal, and return the names of the columns left out of it."""
+    """Print the columns of a table that fit the terminal, and return the names of the others."""
     console = console or wide_console()
     if not console.is_terminal:
-        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # no line is broken
+        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # without wrapping
         return []
     fitted, names = table.fitted(console.width)
     console.print(fitted, soft_wrap=True)
@@ -67,21 +67,22 @@ def print_fitted(table: Table, console: Console | None = None) -> list[str]:
 
 
 def colored(line: str) -> Text:
-    """Draw a line, and in color the sign that it begins with."""
+    """Return a line as text, with its leading sign in color."""
     content = Text(line)
     content.stylize(sign_color(line[:1]), 0, 1)
     return content
 
 
 class Screen:
-    """Shows lines and tables; a live one also keeps something below the lines that changes in place.
+    """Shows lines and tables; a live screen also updates content below the lines in place.
 
-    A screen that is gone, or a disk that is full, ends the showing and not the training.
-    Methods may be called in any thread, those of a live screen in one at a time.
+    If the terminal is gone or the disk is full, output stops and training continues. Methods may be called in
+    any thread; methods of a live screen only in one thread at a time.
 
     Attributes:
         is_live: Whether `show_below` shows anything.
-        links: Words, and where they lead if a line begins with them and a colon, in terminals that have links.
+        links: Word -> function that returns its link. In terminals that support links, a line that begins with
+            the word and a colon gets the link.
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
@@ -93,24 +94,24 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many characters a line has; a file's lines have no end."""
+        """The width of a line in characters; practically unlimited for a file."""
         return self._console.width if self._console.is_terminal else ENDLESS
 
     @property
     def has_rows(self) -> bool:
-        """Whether lines can be rows of a table: something below them stays, and says what the columns are."""
+        """Whether lines can be rows of a table, as a live display in a terminal keeps its headings."""
         return self.is_live and self._console.is_terminal
 
     @property
     def is_shown(self) -> bool:
-        """Whether anything is shown at all."""
+        """Whether the screen shows anything at all."""
         return not self._console.quiet
 
     def print(self, lines: Sequence[str]) -> None:
-        """Print lines; a terminal breaks long ones between words."""
+        """Print lines; in a terminal, long lines are wrapped between words."""
         if self._console.is_terminal:
             lines = [part for line in lines for part in wrapped(line, self._console.width, "", _INDENT)]
-        with self._unharmed():  # at once, as the picture below is drawn again
+        with self._unharmed():  # one call, as each redraws the picture below
             self._console.print(Text("\n").join(map(self._colored, lines)), soft_wrap=True)
 
     def print_table(self, table: Table) -> None:
@@ -118,31 +119,31 @@ class Screen:
         self.print(table.lines(self._console.width))
 
     def conclude(self, panel: Any) -> None:
-        """Print what rich can draw, at the end."""
+        """Print the final panel, which rich can render."""
         with self._unharmed():
             self._console.print(panel, soft_wrap=True)
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
-        """Show the results after an epoch where they can replace those before, or a terminal its line."""
-        if self.is_shown and self._console.file.isatty():  # FORCE_COLOR makes a terminal of a file for rich
+        """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
+        if self.is_shown and self._console.file.isatty():  # with FORCE_COLOR, rich takes a file for a terminal
             self.print([line(self._console.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
-        """Show the results after a run."""
+        """Print the table of results after a run."""
         with self._unharmed():
             print_table(results, console=self._console)
 
     def show_start(self, line: str) -> None:
-        """Show that something has begun, until anything else is shown below; a file need not know."""
+        """Show a line until other content is shown below; a file does not get it."""
         if self.is_live:
             self.show_below(line)
         elif self._console.file.isatty():
             self.print([line])
 
     def show_below(self, content: Any) -> None:
-        """Show what rich can draw below the lines, in place of what was there; None takes it away.
+        """Replace the content below the lines; None removes it.
 
-        A function is asked for it whenever it is drawn.
+        Rich must be able to render the content. A function is called at each redraw, and returns the content.
         """
         with self._unharmed():
             if content is None:
@@ -180,14 +181,15 @@ def _now(content: Any) -> Any:
 
 
 class _Below(RenderHook):
-    """What rich's `Live` draws below the lines, and erases as many lines of.
+    """The content that rich's `Live` draws below the lines and erases again.
 
-    A terminal that is made narrower breaks lines, of which there are then more: they are erased here.
+    `Live` erases as many lines as it drew. A terminal that is narrowed wraps them into more lines; this hook
+    erases the extra lines.
     """
 
     def __init__(self, console: Console) -> None:
         self.content: Any = ""
-        self.lengths: Sequence[int] = []  # of the lines that were drawn last
+        self.lengths: Sequence[int] = []  # of the lines drawn last
         self._console = console
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
@@ -198,7 +200,7 @@ class _Below(RenderHook):
             yield Segment.line()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Erase what is above the lines that rich erases before it prints these."""
+        """Erase the extra lines from wrapping; rich erases the others."""
         width = self._console.width
         num_more = 0 if _cuts_lines() else sum(max(length - 1, 0) // width for length in self.lengths)
         more: list[Any] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * num_more
@@ -206,13 +208,13 @@ class _Below(RenderHook):
 
 
 def _cuts_lines() -> bool:
-    """Whether the terminal cuts lines that become too long; xterm, GNU screen and the kernel's console do."""
+    """Whether a narrowed terminal cuts lines instead of wrapping them, as xterm and GNU screen do."""
     term = os.environ.get("TERM", "")
     return "TMUX" not in os.environ and ("XTERM_VERSION" in os.environ or term.startswith(("screen", "linux")))
 
 
 class NotebookScreen(Screen):
-    """Keeps everything up to date below a notebook's cell; rich's own way needs ipywidgets."""
+    """Updates the output of a notebook's cell in place; rich itself would need ipywidgets for that."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
@@ -222,7 +224,7 @@ class NotebookScreen(Screen):
         self._above, self._below = _InPlace(), _InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
-        """Print lines above the rest."""
+        """Print lines above the live content."""
         self._lines += lines
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
@@ -230,34 +232,34 @@ class NotebookScreen(Screen):
         self._above.show(NotebookLines([*head, *self._lines], is_over=self._is_over))
 
     def conclude(self, panel: Any) -> None:
-        """Print what says the most: the notebook draws the whole panel, which is returned."""
+        """Print only the headline; the notebook displays the whole panel as the result of the cell."""
         self.print([panel.headline])
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
-        """Replace the results that were shown."""
+        """Replace the table of results."""
         self._below.show(results())
 
     def run_ended(self, results: "pd.DataFrame") -> None:
-        """Leave the results as the last epoch left them."""
+        """Do nothing: the table of the last epoch stays."""
 
     def show_below(self, content: Any) -> None:
-        """Show what a notebook can draw below the lines."""
+        """Replace the content below the lines, which a notebook can display; None removes it."""
         if self._below.handle is None or (content is None) != self._is_over:
             self._is_over = content is None
-            self.print([])  # keeps the lines above
+            self.print([])  # display the lines first, or fold them
         if content is None or isinstance(content, str):
             content = NotebookLines([content] if content else [])
         self._below.show(_now(content))
 
 
 class _InPlace:
-    """Content below a notebook's cell that is replaced where it was shown first."""
+    """Output of a notebook's cell that is replaced in place."""
 
     def __init__(self) -> None:
         self.handle: Any = None
 
     def show(self, content: Any) -> None:
-        """Show content, in place of what was shown before."""
+        """Display content, or replace the displayed content."""
         from IPython.display import display
 
         if self.handle is None:
@@ -267,7 +269,7 @@ class _InPlace:
 
 
 class NotebookLines:
-    """Lines as a notebook shows them: of many runs the last ones; once all is over, they are folded."""
+    """Lines for a notebook; if there are many runs, the last ones, and at the end all of them, folded."""
 
     def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
         self._lines = list(lines)
@@ -316,12 +318,12 @@ def _pre(lines: Sequence[str]) -> str:
 
 
 def choose_screen(*, show: bool) -> Screen:
-    """Return the screen for where the user looks; with `show=False`, one that shows nothing."""
+    """Return the screen for the terminal, notebook or file of the user; with `show=False`, a silent one."""
     console = wide_console()
     console.quiet = not show
     if show and in_notebook():
         return NotebookScreen(console)
-    # FORCE_COLOR makes a terminal of a file for rich: colours are wanted there, a moving cursor is not
+    # with FORCE_COLOR, rich takes a file for a terminal: it gets colors, but no cursor movements
     return Screen(console, is_live=show and console.is_interactive and console.file.isatty())
 
 
@@ -333,30 +335,30 @@ def in_notebook() -> bool:
 
 
 def wide_console() -> Console:
-    """Return a console on standard output; without a terminal, lines are as long as they need to be."""
+    """Return a console on standard output; without a terminal, lines are not wrapped."""
     console = _PlainConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = ENDLESS
     elif console.is_dumb_terminal:
-        console.size = shutil.get_terminal_size()  # for rich, all of them have 80 columns
+        console.size = shutil.get_terminal_size()  # rich assumes 80 columns
     return console
 
 
 class _PlainConsole(Console):
-    """A console whose file may be closed, or may not be able to write all symbols."""
+    """A console for a file that may be closed, or whose encoding may lack symbols."""
 
     def on_broken_pipe(self) -> None:
-        """Leave it to who prints, instead of ending the process with 1."""
+        """Raise the error to the caller, instead of ending the process with exit code 1."""
         raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render what the encoding of the file can write."""
+        """Render text, with replacements for symbols that the encoding of the file lacks."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
 
 
 def encodable(content: str, encoding: str) -> str:
-    """Replace what an encoding cannot write, symbols of ours by letters of the same width.
+    """Replace characters that an encoding lacks; the project's symbols keep their width.
 
     >>> encodable("✓ 1/2 · lr=0.1 …", "ascii")
     'v 1/2 - lr=0.1 ~'

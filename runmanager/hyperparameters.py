@@ -24,9 +24,9 @@ RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
 ))  # fmt: skip
-"""Names of result columns."""
+"""Reserved names of result columns."""
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
-"""Names of result columns, and others that no hyperparameter may have."""
+"""Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
@@ -109,7 +109,7 @@ def column(name: str) -> str:
 
 
 def check_value(value: Any) -> str | None:
-    """Return the error of a value that cannot be written and read again, or None.
+    """Return the error of a value that cannot be stored and read back, or None.
 
     >>> check_value([1, None]), check_value(10**5000)
     (None, 'a number of over 4,300 digits cannot be written: give it as text')
@@ -124,7 +124,7 @@ def check_value(value: Any) -> str | None:
         if kind is not int:
             (repr(value), text(value), json.dumps(encode(value)))
             return None
-    except Exception as error:  # noqa: BLE001 - whatever the code of its class does
+    except Exception as error:  # noqa: BLE001 - the class of the value may raise anything
         if not isinstance(error, ValueError) or "digits" not in str(error):
             rule = f"a value of the class {kind.__name__} cannot be written as text"
             return f"{rule} ({type(error).__name__}): give its name instead"
@@ -132,7 +132,7 @@ def check_value(value: Any) -> str | None:
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return a sentence for each hyperparameter with values that cannot be written."""
+    """Return a sentence for each hyperparameter with values that cannot be stored."""
     problems = ((name, check_value(value)) for name, value in pairs)
     return list(dict.fromkeys(f"{name!r}: {problem}" for name, problem in problems if problem))
 
@@ -261,7 +261,7 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Encode a value as strict JSON, from which `decode` restores it with its type.
 
     Exact round trips: None, bool, int, float (with NaN and infinities), str, tuple, list, set, frozenset, dict,
-    torch.device and torch.dtype. Classes and functions become their full name, anything else its text.
+    torch.device and torch.dtype. Classes and functions become their full names, all other values their text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')
@@ -349,7 +349,7 @@ def is_torch(value: Any, *kinds: str) -> bool:
 
 
 def _public_name(value: Any) -> str:
-    """Return the shortest importable name of a class or function, as torch.optim.SGD."""
+    """Return the shortest importable name of a class or function, such as torch.optim.SGD."""
     packages = itertools.accumulate(str(value.__module__).split("."), "{}.{}".format)
     name = str(value.__qualname__)
     homes = [package for package in packages if getattr(sys.modules.get(package), name, None) is value]

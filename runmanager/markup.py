@@ -1,4 +1,4 @@
-"""The cells of a table as HTML, Markdown and LaTeX, in which no text is markup."""
+"""Tables as HTML, Markdown and LaTeX, with all text escaped."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -6,14 +6,14 @@ from html import escape
 
 Rows = Sequence[Sequence[str]]
 
-_BAR = "rgba(84, 137, 214, 0.32)"  # on white and on black, text stays readable
+_BAR = "rgba(84, 137, 214, 0.32)"  # text on it is readable, on white and on black pages
 _PALETTE = {
     "✓": ("green", "#2e9e4f"),
     "✗": ("red", "#e5534b"),
     "!": ("yellow", "#c88a04"),
     "…": ("cyan", "#2f93c8"),
 }
-"""The colors of signs in a terminal and on a page; these are 3:1 on white and on black, as graphics need."""
+"""The colors of signs in a terminal and on a page; page colors have a contrast of 3:1 on white and on black."""
 
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
 _LATEX = {
@@ -24,12 +24,12 @@ _LATEX = {
 
 
 def sign_color(sign: str, *, is_page: bool = False) -> str:
-    """Return the color of what begins with a sign, "" for other signs."""
+    """Return the color of a sign; "" if it has none."""
     return _PALETTE.get(sign, ("", ""))[is_page]
 
 
 def signed(content: str, sign: str, style: str = "") -> str:
-    """Draw text on a page in the color of a sign."""
+    """Return text as HTML in the color of a sign."""
     hue = sign_color(sign, is_page=True)
     style = "; ".join(filter(None, [f"color: {hue}" if hue else "", style]))
     return f'<span style="{style}">{escape(content)}</span>' if style else escape(content)
@@ -43,15 +43,15 @@ def html(
     bars: Mapping[int, Sequence[float]] | None = None,
     signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
 ) -> str:
-    """Draw a table for a notebook, with colors for light and dark pages and without scripts.
+    """Return a table as HTML for a notebook, with colors for light and dark pages, and without scripts.
 
     Args:
         names: The headings.
-        rows: Their cells.
+        rows: The cells of each row.
         is_left: Whether each column is aligned left.
-        best: The numbers of the rows in bold.
-        bars: Number of a column -> how much of each cell is filled, from 0 to 1.
-        signs: The number of the column of statuses; the sign in front of each, and what is shown over it.
+        best: The indexes of the rows in bold.
+        bars: Index of a column -> the fraction of each cell that its bar fills, from 0 to 1.
+        signs: The index of the status column; and for each row, the sign of the status and its tooltip.
     """
     aligned = ["left" if each else "right" for each in is_left]
     heads = (
@@ -77,7 +77,7 @@ def html(
 
 
 def marked(line: str) -> str:
-    """Draw a line of text, and in color the sign that it begins with.
+    """Return a line of text as HTML, with its leading sign in color.
 
     >>> marked("! 1 < 2")
     '<span style="color: #c88a04">!</span> 1 &lt; 2'
@@ -86,7 +86,7 @@ def marked(line: str) -> str:
 
 
 def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
-    """Write a table as GitHub and notebooks read it, the rows of `best` in bold."""
+    """Return a table as Markdown, with the rows `best` in bold."""
     text = [[_markdown(name) for name in names], ["---" if each else "---:" for each in is_left]]
     for number, row in enumerate(rows):
         cells = map(_markdown, row)
@@ -95,7 +95,7 @@ def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Co
 
 
 def latex(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
-    r"""Write a table for LaTeX with the package booktabs, the rows of `best` in bold.
+    r"""Return a table as LaTeX for the package booktabs, with the rows `best` in bold.
 
     >>> print(latex(["run", "net_kind"], [["1", "50 %"]], [False, True]))
     \begin{tabular}{rl}
@@ -120,11 +120,11 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 def _latex(content: str) -> str:
     escaped = "".join(_LATEX.get(sign, sign) for sign in content)
-    return f"{{}}{escaped}" if escaped.startswith("[") else escaped  # else an argument of the \\ before it
+    return f"{{}}{escaped}" if escaped.startswith("[") else escaped  # else an argument of the preceding \\
 
 
 def _markdown(content: str) -> str:
-    r"""Escape what Markdown or its HTML would read as markup.
+    r"""Escape characters that are markup in Markdown, or in HTML inside Markdown.
 
     >>> _markdown("a|b_c <i>")
     'a\\|b\\_c &lt;i>'

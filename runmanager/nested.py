@@ -1,4 +1,4 @@
-"""Nested mappings, data classes and OmegaConf configurations, as values with dotted names."""
+"""Nested mappings, data classes and OmegaConf configurations, flattened to values with dotted names."""
 
 import copy
 import dataclasses
@@ -18,7 +18,7 @@ class DataClass(Protocol):
 
 
 Grid: TypeAlias = Mapping[Any, Any] | DataClass
-"""A grid as users write it."""
+"""The types in which users write a grid."""
 
 _DEEPEST = 50  # the deepest nesting of mappings
 
@@ -40,7 +40,7 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 
 
 def plain_config(value: Any) -> Any:
-    """Convert an OmegaConf configuration to dicts and lists, with interpolations; other values stay.
+    """Convert an OmegaConf configuration to dicts and lists, and resolve interpolations; other values stay.
 
     Raises:
         GridError: A value is missing, or cannot be resolved.
@@ -56,7 +56,7 @@ def plain_config(value: Any) -> Any:
 
 
 def outline(config: Any) -> Any:
-    """Return the structure of a configuration; values of OmegaConf may be missing."""
+    """Return the structure of a configuration, without an error for missing OmegaConf values."""
     omega = _omegaconf(config)
     return config if omega is None else omega.to_container(config, resolve=False)
 
@@ -92,7 +92,7 @@ def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[An
 
 
 def _yields_values(values: Any) -> bool:
-    """Whether a data class is an iterable of values, as a custom range."""
+    """Whether a data class is an iterable of values, such as a custom range."""
     return not isinstance(values, Mapping) and hasattr(type(values), "__iter__") and _omegaconf(values) is None
 
 
@@ -122,7 +122,7 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
     """Return a copy of a configuration with some values replaced, by dotted name; types do not change.
 
     Raises:
-        Exception: A class of the configuration refuses a value.
+        Exception: A class of the configuration rejects a value.
 
     >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
     {'opt': {'lr': 0.5, 'name': 'sgd'}}
@@ -139,7 +139,7 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Replace values of an unshared configuration in place."""
+    """Replace values of a configuration, in place if it is mutable; the caller owns it."""
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""A table: rows under the headings of their columns, fitted to the width of a terminal."""
+"""Tables of text, fitted to the width of a terminal."""
 
 import math
 import re
@@ -18,36 +18,36 @@ from runmanager.wording import aligned, cell, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
+ENDLESS = 10_000  # width of a file, practically unlimited
 GAP = "  "  # between columns
 
-_LEAST_TEXT = 20  # columns that a text keeps before its middle is left out
+_LEAST_TEXT = 20  # least width of a text whose middle is cut out
 _LEAST_HEADING = len("optim…")
-_LEAST_FIRST = 9  # and a text that matters, before a column is left out
+_LEAST_FIRST = 9  # least width of a text in an important column
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
 
 
 class Table:
-    """Rows under the headings of their columns, as text that cannot steer a terminal.
+    """A table of text with terminal control sequences escaped.
 
-    Consoles, screens and notebooks show it. Numbers have four digits and are aligned right. Where colors are
-    shown, a status has its sign in front.
+    Terminals, files and notebooks can show it. Numbers have four digits and are aligned right. In colored
+    output, a status has its sign in front.
 
     Args:
-        names: The headings; narrow lines fold them.
-        rows: One value per column.
+        names: The headings; they are folded if the width is too small.
+        rows: The rows, with one value per column.
         right: Columns of text to align right; they are never cut.
-        fold: Whether narrow lines fold values too. Otherwise the middle of a long text is left out, and no
-            other value is ever cut.
-        even: Columns of numbers that have the same number of decimals in all rows.
-        first: The columns that matter, in this order: for them headings are folded and texts are shortened,
-            and `fitted` leaves out all others before the last of them.
-        least: Column -> the width that it has at least, as later rows may need it. With it, words of headings
-            are cut too before a column is left out.
-        best: The rows to emphasize.
-        bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
-        hints: What a notebook shows over the status of each row when it is pointed at.
+        fold: Whether values are folded too if the width is too small. Otherwise, the middle of a long text is
+            cut out, and other values are never cut.
+        even: Columns of numbers to write with the same number of decimals in all rows.
+        first: The important columns, in this order. To keep them, headings are folded and texts are shortened,
+            and `fitted` leaves out all other columns first.
+        least: Column -> its least width, for rows that come later. If given, words of headings are also cut
+            before a column is left out.
+        best: The indexes of the rows to emphasize.
+        bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
+        hints: The tooltip over the status of each row in a notebook.
 
     Attributes:
         kept: The indexes of the columns that are drawn.
@@ -86,17 +86,17 @@ class Table:
 
     @classmethod
     def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", **options: Any) -> Self:
-        """Make a table of a DataFrame, or of rows: name of the column -> value, which a row may lack."""
+        """Make a table from a DataFrame, or from rows (column -> value) that may lack columns."""
         if isinstance(rows, Sequence):
             names = list(dict.fromkeys(name for row in rows for name in row))
             return cls(names, ([row.get(name, math.nan) for name in names] for row in rows), **options)
-        # a column of floats has NaN where a row has no value, one of objects only where the value is NaN
+        # in a column of floats, NaN means a missing value; in a column of objects, the value is NaN
         series = (rows.iloc[:, index] for index in range(len(rows.columns)))
         columns = [["nan" if str(v) == "nan" else v for v in c] if c.dtype == object else c for c in series]
         return cls(map(str, rows), zip(*columns, strict=True) if columns else [], **options)
 
     def lines(self, width: int = ENDLESS, *, marked: bool = False) -> list[str]:
-        """Return the lines of the heading and of the rows, as narrow as asked for if that is possible.
+        """Return the lines of the headings and the rows, narrowed to `width` if possible.
 
         No column is left out. With `marked`, statuses have their signs.
         """
@@ -104,7 +104,7 @@ class Table:
         return [line.rstrip() for line in lines]
 
     def texts(self, width: int = ENDLESS, *, marked: bool = True) -> Iterator[Text]:
-        """Yield the same lines with their styles."""
+        """Yield the lines as in `lines`, with their styles."""
         for parts in self._parts(width, marked=marked):
             line = Text.assemble(*parts, no_wrap=True, overflow="ignore")
             line.rstrip()
@@ -117,7 +117,7 @@ class Table:
         for least in zip(*((room.whole, room.folded, room.least) for room in rooms), strict=True):
             _narrow(widths, least, width)
         headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
-        height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
+        height = max(map(len, headings), default=0)  # headings are aligned at the bottom, values at the top
         headings = [[""] * (height - len(heading)) + heading for heading in headings]
         yield from self._padded(headings, widths, ["bold"] * len(kept))
         fit = _folded if self._fold else _shortened
@@ -130,7 +130,7 @@ class Table:
             yield from self._padded(columns, widths, styles)
 
     def fitted(self, width: int) -> tuple[Self, list[str]]:
-        """Return the table without the columns for which a width has no room, and the names of these."""
+        """Return the table with the columns that fit a width, and the names of the others."""
         rooms = self._rooms(marked=True)
         order = self._first or range(len(rooms))
         kept: list[int] = []
@@ -150,7 +150,7 @@ class Table:
         yield from self.texts(options.max_width, marked=console.is_terminal)
 
     def to_html(self) -> str:
-        """Return the table as a notebook draws it."""
+        """Return the table as HTML for a notebook."""
         shares = {
             index: [_share(row[index], *ends) for row in self._values] for index, ends in self._bars.items()
         }
@@ -161,11 +161,11 @@ class Table:
     _repr_html_ = to_html
 
     def to_markdown(self) -> str:
-        """Return the table as GitHub and notebooks read it, the best rows in bold."""
+        """Return the table as Markdown, with the best rows in bold."""
         return markup.markdown(self._names, self._rows, self._is_left, self._best)
 
     def to_latex(self) -> str:
-        """Return the table for LaTeX with the package booktabs, the best rows in bold."""
+        """Return the table as LaTeX for the package booktabs, with the best rows in bold."""
         return markup.latex(self._names, self._rows, self._is_left, self._best)
 
     def _sign(self, row: Sequence[str]) -> str:
@@ -185,7 +185,7 @@ class Table:
             cut = min(most, _LEAST_FIRST if index in self._first else _LEAST_TEXT) if is_cut else most
             text = min(most, _LEAST_TEXT) if is_cut else most
             least = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            if self._fold:  # words are broken once no column can be narrower without
+            if self._fold:  # words are broken last
                 cut, text, heading = 2, max(map(_longest_word, cells), default=0), 0
             rooms.append(
                 _Room(max(least, cut), max(piece, text), max(heading, piece, text), max(cell_len(name), most))
@@ -205,13 +205,13 @@ class Table:
 
 
 def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
-    """Break text between words; only a word that is longer than `width` makes a line longer.
+    """Wrap text between words; only a word that is longer than `width` makes a line longer.
 
     Args:
         content: The text.
-        width: Columns of a terminal.
-        first: What is in front of the first line.
-        others: What is in front of the others, by default `first`.
+        width: The width in columns of a terminal.
+        first: The text in front of the first line.
+        others: The text in front of the other lines; by default `first`.
 
     >>> wrapped("one two three", 9, "- ", "  ")
     ['- one two', '  three']
@@ -228,7 +228,7 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
 
 
 class _Room(NamedTuple):
-    """How wide a column may be: at least, with a folded heading, with a whole one, and at most."""
+    """The possible widths of a column: the least, with a folded heading, with a whole heading, and the most."""
 
     least: int
     folded: int
@@ -241,14 +241,14 @@ def _sum(widths: Iterable[int]) -> int:
 
 
 def _share(value: Any, low: float, high: float) -> float:
-    """Return how much of its cell the bar of a value fills."""
+    """Return the fraction of a cell that the bar of a value fills."""
     if not isinstance(value, float | int) or not math.isfinite(value):
         return 0.0
     return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
 
 
 def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
-    """Make the widest columns narrower, until a line fits or all are as narrow as they can be."""
+    """Narrow the widest columns, until a line fits or all columns have their least width."""
     for _ in range(_sum(widths) - limit):
         wide = [(width, index) for index, width in enumerate(widths) if width > least[index]]
         if not wide:
@@ -261,7 +261,7 @@ def _longest_word(content: str) -> int:
 
 
 def _pieces(name: str) -> list[str]:
-    """Split a heading where it may be folded: at blanks, and after underscores."""
+    """Split a heading at the points where it may be folded: at blanks, and after underscores."""
     return re.findall(r"[^\s_]+_*|_+", name)
 
 
@@ -277,7 +277,7 @@ def _folded_name(name: str, width: int) -> list[str]:
 
 
 def _shortened(content: str, width: int) -> list[str]:
-    """Leave the middle of a text out: its begin says what it is, and its end which one."""
+    """Cut out the middle of a text: its start and its end identify it better."""
     if cell_len(content) <= width:
         return [content]
     end = (width - 1) // 3
@@ -288,7 +288,7 @@ def _shortened(content: str, width: int) -> list[str]:
 
 
 def _folded(content: str, width: int) -> list[str]:
-    """Break text between words into lines of a width, and words that are longer."""
+    """Wrap text between words, and break words that are longer than the width."""
     if cell_len(content) <= width:
         return [content]
     lines = [""]

@@ -12,7 +12,7 @@ VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
-"""Parts that may differ between equal errors of several runs; the line of a file, as x.py:7, is not one."""
+"""Parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is not one."""
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
 _MOST_NAMES = 24  # the most names in a message
@@ -26,7 +26,7 @@ def cell(value: Any) -> str:
     ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
     """
     if isinstance(value, bool) or not isinstance(value, float):
-        return "" if type(value).__name__ == "NAType" else printable(text(value))  # pandas stays unimported
+        return "" if type(value).__name__ == "NAType" else printable(text(value))  # without importing pandas
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
@@ -42,13 +42,13 @@ def label(params: Mapping[str, Any]) -> str:
 
 
 def brief(value: Any) -> str:
-    """Format the value of a hyperparameter for a sentence; a long one is cut."""
+    """Format the value of a hyperparameter for a sentence; a long value is cut."""
     content = "none" if type(value).__name__ == "NAType" else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def capital(text: str) -> str:
-    """Begin a sentence, unless it begins with a name.
+    """Capitalize the first letter of a sentence, unless it begins with a name.
 
     >>> capital("run 2 is best"), capital("lr=0.1 is best"), capital("test_loss falls")
     ('Run 2 is best', 'lr=0.1 is best', 'test_loss falls')
@@ -58,7 +58,7 @@ def capital(text: str) -> str:
 
 
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Format numbers with equal decimals: as the largest with `digits` digits, or more for small ones.
+    """Format numbers with equal decimals, `digits` digits for the largest; each alone if digits would be lost.
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
@@ -78,7 +78,7 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
 
 
 def steady(value: float) -> str:
-    """Write a number of a column whose other numbers are not known yet: with four decimals where that is right.
+    """Format a number of a column whose other numbers are unknown: four decimals below 10 if these suffice.
 
     >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
     ('0.9480', '0.1400', '2.3026', '12.346', '0.000123', 'nan')
@@ -91,7 +91,7 @@ def steady(value: float) -> str:
 
 
 def duration(seconds: float, decimals: int = 1) -> str:
-    """Write how long something took.
+    """Format a duration.
 
     >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
     ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
@@ -107,7 +107,7 @@ def duration(seconds: float, decimals: int = 1) -> str:
 
 
 def durations(values: Iterable[float]) -> list[str]:
-    """Write the durations of a column.
+    """Format the durations of a column.
 
     >>> durations([9.862, 10.4, math.nan]), durations([0.0131]), durations([9.862, 4800])
     (['9.9 s', '10.4 s', ''], ['0.0131 s'], ['9.9 s', '1 h 20 min'])
@@ -146,7 +146,7 @@ def join(parts: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
-    """Join names, at most `most` of them, with the number of others.
+    """Join at most `most` names, and add the number of the others.
 
     >>> listed(["lr", "seed"]), listed("abcdef", 4), listed([])
     ('lr, seed', 'a, b, c, d and 2 more', 'none')
