@@ -269,7 +269,7 @@ class _InPlace:
 
 
 class NotebookLines:
-    """Lines for a notebook; if there are many runs, the last ones, and at the end all of them, folded."""
+    """Lines for a notebook; with many runs, only the last are visible until the end, when all are folded."""
 
     def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
         self._lines = list(lines)

@@ -18,7 +18,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights and gradients of a network with enough values, by tag.
 
     Biases and gradients form separate groups after the weights. TensorBoard sorts tags, and some of its pages
-    treat '_' like '/', but none treats ':' so.
+    sort '_' like '/'. No page sorts ':' like '/'.
     """
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
@@ -33,7 +33,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values.
 
-    This needs one transfer per device and few million values, and another one if some values are not finite.
+    This needs one transfer per device and 4 million values, and another one if some values are not finite.
     Larger tensors are processed in pieces. Tensors without finite values are left out.
     """
     rows_by_name: dict[str, list[float]] = {}

@@ -69,7 +69,7 @@ class FirstInput:
         self._handle: RemovableHandle | None = None
 
     def watch(self, network: nn.Module, see: Callable[[nn.Module, tuple[Any, ...]], None]) -> None:
-        """Call `see` with the network's inputs before each of its forward passes, until `forget`."""
+        """Call `see` with the network's inputs before each forward pass, until `forget` is called."""
         if not isinstance(network, torch.jit.ScriptModule):
             self._handle = network.register_forward_pre_hook(_Hook(see))
 

@@ -247,7 +247,7 @@ def _column(tag: str) -> str:
 
 
 def _is_standard(tag: str) -> bool:
-    """Whether a tag is a loss, an accuracy or a duration, whose column stays reserved."""
+    """Whether a tag is a loss, an accuracy or a duration; its column is reserved."""
     match = _TAG.fullmatch(tag)
     return tag in _TIMES or bool(match and match["kind"])
 

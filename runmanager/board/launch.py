@@ -68,7 +68,7 @@ def open_tensorboard(
         server = _SERVERS[logdir] = Server(logdir)
     proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
     link = page.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))
-    print(*page.notes, f"TensorBoard: {link}", sep="\n")  # noqa: T201 - where the user looks
+    print(*page.notes, f"TensorBoard: {link}", sep="\n")  # noqa: T201 - for the user
     if in_notebook():
         from IPython.display import IFrame, display
 
@@ -136,7 +136,7 @@ class Server:
     def stop(self) -> None:
         """Stop the server; a repeated call does nothing."""
         if os.getpid() != self._owner:
-            return  # a forked child at its exit
+            return  # this process is a forked child
         atexit.unregister(self.stop)
         if self._process.stdin:
             self._process.stdin.close()

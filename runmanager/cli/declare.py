@@ -67,9 +67,9 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """Add a command that calls a function.
 
     Positional parameters are the arguments of the command. Keyword-only parameters are its options, and so are
-    the fields of a `Selection`. Their help is in the docstring under `Options:`, as ``limit (N): Number of
-    rows.`` The text before `Options:` is the help of the command: indented lines stay as they are, others are
-    joined. If the function returns an `Answer`, ``--json`` writes its document.
+    the fields of a `Selection`. Their help is in the docstring under `Options:`, in entries such as
+    ``limit (N): Number of rows.`` The text before `Options:` is the help of the command: indented lines stay as
+    they are, others are joined. If the function returns an `Answer`, ``--json`` writes its document.
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())

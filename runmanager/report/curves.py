@@ -100,7 +100,7 @@ def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
 
 
 def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
-    """Return the lines that are visible before the reader filters: all, or some of the best and a sample."""
+    """Return the lines that are visible before a filter is set: all, or some of the best and a sample."""
     if len(drawn) <= MANY:
         return list(drawn)
     in_file = set(drawn)

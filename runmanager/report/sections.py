@@ -33,7 +33,7 @@ class Cell(NamedTuple):
 
 
 class Heatmap(NamedTuple):
-    """A table of means."""
+    """The means over the values of two hyperparameters, as a table."""
 
     rows: str  # the hyperparameter whose values are rows
     columns: str

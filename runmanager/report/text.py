@@ -202,7 +202,7 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
 
 
 def failures_sentence(answers: Answers) -> str:
-    """Return a sentence on the runs without a result by status; "" if the others are pending or in progress."""
+    """Return a sentence on the runs without a result, by status; "" if they are only pending or in progress."""
     counts = {word: number for word, number in answers.counts.items() if word != Status.COMPLETED}
     if all(Status(word).is_in_progress or word == Status.PENDING for word in counts):
         return ""

@@ -13,7 +13,7 @@ from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import duration, printable
 
-_MOST_RUNS = 2000  # whose journals are read for their times
+_MOST_RUNS = 2000  # runs whose journals are read for their times
 _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
 _PAUSE = 0.1  # a gap above this share of the busy time is cut to the share _CUT
@@ -31,7 +31,7 @@ class Busy(NamedTuple):
 
 
 def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the attempts of all runs by device and time, with a sentence; None for fewer than two attempts."""
+    """Draw the attempts of all runs by device and time, with a sentence; None without enough to show."""
     if len(busy) < 2:  # noqa: PLR2004 - a single bar shows nothing
         return None
     spans = union([(each.begin, each.end) for each in busy])

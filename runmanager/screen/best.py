@@ -12,7 +12,7 @@ from runmanager.wording import cell, join, label, printable
 
 
 class BestSoFar:
-    """Ranks runs as `best` does, by the table of the runs that were added.
+    """Ranks the added runs as `best` does.
 
     Args:
         design: Its goals rank the runs; without goals, the metric of ``keep=``, else the default metric.

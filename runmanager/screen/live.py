@@ -261,7 +261,7 @@ class GridProgress(Display):
 
         Args:
             row: The row of the run.
-            brief: The same row, with a cause that was printed before replaced by the run that had it.
+            brief: The same row; it names an earlier run in place of a cause that was printed for that run.
         """
         if not self._screen.is_live:
             return None

@@ -23,7 +23,7 @@ class Running:
     started: float  # when this attempt began
     heard: float  # time of the last message
     epoch: int = 0  # epoch of the last message, 0 before the first message
-    step: int = 0  # batch of the last message, 0 if it had none
+    step: int = 0  # batch of the last message, 0 after an epoch
     num_epochs: int | None = None  # of the run, None if unknown
     first: int = 0  # the first epoch of this attempt, 0 before it began
     committed: int = 0  # the last committed epoch

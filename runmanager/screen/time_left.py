@@ -42,7 +42,7 @@ class Underway(NamedTuple):
 
     params: Mapping[str, Any]
     elapsed: float
-    total: float | None = None  # estimated from its own progress, None before there is any
+    total: float | None = None  # estimated from the run's progress, None before there is progress
     part: float = 1.0  # fraction of its epochs that this attempt executes; earlier attempts executed the rest
 
 
