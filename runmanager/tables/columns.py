@@ -1,4 +1,4 @@
-"""Runs in, DataFrames out."""
+"""Build DataFrames from runs and from epochs."""
 
 import itertools
 import math
@@ -26,15 +26,15 @@ HYPERPARAMETERS = "hyperparameters"
 
 GOALS, KEPT_BY, REPEATS, RULES, NOTES = "goals", "kept by", "repeats", "rules", "notes"
 ALL_GOALS = "all goals"
-"""The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
+"""The keys in `attrs` for goals, repeat axes, rules and notes: each holds experiment -> value."""
 KEPT = "kept "
-"""What the column of the goal begins with that has its value at the epoch whose weights are kept."""
+"""The prefix of the goal's column with the value at the epoch whose weights are kept."""
 EARLY = "stopped early"
 """The column that says why a loop over epochs ended before its last one."""
 INSIDE = "continues at"
-"""The column that says where inside an epoch a run continues: after which batch."""
+"""The column that says where inside an epoch an interrupted run resumes: after which batch."""
 COLD = "cold start"
-"""The column that says which epochs are the first of their process."""
+"""The column that marks the first epoch of each process."""
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,13 +43,13 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 class Epochs:
     """All epochs of an experiment, by column."""
 
-    numbers: list[int]  # of each run that has epochs
-    counts: list[int]  # how many epochs each of these runs has
+    numbers: list[int]  # the numbers of the runs that have epochs
+    counts: list[int]  # the number of epochs of each run
     params: dict[str, list[Any]]  # hyperparameter -> its value in each run
-    jobs: list[int]  # how many runs shared the machine with each run, itself included
+    jobs: list[int]  # for each run, how many runs shared the machine, itself included
     epochs: Numbers  # the number of each epoch, run after run
-    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN where it has none
-    cold: Numbers  # whether each epoch is its process's first; empty if no run used an accelerator
+    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN if the epoch has none
+    cold: Numbers  # whether each epoch is the first of its process; empty if no run used an accelerator
 
 
 def by_column(runs: Sequence[RunResult]) -> Epochs:
@@ -71,7 +71,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
 
 
 def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Numbers:
-    """Arrange dicts as one row of numbers per name, NaN where a dict has none."""
+    """Return an array with one row per name and one column per dict; a missing value is NaN."""
     try:
         values = map(operator.itemgetter(*names), metrics)
         flat = np.fromiter(itertools.chain.from_iterable(values), np.float64, len(metrics) * len(names))
@@ -98,7 +98,7 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
 
 
 def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = None) -> pd.DataFrame:
-    """Build the table of `load_runs` for one experiment, with what decides in it, as its folder says."""
+    """Build the table of `load_runs` for one experiment; the design in its folder is the default design."""
     if design is None:
         design = Experiment(runs[0].folder.path.parent).design if runs else Design()
     goal = design.decisive(run.start for run in runs)
@@ -106,7 +106,7 @@ def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = Non
 
 
 def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
-    """Note in the `attrs` of an experiment's table what decides in it, and its note; `goal` is `keep=`'s."""
+    """Store an experiment's design in the `attrs` of its table; `goal` is the goal of ``keep=``."""
     table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
     table.attrs[ALL_GOALS] = {name: list(map(str, design.goals))} if design.goals else {}
     table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
@@ -117,7 +117,7 @@ def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | Non
 
 
 def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
-    """Return what `attrs` hold under a key of the experiments that have rows."""
+    """Return the entry of `attrs` under a key, for the experiments that have rows in the table."""
     content = runs.attrs.get(key) or {}
     if "experiment" not in runs:
         return content
@@ -126,14 +126,14 @@ def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
 
 
 def notes_of(runs: pd.DataFrame) -> list[str]:
-    """Return a sentence with the note of each experiment of runs that has one."""
+    """Return a sentence for each experiment that has a note, with the note."""
     notes = {name: printable(note) for name, note in of_experiments(runs, NOTES).items()}
     is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
     return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
 
 
 def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
-    """Build the table of runs; those that keep their best weights are judged there."""
+    """Build the table of runs; a run that keeps its best weights also has the goal at their epoch."""
     summaries = [{**_summary(run.epochs), **run.summary} for run in runs]
     if goal and _is_of_epochs(goal, runs) and any(_keeps(run) for run in runs):
         for run, summary in zip(runs, summaries, strict=True):
@@ -179,7 +179,7 @@ def _param_columns(params: Iterable[str]) -> dict[str, str]:
 
 
 def _named(columns: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Name columns of hyperparameters as none that is taken is called, nor another of them."""
+    """Give each hyperparameter a unique column name that is not in `taken`; add the names to `taken`."""
     names: dict[str, str] = {}
     for name, label in columns.items():
         further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
@@ -190,7 +190,7 @@ def _named(columns: Mapping[str, str], taken: set[str]) -> dict[str, str]:
 
 
 def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
-    """Put computed columns beside hyperparameters, of which one that is called alike gets another name."""
+    """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
     names = _named({str(name): str(name) for name in params}, set(map(str, computed)))
     table = pd.concat([params.rename(columns=names), computed], axis="columns")
     table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
@@ -198,14 +198,17 @@ def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
-    """Make the column of a hyperparameter, with a metric of other runs that is called like it."""
+    """Make the column of a hyperparameter; fill missing values from a metric of the same name."""
     if metric is None:
         return _values(values)
     return _values([m if v is pd.NA else v for v, m in zip(values, metric, strict=True)])
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
-    """Build a table from plain values, `pandas.NA` where one is missing, with the types of loaded ones."""
+    """Build a table from plain values; columns get the types that `load_runs` gives them.
+
+    A missing value is `pandas.NA`.
+    """
     return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
@@ -213,7 +216,7 @@ def check_table(table: object) -> None:
     """Refuse anything but a DataFrame.
 
     Raises:
-        InvalidArgumentError: It is something else, such as the path that a table is loaded from.
+        InvalidArgumentError: `table` is not a DataFrame, for example the path of a table.
     """
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
@@ -225,9 +228,9 @@ def hyperparameters_of(table: pd.DataFrame) -> list[str]:
 
 
 def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
-    """Put the tables of several experiments under each other, with `experiment` in front and `last` at the end.
+    """Concatenate the tables of several experiments: `experiment` is the first column, `last` are the last.
 
-    One alone is returned as it is.
+    A single table is returned unchanged.
     """
     tables = [pair for pair in tables if len(pair[1])] or list(tables)
     if len(tables) == 1:
@@ -261,7 +264,7 @@ def _category(values: pd.Series | pd.Categorical) -> pd.Series | pd.Categorical:
         return values
     texts = [value for value in values.tolist() if value is not pd.NA]
     if not all(isinstance(value, str) for value in texts):
-        return values  # another tool's
+        return values  # a column of another tool
     words = dict.fromkeys(texts)
     order = {str(status): index for index, status in enumerate(Status)}
     return pd.Categorical(values, sorted(words, key=lambda word: order.get(word, len(order))))
@@ -274,7 +277,7 @@ def _concat(parts: Sequence[pd.Series]) -> pd.Series:
 
 
 def _part(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of one experiment; where no best weights are kept, the last value counts."""
+    """Return a column of one experiment; without kept weights, the metric's last value replaces `kept ...`."""
     values = table.get(name.removeprefix(KEPT), None) if name not in table else table[name]
     return _missing(name, len(table)) if values is None else values
 
@@ -288,12 +291,12 @@ def _missing(name: str, length: int) -> pd.Series:
 
 
 def _keeps(run: RunResult) -> Goal | None:
-    """Return the goal by which a run keeps its best weights, None if it keeps none or the last ones."""
+    """Return the goal by which a run keeps its best weights, None if it keeps no weights or the last ones."""
     return Design().decisive([run.start])
 
 
 def _is_of_epochs(goal: Goal, runs: Sequence[RunResult]) -> bool:
-    """Whether the metric of a goal is of epochs, and not a result of the whole run."""
+    """Whether epochs have the goal's metric; otherwise it is a result of the whole run."""
     return any(goal.metric in record.metrics for run in runs for record in run.epochs)
 
 
@@ -302,7 +305,7 @@ def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
     by = _keeps(run)
     if by is None:
         return last.get(goal.metric, math.nan)
-    # an epoch that diverged keeps nothing; of equal ones the first is kept
+    # a diverged epoch keeps no weights; of equal epochs the first is kept
     records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
     best = max(records, key=lambda record: by.score(record.metrics), default=None)
     if best is None or by.score(best.metrics) == -math.inf:
@@ -316,7 +319,7 @@ def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
         return {}
     summary: dict[str, float] = {}
     for record in records:
-        summary.update(record.metrics)  # the last value, which the last epoch need not have
+        summary.update(record.metrics)  # the last value of a metric; the last epoch may lack it
     for name in list(summary):
         values = [r.metrics[name] for r in records if math.isfinite(r.metrics.get(name, math.nan))]
         if values and name.endswith("loss"):
@@ -329,7 +332,7 @@ def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
 
 
 def _values(values: list[Any]) -> pd.Series:
-    """Make the column of a hyperparameter, which tells the value NaN from a missing one."""
+    """Make the column of a hyperparameter; the value NaN stays distinct from a missing value."""
     is_nan = any(isinstance(value, float) and math.isnan(value) for value in values)
     return pd.Series(values, dtype="object") if is_nan else _column(values)
 
@@ -342,11 +345,11 @@ def _column(values: list[Any]) -> pd.Series:
     if len(kinds) == 1 and kinds <= {int, bool, str}:
         try:
             return pd.Series(values)
-        except (OverflowError, UnicodeEncodeError):  # of NumPy; of pyarrow, which holds text where it is there
+        except (OverflowError, UnicodeEncodeError):  # from NumPy; from pyarrow, if pandas stores text with it
             pass
     return pd.Series(values, dtype="object")
 
 
 def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
     series = _values(values)
-    return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)  # else pandas guesses its type
+    return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)  # without dtype, pandas guesses

@@ -1,4 +1,4 @@
-"""Tables as files that other tools read."""
+"""Write tables to files that other tools read, and load them."""
 
 import csv
 import io
@@ -33,7 +33,10 @@ from runmanager.tables.columns import (
 from runmanager.wording import printable
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
-"""What text begins with that a spreadsheet would execute (OWASP ASVS 5, 1.2.10); it gets a ``'`` in front."""
+"""The first characters of text that a spreadsheet would execute; such text gets a ``'`` in front.
+
+Source: OWASP ASVS 5, 1.2.10.
+"""
 
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
@@ -45,26 +48,28 @@ Reader = Callable[[bytes], tuple[Columns, Mapping[str, Any] | None]]
 
 
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table to a file from which `load_table` restores it: types, hyperparameters, goal, repeat axes.
+    """Write a table to a file; `load_table` restores its types, hyperparameters, goal and repeat axes.
 
-    The file appears by rename, complete. Values round-trip if they are None, bool, int, float, str, tuple,
-    list, dict, torch.device or torch.dtype; anything else becomes text. If only some rows are exported, a
+    The file appears by rename, complete. Values of the types None, bool, int, float, str, tuple, list, dict,
+    torch.device and torch.dtype round-trip; other values become text. If only some rows are exported, a
     column gets the type of their values. The index is not written.
 
     Args:
-        table: What `load_runs` or `load_results` returned, or rows of it.
-        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
-            CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
-            would execute (it begins with ``= + - @``), or that looks like a number; a column
-            ``hyperparameters`` that names them, with the goal and the repeat axes if they were given.
+        table: The table of `load_runs` or `load_results`, or rows of it.
+        path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet`` (which needs
+            ``torch-runmanager[parquet]``).
+            CSV: one cell per value; tuples, lists and dicts are JSON. Text gets a ``'`` in front if a
+            spreadsheet would execute it (it begins with ``= + - @``) or if it looks like a number. The column
+            ``hyperparameters`` names the hyperparameters, and has the goal and the repeat axes if they were
+            given.
             JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row
-            lacks its missing values.
+            omits its missing values.
             Parquet: columns of mixed types as JSON.
 
     Raises:
-        InvalidArgumentError: This is not a table, or the path has another suffix.
-        MissingExtraError: pyarrow is not installed.
-        StorageError: The file could not be written; an earlier one is kept.
+        InvalidArgumentError: `table` is not a DataFrame, or `path` has another suffix.
+        MissingExtraError: The suffix is ``.parquet``, and pyarrow is not installed.
+        StorageError: The file could not be written; an earlier file at `path` is kept.
 
     Example:
         >>> from runmanager import load_runs
@@ -79,21 +84,21 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 
 def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None = None) -> pd.DataFrame:
-    """Load a table that `export` wrote, or results.csv or results.json of the tutorial or of a grid.
+    """Load a table from a file of `export`, or from results.csv or results.json of the tutorial or of a grid.
 
     Args:
         path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet``.
-        hyperparameters: The columns that are hyperparameters, where the file does not say. By default these are
-            the columns after `run duration` that runmanager does not write itself and whose names do not end in
-            loss or accuracy.
+        hyperparameters: The columns that are hyperparameters; needed for files that do not name them. By
+            default, `load_table` takes the names in the file. Without names, it takes the columns after
+            `run duration` that runmanager does not write itself and whose names do not end in loss or accuracy.
 
     Returns:
-        The table as it was exported; for the tutorial's file, what `load_results` would return.
+        The table as it was exported; for the tutorial's file, a table like that of `load_results`.
 
     Raises:
-        InvalidArgumentError: The path has another suffix, the file holds no table, or a hyperparameter is not
-            one of its columns.
-        MissingExtraError: pyarrow is not installed.
+        InvalidArgumentError: `path` has another suffix, the file holds no table, or `hyperparameters` names
+            no column of the file.
+        MissingExtraError: The suffix is ``.parquet``, and pyarrow is not installed.
         OSError: The file cannot be read.
 
     Example:
@@ -117,26 +122,26 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         raise InvalidArgumentError(problems)
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
-            columns[name] = [float(value) for value in columns[name]]  # a person's file may have 1 for 1.0
+            columns[name] = [float(value) for value in columns[name]]  # a hand-written file may have 1 for 1.0
     table = from_columns(columns, names)
     table.attrs |= _decisive(stored or {})
     return table
 
 
 def write_results(table: pd.DataFrame, experiment: Path) -> None:
-    """Write a table to results.csv and results.json of an experiment, each whole, by rename.
+    """Write a table to results.csv and results.json of an experiment; each file appears by rename, complete.
 
     Raises:
-        StorageError: One could not be written; its old content is kept.
+        StorageError: A file could not be written; its old content is kept.
     """
     durable.write_file(experiment / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
     durable.write_file(experiment / paths.RESULTS_JSON, strict_json(to_rows(table)))
 
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
-    """Write a table as the CSV that people read, with values as `hyperparameters.text` has them.
+    """Write a table as CSV for people, with values as `hyperparameters.text` writes them.
 
-    `export` writes the same CSV with cells from which every type can be restored.
+    `export` writes CSV too, with cells from which `load_table` restores the types.
     """
     columns = {str(name): _readable_cells(table[name]) for name in table}
     columns = {_readable_cell(name): cells for name, cells in columns.items()}
@@ -144,7 +149,7 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
 
 
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Turn a table into JSON objects; NaN and infinities become null, other objects their text."""
+    """Convert the rows of a table to JSON objects; NaN and infinities become null, other objects text."""
     return [
         {str(name): None if value is pd.NA else json_value(value) for name, value in row.items()}
         for row in table.to_dict(orient="records")
@@ -160,12 +165,12 @@ def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
-    """Return what a file says about its table: hyperparameters, goals, repeat axes, what is decided."""
+    """Return the metadata that is written to a file: hyperparameters, goals, repeat axes, rules and notes."""
     return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
 
 
 def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what decides in the experiments of a table, without what has another type."""
+    """Return goals, repeat axes, rules and notes from the `attrs` of a table; skip values of a wrong type."""
     kinds: dict[str, type] = {
         GOALS: str, ALL_GOALS: list, KEPT_BY: str, REPEATS: list, RULES: dict, NOTES: str,
     }  # fmt: skip
@@ -178,7 +183,7 @@ def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _values(column: "pd.Series[Any]") -> list[Any]:
-    """Return the values of a column as plain Python; NaN in a column of numbers is missing."""
+    """Return the values of a column as plain Python; NaN in a column of numbers becomes `pandas.NA`."""
     if column.dtype == object:
         return [plain(value) for value in column]
     return column.astype("object").where(column.notna(), pd.NA).tolist()
@@ -218,7 +223,7 @@ def _readable_cell(value: Any) -> Any:
 def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
-        columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
+        columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # an error is never NA
     described, names = _described(table), hyperparameters_of(table)
     is_list = any(name.split() != [name] for name in names)
     said = json.dumps(names) if is_list else _exact_text(" ".join(names))
@@ -264,7 +269,7 @@ def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
 
 
 def _read_cell(cell: str) -> Any:
-    """Return the value of a cell; anything but a number, a word or JSON is text."""
+    """Return the value of a cell: a number, True, False, null or JSON; any other cell is text."""
     if not cell:
         return pd.NA
     if cell[0] == "'":
@@ -292,7 +297,7 @@ def _to_json(table: pd.DataFrame) -> bytes:
 
 def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     document = json.loads(content)
-    if isinstance(document, list):  # the tutorial's: null is a missing value
+    if isinstance(document, list):  # the tutorial's file: null is a missing value
         names = list(dict.fromkeys(name for row in document for name in row))
         rows = [{name: value for name, value in row.items() if value is not None} for row in document]
         return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None
@@ -312,7 +317,7 @@ def _to_parquet(table: pd.DataFrame) -> bytes:
         columns[name] = [None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in values]
         encoded.append(name)
     plain_table = pd.DataFrame(columns)
-    # pandas keeps them in the file
+    # pandas writes `attrs` to the file
     plain_table.attrs.update(_described(table))
     plain_table.attrs[_ENCODED] = encoded
     file = io.BytesIO()
@@ -327,7 +332,7 @@ def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     encoded = table.attrs.get(_ENCODED, ())
     columns = {str(name): _values(table[name]) for name in table}
     for name in encoded:
-        # what is missing is None where a column has nothing else, in pandas 2
+        # pandas 2 reads a column without any value as None, not NA
         columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
     attrs = {str(key): value for key, value in table.attrs.items()}
     return columns, attrs if HYPERPARAMETERS in attrs else None

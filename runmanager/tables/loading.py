@@ -1,7 +1,8 @@
-"""Load what runs have left behind, as tables.
+"""Load the results of runs as tables.
 
-The journals are the truth. An experiment of many runs also keeps a copy of its numbers, which loads fast. It is
-used only while no journal has changed since. It is safe to delete: NumPy arrays and JSON, no pickles.
+The journals are the truth. An experiment of many runs also keeps a cached copy of its numbers, which loads
+fast. The copy is used only if no journal has changed since. It has NumPy arrays and JSON, no pickles. It is
+safe to delete.
 """
 
 import contextlib
@@ -50,16 +51,16 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run. One `RunsWarning` names damaged files.
 
     Args:
-        path: The root of all experiments, an experiment's folder, a run's folder, or a list of such folders:
-            experiments of the same name in different roots are then told apart by their paths.
+        path: The root of all experiments, an experiment's folder, a run's folder, or a list of such folders.
+            Experiments of the same name in different roots get their paths as names.
 
     Returns:
         The columns `run, epoch, loss, accuracy, epoch duration, run duration` (s), the hyperparameters in axis
         order with their types, then further metrics. With several experiments, `experiment` comes first.
 
-        If runs shared the machine, `jobs` comes last: how many of the grid did, at most. If a run used an
-        accelerator, `cold start` marks the first epoch of a process on its device: it pays for what is loaded
-        when it is first used.
+        If runs shared the machine, `jobs` comes last: the largest number of the grid's runs at one time. If a
+        run used an accelerator, `cold start` marks the first epoch of each process. This epoch is slower, as
+        libraries and kernels are loaded at their first use.
 
     Raises:
         NoRunsError: There is no such path.
@@ -81,21 +82,22 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
 
 
 def load_runs(path: Paths = "runs") -> "pd.DataFrame":
-    """Load one row per run, runs that were not executed included.
+    """Load one row per run; a run that was not executed has a row too.
 
     Args:
-        path: As for `load_results`; ``compare(load_runs([a, b]), "experiment")`` takes a list of two.
+        path: As in `load_results`; ``compare(load_runs([a, b]), "experiment")`` compares two experiments.
 
     Returns:
-        The columns `run, status, epochs`, the last value of every metric and the best ones (`best accuracy`),
-        `epoch duration` (median, s), `run duration` (s), and the hyperparameters in axis order. If a run keeps
-        its best weights, `kept accuracy` is the goal at their epoch. If there are several experiments,
-        `experiment` comes first.
+        The columns `run, status, epochs`, the last value of every metric, the best value of losses and
+        accuracies (`best accuracy`), `epoch duration` (median, s), `run duration` (s), and the hyperparameters
+        in axis order. If a run keeps its best weights, `kept accuracy` is the goal at their epoch. If there are
+        several experiments, `experiment` comes first.
 
-        How a run was executed: `threads` (of torch), `parameters` (of the network), `attempts`, `mixed`
-        (whether code, data, versions or threads changed between epochs), `error`. Only if a run has them:
-        `jobs` (how many runs of the grid shared the machine, at most), `peak memory` (of tensors on an
-        accelerator, MiB), `stopped early` (why the loop ended early), `continues at` (where inside an epoch).
+        Further columns tell how a run was executed: `threads` (of torch), `parameters` (of the network),
+        `attempts`, `mixed` (whether code, data, versions or threads changed between epochs), `error`. Some
+        columns exist only if a run has a value: `jobs` (the largest number of the grid's runs that shared the
+        machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (why the loop ended early),
+        `continues at` (the position inside an epoch at which the run resumes).
 
     Raises:
         NoRunsError: There is no such path.
@@ -115,7 +117,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Read the runs of each experiment under a path, runs not executed included, and what could not be read.
+    """Return the runs of each experiment under a path, with runs not yet executed, and the damaged files.
 
     Raises:
         NoRunsError: There is no such path.
@@ -126,7 +128,7 @@ def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[s
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:
-    """Warn once about unreadable files, attributed to the caller's caller."""
+    """Warn once about damaged files; the warning points at the caller's caller."""
     if damaged:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
@@ -148,7 +150,7 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
             f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
             "or load the file with load_table()"
         )
-    path = path.resolve()  # the experiment of the run folder '.' is not '.'
+    path = path.resolve()  # the parent of the run folder '.' would be '.'
     is_run = paths.run_number(path.name) is not None and is_experiment(path.parent)
     if is_run or (path / paths.RUN).is_file():
         return [path.parent], path
@@ -156,7 +158,7 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
 
 
 def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
-    """Return the experiments under paths: name, folder, and the folders of the runs asked for, None for all."""
+    """Return the experiments under paths: name, folder, and the folders of the selected runs (None: all)."""
     folders: dict[Path, list[Path] | None] = {}
     for one in [path] if isinstance(path, str | os.PathLike) else path:
         experiments, run = _find(Path(one))
@@ -171,7 +173,7 @@ def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
 
 
 def name_of(experiment: str) -> str:
-    """Return the name of an experiment as text that every table can hold."""
+    """Return the name of an experiment as valid UTF-8, which every table can hold."""
     return experiment.encode("utf-8", "backslashreplace").decode()
 
 
@@ -195,7 +197,7 @@ def _epochs_table(
 
 
 def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> "Epochs":
-    """Read the epochs of an experiment or of some of its runs, from the copy while it is true."""
+    """Read the epochs of an experiment, from its copy if that is up to date; or the epochs of some runs."""
     from runmanager.tables import columns as tables
 
     if runs is not None:
@@ -209,18 +211,18 @@ def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[
     damaged += problems
     if before and not problems:
         journals = {path: version for run in results for path, version in run.journals.items()}
-        with contextlib.suppress(StorageError):  # a folder that cannot be written
+        with contextlib.suppress(StorageError):  # the folder may be read-only
             _store_copy(experiment, epochs, journals, before)
     return epochs
 
 
 _SWITCHING = threading.Lock()
-_reading: dict[object, bool] = {}  # each block that is under way -> whether the collector was on before all
+_reading: dict[object, bool] = {}  # each active block -> whether the collector was on before the first one
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the garbage collector off: looking through a million new dicts takes as long as reading them."""
+    """Switch the garbage collector off: scanning a million new dicts takes as long as reading them."""
     block = object()
     try:
         with _SWITCHING:
@@ -234,7 +236,7 @@ def _without_collection() -> Iterator[None]:
 
 
 def load_copy(experiment: Path) -> "Epochs | None":
-    """Load the copy of an experiment's numbers, None if there is none or a journal has changed since."""
+    """Load the copy of an experiment's numbers, None without a copy or if a journal has changed since."""
     from runmanager.tables.columns import Epochs
 
     try:
@@ -254,12 +256,12 @@ def load_copy(experiment: Path) -> "Epochs | None":
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
             epochs = Epochs(numbers, counts, params, jobs, stored["epochs.npy"], metrics, stored["cold.npy"])
             return epochs if _is_whole(epochs) else None
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
+    except Exception:  # noqa: BLE001 - a damaged copy is ignored: the journals are complete
         return None
 
 
 def _array_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> "Numbers":
-    """Read an array of a copy; np.load would take its word for how much memory it needs."""
+    """Read an array of a copy; np.load would allocate the size that the file's header claims."""
     if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
         raise ValueError("it is compressed, as ours are not")
     content = io.BytesIO(archive.read(member))
@@ -269,7 +271,7 @@ def _array_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> "Numbers":
 
 
 def _is_whole(epochs: "Epochs") -> bool:
-    """Whether the parts of a copy fit together, as those that we wrote do."""
+    """Whether the parts of a copy have consistent lengths and types."""
     runs = {len(epochs.numbers), len(epochs.counts), len(epochs.jobs), *map(len, epochs.params.values())}
     counts = itertools.chain(epochs.numbers, epochs.counts, epochs.jobs)
     columns = [
@@ -287,7 +289,7 @@ def _is_whole(epochs: "Epochs") -> bool:
 
 
 def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
-    """Store a copy, with the versions of the journals and the snapshot, all from before they were read."""
+    """Store a copy, with the versions of folders and journals that were taken before reading the journals."""
     folders, versions = before
     document = {
         "v": COPY_VERSION,
@@ -305,15 +307,15 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     if _copy(experiment).parent.is_symlink():
-        return  # it leads elsewhere
+        return  # a link may lead out of the experiment
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 
 
 def _snapshot(experiment: Path) -> Snapshot | None:
-    """Return the names of an experiment's grid and folders with their versions, None if a copy is not worth it.
+    """Return the names of an experiment's run folders, and the versions of grid.json and of these folders.
 
-    A run's folder changes its version when a journal is begun.
+    A run's folder changes its version when a journal is begun. None means too few runs for a copy to pay off.
     """
     root = os.fspath(experiment)
     names = _run_folders(root)
@@ -328,7 +330,7 @@ def _is_true(experiment: Path, document: Mapping[str, list[str]], versions: "Num
 
 
 def _run_folders(root: str) -> list[str]:
-    """List what may be the folders of runs: they begin with their number."""
+    """List the names that may be run folders: they begin with a digit."""
     return sorted(name for name in os.listdir(root) if name[:1].isdigit())  # noqa: PTH208 - no Path each
 
 

@@ -1,4 +1,4 @@
-"""One run, read back: its parameters, its epochs, how it ended and its weights."""
+"""Load one run: its parameters, epochs, status and weights."""
 
 import os
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ class LoadedRun:
     """A run under the root, as its files record it.
 
     Attributes:
-        number: As the column `run` has it.
+        number: The run's number, as in the column `run`.
         params: Hyperparameter -> value.
-        status: How it ended, as the column `status` has it.
-        epochs: How many epochs are committed.
-        summary: The results of the whole run, by column.
-        error: Why it failed, in one line, "" if it did not.
-        folder: Where its files are.
+        status: The run's status, as in the column `status`.
+        epochs: The number of committed epochs.
+        summary: Column -> a result of the whole run.
+        error: Why the run failed, in one line, "" if it did not fail.
+        folder: The run's folder.
 
     Example:
         >>> run = load_run("runs/circle/4")
@@ -54,22 +54,22 @@ class LoadedRun:
 
     @property
     def results(self) -> "pd.DataFrame":
-        """One row per epoch, as `load_results` gives it."""
+        """The table of `load_results` for this run, one row per epoch."""
         return load_results(self.folder)
 
     @property
     def artifacts(self) -> dict[str, Path]:
-        """The files and folders that `manager.artifact` has kept: name -> path."""
+        """The artifacts of `manager.artifact`: name -> path of a file or folder."""
         return {name: self.folder / paths.ARTIFACTS / name for name in artifacts.names(self.folder)}
 
     def load_weights(self, network: "nn.Module") -> None:
-        """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.
+        """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.
 
         Args:
             network: A network like the one that was trained; its weights are replaced.
 
         Raises:
-            CheckpointError: The run has kept none, or they do not fit.
+            CheckpointError: The run has kept no weights, or its weights do not fit the network.
 
         Example:
             >>> from torch import nn
@@ -90,15 +90,15 @@ def load_run(run: Any) -> LoadedRun:
     """Load one run.
 
     Args:
-        run: Its number behind its experiment's folder, as "runs/circle/8", its own folder, or a row of
-            `load_runs`: ``load_run(best(runs).iloc[0])``.
+        run: A path with the run's number behind its experiment's folder, as "runs/circle/8"; the run's folder;
+            or a row of `load_runs`, as in ``load_run(best(runs).iloc[0])``.
 
     Returns:
         The run, without its weights.
 
     Raises:
-        NoRunsError: There is no such run; the message says which there are.
-        InvalidArgumentError: It is neither a path nor such a row.
+        NoRunsError: There is no such run; the message says which runs exist.
+        InvalidArgumentError: `run` is neither a path nor a row of `load_runs`.
 
     Example:
         >>> from runmanager import best, load_runs
@@ -118,20 +118,20 @@ def load_run(run: Any) -> LoadedRun:
 
 
 def path_of(run: Any) -> Path:
-    """Return the path of what is a path, or a row of `load_runs`.
+    """Return the path of a run that is given as a path or as a row of `load_runs`.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: `run` is neither a path nor a row of `load_runs`.
     """
     if isinstance(run, str | os.PathLike):
         return Path(run)
-    folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun
+    folder = getattr(run, "folder", None)  # attribute of a Series, a named tuple or a LoadedRun
     if folder is None and hasattr(run, "get"):
         folder = run.get("folder")
     if isinstance(folder, str | os.PathLike):
         return Path(folder)
     numbers = run.get("runs") if hasattr(run, "get") else None
-    if isinstance(numbers, tuple):  # a setting of `best`
+    if isinstance(numbers, tuple):  # a row of `best` with several runs
         which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
     rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
@@ -139,13 +139,13 @@ def path_of(run: Any) -> Path:
 
 
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
-    """Find a run by its folder, which is not followed if it is a link, or by its number in an experiment.
+    """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed.
 
     Returns:
-        The folder of the experiment, and the run's.
+        The folder of the experiment, and the run.
 
     Raises:
-        NoRunsError: There is no such run; the message says which there are.
+        NoRunsError: There is no such run; the message says which runs exist.
     """
     absolute = paths.absolute(path)
     experiment = absolute.parent.resolve()

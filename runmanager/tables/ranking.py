@@ -1,7 +1,7 @@
-"""Which settings are best: the one ranking that every function, command, panel and page reads.
+"""Rank settings, the best first; every function, command, panel and page uses this ranking.
 
-The functions take what `load_runs` returned, or rows of it. Only completed runs count: a run that was stopped
-early has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
+The functions take the table of `load_runs`, or rows of it. Only completed runs count: a pruned or interrupted
+run has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
 """
 
 import contextlib
@@ -44,41 +44,41 @@ from runmanager.tables.columns import (
 from runmanager.wording import aligned, did_you_mean, label, printable
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
-"""The columns with how many runs a setting has, and how many of them have no result and never will."""
+"""The columns with the number of a setting's runs, and the number of runs that failed."""
 
 RUNS = "runs"
-"""The column with the runs of a setting, each as `load_run` takes it."""
+"""The column with the runs of a setting, each as an argument of `load_run`."""
 
 AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
-"""The keys in the `attrs` of what is returned: the averaged columns, the goal, what was assumed."""
+"""The keys in the `attrs` of the returned tables: the averaged columns, the goal, the assumed repeat axes."""
 
 _CONFIDENCE = 0.95
-_ROUNDING = 1e-12  # the part of a mean in which two may differ by the order of their sums
+_ROUNDING = 1e-12  # relative difference of two means that the order of summation can cause
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A combination of all hyperparameters but the repeat axes; without repeat axes, a run."""
+    """A combination of values of all hyperparameters except the repeat axes; without repeat axes, a run."""
 
     params: Mapping[str, Any]  # the hyperparameters that vary between settings
     rows: Sequence[int]  # the positions of its runs in the table
-    numbers: Sequence[Sequence[float]] = ((),)  # of each goal, in its completed runs that have one
-    lost: Mapping[str, int] = field(default_factory=dict)  # status -> runs without a result, for good
-    run: int | None = None  # the number of the run, if the setting is one
+    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, its values in the completed runs
+    lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
+    run: int | None = None  # the run's number, if the setting is a single run
 
     @cached_property
     def means(self) -> list[float]:
-        """The means of all goals, the one that decides first; NaN without a number."""
+        """The mean of each goal, the deciding goal first; NaN if no run has a number."""
         return [statistics_of(numbers).mean for numbers in self.numbers]
 
     @cached_property
     def statistics(self) -> "Statistics":
-        """The goal in its runs: how many have a number, the mean, the spread and the interval."""
+        """The statistics of the goal over the setting's runs: count, mean, standard deviation and interval."""
         return statistics_of(self.numbers[0])
 
     @property
     def number(self) -> int:
-        """How many completed runs have a number."""
+        """The number of completed runs that have a value of the goal."""
         return self.statistics.n
 
     @property
@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def counts(self) -> str:
-        """How many of its runs count, and how the failed ones ended.
+        """Say how many of the setting's runs count, and how the failed runs ended.
 
         >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], lost={"diverged": 1}).counts
         '2 of 3, 1 diverged'
@@ -99,24 +99,24 @@ class Setting:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The settings of some runs in order.
+    """The settings of a table of runs, the best first.
 
-    A setting that lacks one of several goals ranks below all that have them. A setting of one repeat ranks
-    below all of several, as it may be luck. Means that differ by rounding alone are a tie: the next goal breaks
-    it, then the order of the table.
+    A setting that lacks one of several goals ranks below all settings that have every goal. A setting with one
+    repeat ranks below all settings with several, as its result may be luck. Means that differ only by rounding
+    are a tie: the next goal breaks it, then the order of the table.
     """
 
-    goals: Sequence[Goal]  # by their columns; the first decides, the others break its ties
+    goals: Sequence[Goal]  # their metrics are columns; the first goal decides, the others break its ties
     repeats: Sequence[str]  # the repeat axes
-    is_assumed: bool  # whether they were taken by their names alone
-    settings: Sequence[Setting]  # that have a number, the best first
-    others: Sequence[Setting]  # that have none
+    is_assumed: bool  # whether the repeat axes were recognised only by their names
+    settings: Sequence[Setting]  # the settings that have a number, the best first
+    others: Sequence[Setting]  # the settings that have no number
 
     @classmethod
     def of(
         cls, goals: Sequence[Goal], repeats: Sequence[str], settings: Iterable[Setting], *, is_assumed: bool
     ) -> Self:
-        """Put settings in order, given in the order of the table."""
+        """Rank settings, which are given in the order of the table."""
         rated: list[Setting] = []
         unrated: list[Setting] = []
         for setting in settings:
@@ -131,7 +131,7 @@ class Ranking:
 
     @property
     def metric(self) -> str:
-        """The metric that decides, as runs track it."""
+        """The metric that decides, by the name under which runs track it."""
         return self.goal.metric.removeprefix(KEPT)
 
     @property
@@ -141,36 +141,36 @@ class Ranking:
 
     @property
     def leaders(self) -> Sequence[Setting]:
-        """The settings that compete: those that lack as little as the best one."""
+        """The settings that compete for the first rank: the settings in the tier of the best one."""
         least = [_tier(setting) for setting in self.settings[:1]]
         return [setting for setting in self.settings if [_tier(setting)] == least]
 
     @property
     def front(self) -> list[Setting]:
-        """The settings that compete, and that no other one beats in all goals; the best first."""
+        """The Pareto-optimal settings among the leaders, the best first."""
         leaders = self.leaders
         scores = np.array([_scores(self.goals, setting) for setting in leaders])
         return [leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
     def noun(self) -> str:
-        """What is ranked: "setting" or "run"."""
+        """The word for a ranked item: "setting" or "run"."""
         return "setting" if self.repeats else "run"
 
     @property
     def first(self) -> Sequence[Setting]:
-        """The settings that a table of the best ones has: of several goals, those of the Pareto front."""
+        """The settings for a table of the best ones: with several goals, the Pareto front."""
         return self.front if len(self.goals) > 1 else self.settings
 
     @property
     def num_ties(self) -> int:
-        """How many others have the same numbers as the best setting, of each goal."""
+        """The number of other settings that equal the best setting in every goal."""
         leaders = self.leaders
         pairs = (zip(other.means, leaders[0].means, strict=True) for other in leaders[1:])
         return sum(all(is_same(*pair) for pair in means) for means in pairs)
 
     def why_below(self, setting: Setting) -> str:
-        """Say why a setting does not compete: it has one repeat, or lacks a goal; "" if it does."""
+        """Say why a setting does not compete: it has one repeat, or lacks a goal; "" if it competes."""
         if _tier(setting) == _tier(self.settings[0]):
             return ""
         missing = [
@@ -182,7 +182,7 @@ class Ranking:
 
     @property
     def assumption(self) -> str:
-        """Say which axes were taken as repeat axes by their names, "" if none was."""
+        """Say which axes were taken as repeat axes because of their names, "" if there are none."""
         return assumption(self.repeats) if self.is_assumed else ""
 
     @property
@@ -195,14 +195,14 @@ class Ranking:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that tell the settings with a number apart; if there is one, all of its own."""
+        """The hyperparameters that vary between the settings with a number; of a single one, all it has."""
         params = [setting.params for setting in self.settings]
         return varying(params) if len(params) > 1 else [name for each in params for name in each]
 
     def name(self, setting: Setting) -> str:
-        """Name a setting by what varies, and by its number if it is a run."""
+        """Name a setting by the hyperparameters that vary; name a run by its number too."""
         params = {name: setting.params[name] for name in self.varying}
-        if "experiment" in params:  # what an experiment does not have says nothing
+        if "experiment" in params:  # an experiment may lack hyperparameters of another one
             params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
         named = label(params)
         if setting.run is None:
@@ -210,7 +210,7 @@ class Ranking:
         return f"run {setting.run}" + (f" ({named})" if named else "")
 
     def repeats_of(self, setting: Setting) -> str:
-        """Say how many repeats a mean is of: ", of one seed", ", the mean of 3 seeds"."""
+        """Say how many repeats a mean covers: ", of one seed", ", the mean of 3 seeds"."""
         axes = printable(" and ".join(self.repeats))
         is_counted = len(self.repeats) == 1 and axes in SEEDS
         one, many = (axes, f"{setting.number} {axes}s")
@@ -219,14 +219,14 @@ class Ranking:
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
     def interval(self, setting: Setting) -> str:
-        """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
+        """Write the 95 % interval of a mean, "" without a spread; accuracies are clipped to 0 to 1."""
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
         return ends if setting.statistics.std > 0 else ""
 
 
 def _tier(setting: Setting) -> tuple[bool, bool]:
-    """Return what a setting lacks; what lacks less is before."""
-    is_single = setting.number < 2 and setting.run is None  # noqa: PLR2004 - repeats
+    """Return the tier of a setting: whether it lacks a goal, and whether it has a single repeat."""
+    is_single = setting.number < 2 and setting.run is None  # noqa: PLR2004 - a second repeat
     return any(map(math.isnan, setting.means)), is_single
 
 
@@ -235,7 +235,7 @@ def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
 
 
 def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]) -> list[int]:
-    """Return positions in order: the lowest tier first, then the largest score, ties by the next score.
+    """Sort positions by tier, the lowest first, then by score, the largest first; the next score breaks ties.
 
     >>> in_rank([(False,), (True,), (False,), (False,)], [[0.5, 1.0], [0.9, 1.0], [0.7, 1.0], [0.7, 2.0]])
     [3, 2, 0, 1]
@@ -247,7 +247,7 @@ def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]
 
 
 def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: int) -> list[int]:
-    """Sort positions by a score, those without it last; sort ties by the next one, then as they were."""
+    """Sort positions by a score, NaN last; ties are sorted by the next score, then by position."""
     if len(positions) < 2 or number == len(scores[positions[0]]):  # noqa: PLR2004 - nothing to sort
         return sorted(positions)
     values = [(index, scores[index][number]) for index in positions]
@@ -262,7 +262,7 @@ def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: i
 
 
 def is_same(one: float, other: float) -> bool:
-    """Whether two means differ in nothing but the rounding of their sums.
+    """Whether two means are equal up to rounding.
 
     >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
     (True, False)
@@ -271,15 +271,15 @@ def is_same(one: float, other: float) -> bool:
 
 
 def front_of(scores: Numbers) -> list[int]:
-    """Return the rows that no other beats, larger being better, in their order; rows with NaN do not compete.
+    """Return the Pareto-optimal rows in their order; larger is better, and rows with NaN do not compete.
 
-    Scores that `is_same` are equal.
+    Scores that differ only by rounding count as equal.
 
     >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     [0, 1, 3]
     """
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    order = rows[np.lexsort(-scores[rows].T[::-1])]  # who comes later beats nobody before
+    order = rows[np.lexsort(-scores[rows].T[::-1])]  # a later row beats no earlier one
     front: list[int] = []
     for row in order.tolist():
         before = scores[front]
@@ -291,7 +291,7 @@ def front_of(scores: Numbers) -> list[int]:
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
-    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
+    """Write intervals as text; the interval of an accuracy is clipped to 0 to 1."""
     ends = [*lows], [*highs]
     if metric.endswith(("accuracy", "acc")) and not any(
         low > 1 or high < 0 for low, high in zip(*ends, strict=True)
@@ -303,7 +303,7 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
 
 
 def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
-    """Return the score of each run, NaN where it has none, or its setting lacks one of several goals."""
+    """Return the score of each run, NaN if the run has no number or its setting lacks one of several goals."""
     scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
     for setting in ranking.settings:
         if any(map(math.isnan, setting.means)) and not any(map(math.isnan, ranking.settings[0].means)):
@@ -316,10 +316,10 @@ def ranking_of(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
 ) -> Ranking:
-    """Rank the settings of runs by their mean over the repeats; without repeat axes, the runs.
+    """Rank settings by their mean over the repeats; without repeat axes, rank the runs.
 
     Args:
-        runs: What `load_runs` returned, or rows of it; of epochs, several of a run, each is ranked by itself.
+        runs: The table of `load_runs`, or rows of it; or epochs of `load_results`, each ranked by itself.
         goal: As in `best`.
         repeats: As in `best`.
 
@@ -336,7 +336,7 @@ def ranking_of(
         check_comparable(runs, axes, [], are_runs=bool(axes))
     problems.raise_if_any(InvalidArgumentError)
     group, table = settings_without(runs, axes)
-    if not axes:  # runs that happen to have the same hyperparameters are not averaged
+    if not axes:  # each run is ranked, even if two have the same hyperparameters
         table, group = table.take(group).reset_index(drop=True), np.arange(len(runs))
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
     failed = lost(runs)
@@ -361,11 +361,13 @@ def ranking_of(
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
-    """Return what decides between runs, by its columns: the goals that are given, else their experiments'.
+    """Return the goals by which runs are ranked: the given goals, else the goals of their experiments.
+
+    The metric of each goal is a column of the table.
 
     Raises:
-        InvalidArgumentError: No metric decides, a column is missing or does not hold numbers, or the direction
-            of a metric is not known; with all problems.
+        InvalidArgumentError: No metric decides, `runs` lacks a column, a column does not hold numbers, a metric
+            has no known direction, or a metric is a goal twice; the message lists all problems.
     """
     if goal is None:
         default_metric(runs, "goal='max:f1' (--goal max:f1)")
@@ -388,10 +390,10 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
-    """Return a goal by the column that has it: that of the epoch whose weights are kept, if there is one.
+    """Return a goal whose metric is a column: the column at the epoch of the kept weights, if it exists.
 
     Raises:
-        InvalidArgumentError: There is no such column, or its direction is not known.
+        InvalidArgumentError: `given` names no column, or a metric without a known direction.
     """
     if isinstance(given, str) and given in runs:
         goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
@@ -404,19 +406,19 @@ def _by_column(runs: pd.DataFrame, given: object) -> Goal:
 
 
 def _known_goals(runs: pd.DataFrame) -> list[Goal]:
-    """Return the goals of the experiments of runs, and those by which they keep their weights."""
+    """Return the goals of the experiments and of their ``keep=``, each for all columns of its metric."""
     texts = [*of_experiments(runs, GOALS).values(), *of_experiments(runs, KEPT_BY).values()]
     goals = [parse_goal(text) for text in (*texts, *chain(*of_experiments(runs, ALL_GOALS).values()))]
     return [Goal(f"{mark}{goal.metric}", goal.sign) for goal in goals for mark in ("", KEPT, "best ")]
 
 
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
-    """Return the goals of the experiments of runs, else the metric of ``keep=``, else what the names tell.
+    """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name.
 
-    Nothing if no run has a metric that could decide. Of several goals, those count of which a run has a number.
+    The list is empty if no run has such a metric. Further goals count only if a run has a number for them.
 
     Raises:
-        InvalidArgumentError: Several experiments have different goals, or no run has the metric of the goal.
+        InvalidArgumentError: The experiments have different goals, or no run has the metric of the goal.
     """
     goals = of_experiments(runs, GOALS)
     is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
@@ -444,10 +446,10 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
 
 
 def default_metric(runs: pd.DataFrame, example: str) -> str:
-    """Return the column that decides unless another one is asked for.
+    """Return the column that decides by default.
 
     Raises:
-        InvalidArgumentError: No run has a metric that decides; the message shows how to name one.
+        InvalidArgumentError: No run has a metric that decides; the message shows how to name a metric.
     """
     goals = own_goals(runs)
     if not goals:
@@ -462,9 +464,9 @@ def metrics_of(runs: pd.DataFrame) -> list[str]:
 
 
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
-    """Return the repeat axes of runs, and whether they were taken by their names alone.
+    """Return the repeat axes of runs, and whether they were recognised only by their names.
 
-    They are those given, else those that the experiments were given, else by `Design.repeating`.
+    The given axes come first, then the axes of ``run_grid(repeats=...)``, then the axes of `Design.repeating`.
     """
     if repeats is not None:
         return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
@@ -476,7 +478,7 @@ def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -
 
 
 def _varying(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the hyperparameters that vary in each experiment, and not only from one to another."""
+    """Return the hyperparameters that vary within each experiment, not only between experiments."""
     parts = [runs]
     if "experiment" in runs:
         parts = [part for _, part in runs.groupby("experiment", observed=True)]
@@ -490,31 +492,32 @@ def best(
     *,
     repeats: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Sort runs, the best first; where settings are repeated, sort settings by their mean.
+    """Sort runs, the best first; with repeat axes, sort settings by their mean.
 
     Args:
-        runs: What `load_runs` returned, or rows of it, or of `load_results`.
-        goal: What decides: "max:<metric>", "min:<metric>", or a metric whose direction is known. Of several,
-            the first decides, and the others break its ties. By default that of ``run_grid(goal=...)``, else
-            the metric of ``keep=``, else the first accuracy of validation, test and training, else the first
-            loss. Where the best weights are kept, a goal counts at their epoch: the column `kept accuracy`.
-            ``"best accuracy"`` is the accuracy of the best epoch.
-        n: How many rows to return; all by default.
-        repeats: The axes that only repeat a setting. By default those of ``run_grid(repeats=...)``, else axes
-            that vary and are called seed, fold, split, trial or repeat: `show` says so. With ``()`` runs are
+        runs: The table of `load_runs` or `load_results`, or rows of it.
+        goal: The goal that decides: "max:<metric>", "min:<metric>", or a metric with a known direction. If
+            several are given, the first decides, and the others break its ties. The default is the goal of
+            ``run_grid(goal=...)``, else the metric of ``keep=``, else the first accuracy of validation, test
+            and training, else the first loss. If the best weights are kept, a goal counts at their epoch: the
+            column `kept accuracy`. ``"best accuracy"`` is the accuracy of the best epoch.
+        n: The number of rows to return; all by default.
+        repeats: The axes that only repeat a setting. The default is ``run_grid(repeats=...)``, else the axes
+            that vary and are called seed, fold, split, trial or repeat; `show` names them. With ``()`` runs are
             sorted one by one.
 
     Returns:
-        The rows, the best first; of equal ones the first in `runs` is first. Those that did not complete, or
-        have no finite number, are last, in their order.
+        The rows, the best first; ties keep the order of `runs`. Runs that did not complete, or have no finite
+        number, come last in their order.
 
-        With repeat axes, one row per setting: the other hyperparameters, and for the metric, such as
-        `accuracy`, what `over_repeats` returns; `all repeats` is how many runs the setting has, `runs` which
-        ones, as `load_run` takes them. Settings with a single completed run come after all that have more, as
-        it may be luck. ``attrs["assumed"]`` says which axes were taken by their names.
+        With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
+        the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of
+        `load_run`. A setting with a single completed run comes after all settings with several, as its result
+        may be luck. ``attrs["assumed"]`` names the axes that were taken as repeat axes because of their names.
 
     Raises:
-        InvalidArgumentError: There is no such column, it does not hold numbers, or its direction is not known.
+        InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known
+            direction; or `repeats` names no hyperparameter; or `n` is not a number of rows.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2, 3], "accuracy": [0.81, 0.86, 0.79]})
@@ -535,7 +538,7 @@ def best(
 
 
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Return a row per setting: with repeat axes its means and how many runs it has, else its run."""
+    """Return a row per setting: with repeat axes, its averages and its number of runs; without, its run."""
     if not ranking.repeats:
         table = runs.iloc[[setting.rows[0] for setting in settings]]
         table.attrs = dict(runs.attrs)
@@ -557,22 +560,21 @@ def over_repeats(
     Source of the interval: Student (1908), The Probable Error of a Mean, Biometrika 6.
 
     Args:
-        runs: What `load_runs` returned, or rows of it.
+        runs: The table of `load_runs`, or rows of it.
         repeats: The axes that only repeat a setting; by default as in `best`.
         values: The columns to average; by default the metric that decides.
 
     Returns:
-        One row per setting, with the other hyperparameters that vary. Each value, such as `accuracy`, has five
-        columns. `accuracy n` is how many completed runs have it, `accuracy mean` their mean. `accuracy std` is
-        the standard deviation of the runs, divided by n - 1. `accuracy low` and `accuracy high` are the 95 %
-        interval of the mean, by Student's t. A single run has neither spread nor interval. Where runs failed,
-        `failed repeats` has how many runs of the setting failed, diverged, hung or were killed. `runs` has its
-        runs, as `load_run` takes them.
+        One row per setting, with the other hyperparameters that vary. Each averaged column, such as `accuracy`,
+        becomes five columns. `accuracy n` is the number of completed runs that have a value, `accuracy mean` is
+        their mean. `accuracy std` is their standard deviation, divided by n - 1. `accuracy low` and
+        `accuracy high` are the 95 % interval of the mean, by Student's t. A single run has neither standard
+        deviation nor interval. If runs failed, `failed repeats` counts the setting's runs that failed,
+        diverged, hung or were killed. `runs` lists the setting's runs as arguments of `load_run`.
 
     Raises:
-        InvalidArgumentError: No axis repeats a setting, or one of `repeats` is not a hyperparameter of these
-            runs; one of `values` is not a column of numbers, or without `values` no run has a metric that
-            decides.
+        InvalidArgumentError: No axis repeats a setting, `repeats` names no hyperparameter of these runs,
+            `values` names no column of numbers, or `values` is not given and no run has a metric that decides.
 
     Example:
         >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
@@ -599,8 +601,8 @@ def over_repeats(
 def _averages(
     runs: pd.DataFrame, settings: Sequence[Setting], names: Sequence[str], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return a row per setting: hyperparameters, each column described over its runs, and how many failed."""
-    group = np.full(len(runs), -1)  # rows that are left out
+    """Return a row per setting: hyperparameters, `Statistics` of each column, failed repeats and runs."""
+    group = np.full(len(runs), -1)  # -1: rows of other settings
     for code, setting in enumerate(settings):
         group[list(setting.rows)] = code
     parts = [
@@ -624,7 +626,10 @@ def _averages(
 
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of a hyperparameter as they appear; values with the same `canonical` form are one."""
+    """Number the values of a hyperparameter in order of appearance; return a code per row, and the values.
+
+    Values with the same `canonical` form get the same code.
+    """
     is_object = column.dtype == object
     keys = [json.dumps(canonical(value)) for value in column] if is_object else column.to_numpy()
     codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
@@ -633,7 +638,7 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
 
 
 def axes_of(runs: pd.DataFrame) -> list[str]:
-    """Return the hyperparameters of runs, and `experiment` if there are several."""
+    """Return the columns that may be axes: `experiment`, if the table has it, and the hyperparameters."""
     return [name for name in dict.fromkeys(("experiment", *hyperparameters_of(runs))) if name in runs]
 
 
@@ -643,8 +648,8 @@ def check_comparable(
     """Refuse rows that cannot be compared by these hyperparameters and columns.
 
     Raises:
-        InvalidArgumentError: An axis is missing, a column does not hold numbers, or the rows are epochs, unless
-            these may be compared.
+        InvalidArgumentError: `axes` names no hyperparameter, `columns` names no column of numbers, or the rows
+            are epochs although `are_runs`.
     """
     params = axes_of(runs)
     problems = Problems(
@@ -662,7 +667,7 @@ def check_comparable(
 
 
 def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
-    """Return a column, NaN where it is not finite or the run is not completed; rows count from 0."""
+    """Return a column as floats with the index 0, 1, ...; NaN if not finite or the run did not complete."""
     numbers = _finite(runs[name])
     if "status" in runs:
         numbers = numbers.where(runs["status"] == Status.COMPLETED)
@@ -672,11 +677,11 @@ def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
 def settings_without(
     runs: pd.DataFrame, axes: str | Sequence[str], *, all_of_them: bool = False
 ) -> tuple[Numbers, pd.DataFrame]:
-    """Number the settings of runs, all hyperparameters but `axes`.
+    """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`.
 
     Returns:
-        The number of each run's setting, and a table of the settings with the hyperparameters that vary, or
-        with `all_of_them`.
+        The number of each run's setting, and a table of the settings. The table has the hyperparameters that
+        vary, or with `all_of_them` all hyperparameters.
     """
     axes = [axes] if isinstance(axes, str) else axes
     coded = {name: numbered(runs[name]) for name in axes_of(runs) if name not in axes}
@@ -690,20 +695,20 @@ def settings_without(
 
 
 def lost(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which runs failed, diverged, hung or were killed; rows count from 0."""
+    """Return whether each run failed, diverged, hung or was killed; the index is 0, 1, ..."""
     if "status" not in runs:
         return pd.Series(False, range(len(runs)))
     return runs["status"].isin([status for status in Status if status.is_lost]).reset_index(drop=True)
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:
-    """Whether the rows are epochs, several of a run."""
+    """Whether the rows are epochs, with several rows per run."""
     names = [name for name in ("experiment", "run") if name in runs]
     return "epoch" in runs and bool(runs.duplicated(names).any())
 
 
 class Statistics(NamedTuple):
-    """What numbers come to; NaN where they are too few, or too large."""
+    """Statistics of a list of numbers; NaN if there are too few numbers, or if they are too large."""
 
     n: int
     mean: float
@@ -719,23 +724,23 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     (2.0, 1.0, 0)
     """
     n, mean, std = len(numbers), math.nan, math.nan
-    with contextlib.suppress(OverflowError, ZeroDivisionError):  # what is too large has no mean
+    with contextlib.suppress(OverflowError, ZeroDivisionError):  # the sum overflows, or n is 0 or 1
         mean = math.fsum(numbers) / n
-        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean  # as of 0.1 + 0.2 - 0.3
+        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean  # e.g. 0.1 + 0.2 - 0.3
         std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
     half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
     return Statistics(n, mean, std, mean - half, mean + half)
 
 
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
-    """Describe the numbers of each group, NaN left out: a row per group with its `Statistics`."""
+    """Return a row of `Statistics` for each group; NaN values are ignored."""
     each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
     table = pd.DataFrame(each.values(), index=pd.Index(each), columns=Statistics._fields)
     return table.astype({"n": "int64"})
 
 
 def t_quantile(freedom: Any) -> Any:
-    """Return how many standard errors the 95 % interval is from its middle, by Student's t."""
+    """Return the half-width of the 95 % interval in standard errors, by Student's t."""
     return stdtrit(freedom, (1 + _CONFIDENCE) / 2)
 
 

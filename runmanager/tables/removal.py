@@ -1,4 +1,4 @@
-"""Remove runs, experiments or checkpoints: only files of runmanager, while no process executes them."""
+"""Remove runs, experiments or checkpoints: only runmanager's files, and only if no process executes them."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ _OF_EXPERIMENTS = (
     r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"
-_FOLDERS = (paths.ARTIFACTS, paths.TRAINER)  # of runs
+_FOLDERS = (paths.ARTIFACTS, paths.TRAINER)  # folders inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
 
 
@@ -35,27 +35,27 @@ def _written(names: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in the folder of a run, or in that of an experiment and its runs."""
+    """The content of a run's folder, or of an experiment's folder with its runs."""
 
-    files: Sequence[Path]  # of runmanager; run.json, grid.json are last: a removal that stops can be repeated
-    others: Sequence[Path]  # links included; they stay
-    size: int  # of `files`, in bytes
+    files: Sequence[Path]  # files of runmanager; run.json, grid.json last: a stopped removal can be repeated
+    others: Sequence[Path]  # other files, and links; a removal keeps them
+    size: int  # the size of `files` in bytes
 
 
 def look(run: RunFolder) -> Contents:
-    """Return what removing a run would remove, and what it would leave.
+    """Return the files that removing a run removes, and the files that it keeps.
 
     Raises:
-        OSError: Its folder cannot be read.
+        OSError: The run's folder cannot be read.
     """
     return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
 
 
 def look_at_experiment(experiment: Path) -> Contents:
-    """Return what removing an experiment would remove, and what it would leave.
+    """Return the files that removing an experiment removes, and the files that it keeps.
 
     Raises:
-        OSError: One of its folders cannot be read.
+        OSError: The experiment's folder, or a folder in it, cannot be read.
     """
     top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
     parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
@@ -68,22 +68,22 @@ def look_at_experiment(experiment: Path) -> Contents:
 
 
 def look_at_checkpoints(run: RunFolder) -> Contents:
-    """Return the checkpoints of a run as `files`; the weights that ``keep=`` left are none.
+    """Return the checkpoints of a run as `files`; the weights of ``keep=`` are not checkpoints.
 
     Raises:
-        OSError: Its folder cannot be read.
+        OSError: The run's folder cannot be read.
     """
     return _with_folder(run.path / paths.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
-    """Remove runs of one experiment: from their folders, from grid.json and from the tables.
+    """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables.
 
-    A folder that holds anything else stays, and keeps it.
+    A folder that holds other files is kept, with these files.
 
     Raises:
-        ExperimentLockedError: One of them is being executed; nothing was removed.
-        StorageError: Something could not be removed; the same call removes the rest.
+        ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
+        StorageError: A file could not be removed; the same call removes the rest.
     """
     from runmanager.tables import columns as tables
     from runmanager.tables.files import write_results
@@ -101,15 +101,15 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
 
 def remove_experiment(experiment: Path) -> None:
-    """Remove an experiment with all of its runs; its folder stays if it holds anything else.
+    """Remove an experiment with all of its runs; a folder that holds other files is kept.
 
     Raises:
-        ExperimentLockedError: It is being executed; nothing was removed.
-        StorageError: Something could not be removed; the same call removes the rest.
+        ExperimentLockedError: A process executes the experiment; nothing was removed.
+        StorageError: A file could not be removed; the same call removes the rest.
     """
     with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
         folders = _folders_in(experiment)
-        holder = experiment / paths.HOLDER  # it goes last: until then, nobody else writes here
+        holder = experiment / paths.HOLDER  # removed last: it keeps other writers out
         _unlink(path for path in look_at_experiment(experiment).files if path != holder)
         for folder in folders:
             _remove_run_if_empty(folder)
@@ -121,8 +121,8 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
     """Remove the checkpoints of runs of one experiment; their rows and weights stay.
 
     Raises:
-        ExperimentLockedError: One of the runs is being executed; nothing was removed.
-        StorageError: Something could not be removed; the same call removes the rest.
+        ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
+        StorageError: A file could not be removed; the same call removes the rest.
     """
     runs = list(runs)
     with _while_held(experiment, runs):
@@ -133,10 +133,10 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
-    """Refuse to remove runs while one of them is being executed.
+    """Refuse to remove runs while a process executes one of them.
 
     Raises:
-        ExperimentLockedError: One of them is being executed.
+        ExperimentLockedError: A process executes one of the runs.
     """
     for run in runs:
         if read_run(run).status is Status.RUNNING:
@@ -147,7 +147,7 @@ def check_ended(runs: Iterable[RunFolder]) -> None:
 
 @contextlib.contextmanager
 def _while_held(experiment: Path, runs: Sequence[RunFolder]) -> Iterator[None]:
-    """Hold an experiment, once none of the runs is being executed by others."""
+    """Hold the lock of an experiment during the block, after checking that no process executes the runs."""
     with hold(experiment):
         check_ended(runs)
         yield
@@ -165,7 +165,7 @@ def _remove_run_if_empty(folder: Path) -> None:
 
 
 def _remove_folders(folder: Path) -> None:
-    """Remove a folder and those in it, where nothing is left in them."""
+    """Remove a folder and its subfolders, as long as they are empty."""
     for inside, _, _ in os.walk(folder, topdown=False) if _is_folder(folder) else ():
         _remove_if_empty(Path(inside))
 
@@ -176,7 +176,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
-    """Return what a folder holds, by names of files; links are followed nowhere."""
+    """Return the content of a folder; files whose names match are `files`. Links are not followed."""
     files: list[Path] = []
     others: list[Path] = []
     size = 0
@@ -192,14 +192,14 @@ def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
 
 
 def _with_folders(folder: Path, contents: Contents) -> Contents:
-    """Add the artifacts of a run, and the checkpoints of a trainer, to what its folder holds."""
+    """Add a run's artifacts and its trainer's checkpoints to the contents of its folder."""
     for name in _FOLDERS:
         contents = _with_folder(folder / name, contents)
     return contents
 
 
 def _with_folder(folder: Path, contents: Contents) -> Contents:
-    """Add what is in a folder within that of a run: every file but links."""
+    """Add all files in a subfolder of a run, except links."""
     if not _is_folder(folder):
         return contents
     parts = [_contents(Path(inside), _ANY) for inside, _, _ in os.walk(folder)]
@@ -210,7 +210,7 @@ def _with_folder(folder: Path, contents: Contents) -> Contents:
 
 
 def _folders_in(experiment: Path) -> dict[Path, str]:
-    """Return the folders of an experiment's runs and of its cache, each with the names of files in it."""
+    """Return the folders of an experiment's runs and its cache, each with the pattern of its file names."""
     folders = {run.path: _OF_RUNS for run in read_runs(experiment)}
     folders |= {folder: _OF_RUNS for folder in experiment.iterdir() if _is_damaged_run(folder)}
     folders[experiment / paths.CACHE] = _OF_CACHES
@@ -218,11 +218,11 @@ def _folders_in(experiment: Path) -> dict[Path, str]:
 
 
 def _is_damaged_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, though nothing in it may be readable."""
+    """Whether a folder is a run's folder, even if its files are unreadable."""
     is_named = paths.run_number(folder.name) is not None and _is_folder(folder)
     return is_named and ((folder / paths.RUN).is_file() or bool(paths.journals_by_attempt(folder)))
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether a path is a folder, and not a link to one."""
+    """Whether a path is a folder and not a link to a folder."""
     return path.is_dir() and not path.is_symlink()

@@ -1,4 +1,4 @@
-"""The steps that runs have logged, as a table."""
+"""Load the logged steps of runs as a table."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
-    """Load what `manager.log` was given: one row per step of a run at which a value was kept.
+    """Load the values of `manager.log`: one row per step at which a run kept a value.
 
-    Columns: `run, epoch, step`, and one for each name, NaN where it has no value. `step` counts from the run's
-    first epoch. If there are several experiments, `experiment` comes first. Steps of an epoch that was not
-    committed are there until it is executed again. One `RunsWarning` names the damaged files.
+    The columns are `run, epoch, step`, and one per logged name; a missing value is NaN. `step` counts from the
+    run's first epoch. If there are several experiments, `experiment` comes first. Steps of an uncommitted epoch
+    are included until that epoch is executed again. One `RunsWarning` names the damaged files.
 
     Args:
         runs: The root of all experiments, an experiment's folder, a run as "runs/circle/8", or a list of such
-            paths; a table of `load_runs` or rows of it, as ``best(runs).head(3)``; one row, or a `LoadedRun`.
+            paths; or a table of `load_runs`, rows of it as ``best(runs).head(3)``, one row, or a `LoadedRun`.
 
     Returns:
         The table, in the order of runs and steps.
 
     Raises:
         NoRunsError: There is no such path.
-        InvalidArgumentError: It is neither a path nor rows of `load_runs`.
+        InvalidArgumentError: `runs` is neither a path nor rows of `load_runs`.
 
     Example:
         >>> from runmanager import RunManager
@@ -65,7 +65,7 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
 
 
 def _folders_of(runs: Any) -> list[Path]:
-    """Return the folders that are meant."""
+    """Return the folders that `runs` names."""
     if hasattr(runs, "columns"):
         if "folder" not in runs:
             raise InvalidArgumentError(["a table of runs has the column 'folder', as that of load_runs()"])
@@ -75,7 +75,7 @@ def _folders_of(runs: Any) -> list[Path]:
 
 
 def _folder_of(path: Path) -> Path:
-    """Return the folder of a run that is named by its number, any other path as it is."""
+    """Return the run's folder if the path ends in a run's number; return any other path unchanged."""
     if not path.exists() and path.name.isdecimal():
         with suppress(NoRunsError):
             return find_run(path)[1].path
@@ -83,7 +83,7 @@ def _folder_of(path: Path) -> Path:
 
 
 def _table_of(runs: Sequence[RunFolder], damaged: list[str]) -> "pd.DataFrame":
-    """Put the steps of the runs of one experiment under each other."""
+    """Concatenate the steps of the runs of one experiment."""
     import pandas as pd
 
     from runmanager.tables.columns import HYPERPARAMETERS
@@ -117,7 +117,7 @@ def _table_of(runs: Sequence[RunFolder], damaged: list[str]) -> "pd.DataFrame":
 
 
 def _columns_of(points: Mapping[str, Points]) -> "dict[str, Numbers]":
-    """Put the values of a run's names side by side, one row for each epoch and step."""
+    """Join the logged values of a run into columns, with one row per epoch and step."""
     each = list(points.values())
     if all(np.array_equal(other.steps, each[0].steps) and np.array_equal(other.epochs, each[0].epochs)
            for other in each[1:]):  # fmt: skip

@@ -1,4 +1,4 @@
-"""A table that is shown: in a notebook with bars and colors, elsewhere as text, Markdown or LaTeX."""
+"""Display a table: in a notebook with bars and colors, elsewhere as text, Markdown or LaTeX."""
 
 import math
 import shutil
@@ -18,10 +18,10 @@ from runmanager.table import ENDLESS, Table, wrapped
 from runmanager.wording import did_you_mean, durations, join, listed, printable
 
 TIMES = ("run duration", "epoch duration")
-"""The columns of seconds that people read as durations."""
+"""The columns of seconds that are displayed as durations."""
 
 _MOST_IN_NOTEBOOK = 8  # columns
-_MOST_NAMES = 6  # of columns that are not shown
+_MOST_NAMES = 6  # of hidden columns in the caption
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,13 +29,13 @@ class View:
     """Some rows and columns of a table: drawn in a notebook, text elsewhere.
 
     Attributes:
-        table: The rows, with the columns that matter most first.
-        caption: How the rows are sorted, and what is left out.
-        main: The columns that are drawn; the others have to be asked for.
-        first: The columns in the order in which they matter: narrow terminals leave out the last ones.
+        table: The rows, with the most important columns first.
+        caption: The order of the rows, and the columns that are left out.
+        main: The columns that are drawn by default.
+        first: The columns by importance; narrow terminals leave out the last ones.
         best: The positions of the rows to emphasize.
-        bars: Column -> the number that has no bar, and the one whose bar fills its cell.
-        whole: The same rows with every column there is.
+        bars: Column -> the number with an empty bar, and the number with a full bar.
+        whole: The same rows with all columns.
     """
 
     table: pd.DataFrame
@@ -80,14 +80,14 @@ class View:
         return self.drawn().to_latex()
 
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
-        """Return the table as it is drawn, with these columns or the main ones.
+        """Return the table for display, with the given columns or the main ones.
 
         Args:
-            names: The columns.
-            is_plain: Whether durations are numbers of seconds, and all numbers have four digits, for programs.
+            names: The columns; by default the main columns that have a value.
+            is_plain: Whether to write durations as plain seconds, for programs.
 
         Raises:
-            InvalidArgumentError: There is no such column.
+            InvalidArgumentError: `names` has a name that no column has.
         """
         is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
         chosen = [name for name in self.main if name not in is_empty] if names is None else names
@@ -110,7 +110,7 @@ class View:
         )
 
     def taken(self, positions: Sequence[int]) -> "View":
-        """Return the view with these rows, in this order."""
+        """Return a view with the rows at these positions, in this order."""
         index = {position: row for row, position in enumerate(positions)}
         return replace(
             self,
@@ -121,12 +121,12 @@ class View:
 
     @property
     def even(self) -> Sequence[str]:
-        """The columns of measured numbers, which have as many decimals in all rows."""
+        """The columns of measured numbers; each has the same number of decimals in all rows."""
         params = self.table.attrs.get("hyperparameters", ())
         return [str(name) for name in self.table if name not in params]
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
-        """Return the columns that are not drawn, after those for which there is no room."""
+        """Return the columns that are not drawn: first `left_out`, for lack of room, then the others."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
 
     def _fitted(self, width: int) -> tuple[Table, str]:
@@ -146,7 +146,7 @@ def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
     """Refuse names that no column has.
 
     Raises:
-        InvalidArgumentError: There are such names; all are named, with the one that may be meant.
+        InvalidArgumentError: `names` has names that no column has; the message lists them, with suggestions.
     """
     columns = list(dict.fromkeys(columns))
     problems = [
@@ -165,18 +165,18 @@ def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
 
 
 def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, float]:
-    """Return the ends of the bars of a column: the least number has a short one."""
+    """Return the numbers with an empty and a full bar; unless `from_zero`, the smallest one has a short bar."""
     numbers = [float(value) for value in values if isinstance(value, float | int) and math.isfinite(value)]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     return (0.0, high) if from_zero else (low - (high - low) / 9, high)
 
 
 def in_one_line(parts: Sequence[str]) -> str:
-    """Join the parts of a caption, as text that cannot steer a terminal."""
+    """Join the parts of a caption; control characters are escaped."""
     return printable(join(parts))
 
 
 def same_in_all(values: Mapping[str, str]) -> str:
-    """Say which columns are left out as they have one value."""
+    """Say which columns are left out because all rows have the same value."""
     texts = ", ".join(f"{name}={value}" for name, value in values.items() if value)
     return f"the same in all: {texts}" if texts else ""

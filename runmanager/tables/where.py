@@ -1,10 +1,10 @@
-"""Which rows are meant: conditions such as ``lr<0.1 and status=failed``, for pandas' `query`.
+"""Select rows by a condition such as ``lr<0.1 and status=failed``, with pandas' `query`.
 
-A condition has comparisons, and, or, not, in and parentheses, as `DataFrame.query` takes them. ``=`` is ``==``,
-names and values may have blanks, and a word that is no number is text.
+A condition has comparisons, and, or, not, in and parentheses, as in `DataFrame.query`. ``=`` means ``==``,
+names and values may contain spaces, and a word that is not a number is text.
 
-Nothing that is given is evaluated: in the query, columns have numbers in place of their names, and values are
-parameters. Numbers are compared with numbers; all else is compared as a table shows it.
+User input is never evaluated: the query has placeholders for columns, and values are parameters. Numbers are
+compared with numbers; other values are compared by their text in a table.
 """
 
 import ast
@@ -39,21 +39,21 @@ _RULE = "expected comparisons of a column with a value, as lr<0.1, joined by and
 class Token:
     """A piece of a condition."""
 
-    kind: str  # name (of a column, for sure), quoted, words, sign, keyword or end
+    kind: str  # name (always of a column), quoted, words, sign, keyword or end
     content: str  # without quotes
     begin: int
     end: int
 
     @property
     def code(self) -> str:
-        """What it is in Python, "" for what is a column or a value."""
+        """The token as Python code, "" for a column or a value."""
         if self.kind == "sign":
             return "==" if self.content == "=" else self.content
         return _KEYWORDS.get(self.content, self.content.lower()) if self.kind == "keyword" else ""
 
     @property
     def readings(self) -> list[Any]:
-        """What it may be as a value: text, and without quotes also a number or a constant."""
+        """The values that the token may mean: text and, without quotes, also a number or a constant."""
         number = as_number(self.content)
         if self.kind == "words" and self.content.lower() in _CONSTANTS:
             return [_CONSTANTS[self.content.lower()], self.content]
@@ -64,7 +64,7 @@ def select(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
     """Return the rows of a table that meet a condition, in their order.
 
     Raises:
-        InvalidArgumentError: The condition is mistaken; the message shows where.
+        InvalidArgumentError: `where` has an error; the message points at its position.
 
     Example:
         >>> import pandas as pd
@@ -87,7 +87,7 @@ def select(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
 
 
 def names_in(given: str) -> list[str]:
-    """Split names at commas; those with commas are in quotes.
+    """Split names at commas; a name with a comma is in quotes.
 
     >>> names_in("lr, epoch duration,-'a,b'")
     ['lr', 'epoch duration', '-a,b']
@@ -97,7 +97,7 @@ def names_in(given: str) -> list[str]:
 
 
 def as_number(word: str) -> int | float | None:
-    """Return the number that a word is, None if it is none.
+    """Parse a word as a number; return None if the word is not a number.
 
     >>> as_number("1e-3"), as_number("64"), as_number("cpu"), as_number("nan")
     (0.001, 64, None, None)
@@ -111,7 +111,7 @@ def as_number(word: str) -> int | float | None:
 
 
 class _Query:
-    """A condition as pandas takes it: an expression, with the columns and values that its names are."""
+    """A condition for pandas: an expression, and the columns and values for its placeholders."""
 
     def __init__(self, where: str, runs: dict[str, list[Any]]) -> None:
         self.columns: dict[str, list[Any]] = {}
@@ -123,10 +123,10 @@ class _Query:
         )
 
     def expression(self) -> str:
-        """Return the expression.
+        """Return the expression for `DataFrame.query`.
 
         Raises:
-            InvalidArgumentError: The condition is mistaken.
+            InvalidArgumentError: The condition has an error.
         """
         try:
             return self._joined(ast.parse(self._source.strip(), mode="eval").body)
@@ -161,7 +161,7 @@ class _Query:
         if isinstance(node, ast.BoolOp):
             word = " and " if isinstance(node.op, ast.And) else " or "
             return f"({word.join(map(self._joined, node.values))})"
-        if isinstance(node, ast.UnaryOp):  # not: the only one
+        if isinstance(node, ast.UnaryOp):  # `not` is the only one
             return f"(not {self._joined(node.operand)})"
         if not isinstance(node, ast.Compare):
             self._refuse_name(node)
@@ -192,7 +192,7 @@ class _Query:
         return f"{self._column(name)} {'in' if isinstance(sign, _EQUAL) else 'not in'} {self._value(values)}"
 
     def _fitting(self, name: str, node: ast.expr) -> list[Any]:
-        """Return what a value may be in a column; refuse one of a type that the column does not have."""
+        """Return the readings of a value that fit the types in a column; refuse a value that has none."""
         token, readings, kinds = self._token(node), self._readings(node), self._kinds(name)
         if name == "status" and not {*map(str, Status), *map(str, self._runs[name])} & set(readings):
             hint = did_you_mean(token.content, Status, "the statuses are")
@@ -217,7 +217,7 @@ class _Query:
         return kinds | {"text"} if "other values" in kinds else kinds
 
     def _column(self, name: str, kind: str = "") -> str:
-        """Add a column as pandas compares it, with all values or those of a kind; others are NaN."""
+        """Add a column for the comparison and return its placeholder; values of another kind become NaN."""
         code = f"c{len(self.columns)}"
         values = self._runs[name]
         self.columns[code] = [_plain(value) if kind in ("", _kind(value)) else math.nan for value in values]
@@ -267,7 +267,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, NaN for a missing value, or what a table shows."""
+    """Return a number unchanged, NaN for a missing value, and the text in a table for any other value."""
     return math.nan if _is_missing(value) else value if _kind(value) == "numbers" else text(value)
 
 
