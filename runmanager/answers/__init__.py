@@ -1,1 +1,1 @@
-"""What a table of runs says: which is best, what matters, what differs, what failed."""
+"""Answers from a table of runs: the best setting, what matters, what differs, what failed."""

@@ -1,4 +1,4 @@
-"""What a table of runs says, computed once: the panel, the page, notebooks and commands show parts of it."""
+"""Answer the questions about a table of runs once; the panel, the page, notebooks and commands show parts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from runmanager.tables.ranking import Setting, completed, intervals, metrics_of,
 from runmanager.wording import printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
-"""How it is measured what matters: by pairs of settings, by Optuna's PED-ANOVA, as shares of the variation."""
+"""The measures of importance: mean change between settings, Optuna's PED-ANOVA, fraction of the variation."""
 
 INTERVAL, REPEATS = "95 % interval", "repeats"
 """Columns of a table of repeated settings."""
 
 _MOST_NAMED = 5  # metrics, hyperparameters
-_FEWEST = 10  # settings of which some can be more important than by chance
+_FEWEST = 10  # settings from which importances can exceed chance
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Matters:
     """How much each hyperparameter matters."""
 
     measure: str  # CHANGE in a grid, else IMPORTANCE or EXPLAINED
-    sizes: Mapping[str, float]  # the one that matters most first; by CHANGE in units of the metric
+    sizes: Mapping[str, float]  # hyperparameter -> size, the largest first; CHANGE is in units of the metric
     sentence: str
-    changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
-    spread: float  # between repeats of a setting, NaN without any
+    changes: Mapping[str, Change]  # hyperparameter -> the effect of changing it alone
+    spread: float  # mean difference between repeats of a setting, NaN without repeats
 
     @property
     def bars(self) -> list[tuple[str, str, float]]:
-        """How much each matters, as text and in per cent of the most."""
+        """Name, size as text, and bar length in percent of the largest size, for each hyperparameter."""
         sizes = {name: size for name, size in self.sizes.items() if math.isfinite(size)}
         most = max(sizes.values(), default=0.0)
         if self.measure == CHANGE and sizes and math.isfinite(self.spread):
@@ -56,17 +56,17 @@ class Matters:
 
 @dataclass(frozen=True)
 class Answers:
-    """What the runs of a table say.
+    """The answers from a table of runs.
 
     Attributes:
         runs: The table.
-        findings: Their ranking, and what their repeats have decided; None if no column decides.
-        headline: Which setting is best, what is open about it, or why there is none; it ends without a period.
-        details: Sentences that belong to it.
-        result: Which setting has the best number; without repeats, that is the headline.
-        is_certain: Whether there is a result, and repeats leave nothing open about it.
-        counts: How many runs have each status, in the order of `Status`.
-        run_seconds: What all runs took together.
+        findings: The ranking of the runs, and the verdict of their repeats; None if no column decides.
+        headline: The best setting, the undecided comparison, or the reason why none is best; without a period.
+        details: Sentences that complete the headline.
+        result: A sentence on the setting with the best number; without repeats, it is the headline.
+        is_certain: Whether there is a result, and the repeats have decided it.
+        counts: Status -> number of runs, in the order of `Status`.
+        run_seconds: The total duration of all runs (s).
     """
 
     runs: pd.DataFrame = field(repr=False)
@@ -80,7 +80,7 @@ class Answers:
 
     @property
     def sentences(self) -> list[str]:
-        """The headline and what belongs to it, for a line of text."""
+        """The headline and the details, without periods, to be joined into a line of text."""
         return [self.headline, *(detail.removesuffix(".") for detail in self.details)]
 
     @cached_property
@@ -90,13 +90,13 @@ class Answers:
 
     @cached_property
     def matters(self) -> Matters:
-        """How much each hyperparameter matters, where there are findings."""
+        """How much each hyperparameter matters; it needs findings."""
         assert self.findings
         return _matters(self.runs, self.findings)
 
     @property
     def matters_sentence(self) -> str:
-        """Say what matters, "" unless settings with a number differ in two hyperparameters."""
+        """Say what matters, "" unless at least two hyperparameters vary between settings with a number."""
         is_choice = self.findings is not None and len(self.findings.settings) > 1
         return self.matters.sentence if is_choice and len(self.matters.changes) > 1 else ""
 
@@ -108,16 +108,17 @@ def answers_of(
     *,
     is_over: bool | None = None,
 ) -> Answers:
-    """Return what the runs of a table say; `goal` and `repeats` are those of `best`.
+    """Answer the questions about a table of runs.
 
     Args:
         runs: The table of `load_runs`.
-        goal: What decides, as in `best`.
+        goal: The goal that decides, as in `best`.
         repeats: The repeat axes, as in `best`.
-        is_over: Whether no run is missing; by default, whether none is in progress or may still be executed.
+        is_over: Whether no run is missing; by default, whether no run is in progress or pending.
 
     Raises:
-        InvalidArgumentError: As `best` does, where `goal` or `repeats` is given.
+        InvalidArgumentError: `best` refuses the given `goal` or `repeats`; without them, the headline has the
+            message.
     """
     counts = counts_of(runs["status"])
     is_over = not any(Status(word).is_open for word in counts) if is_over is None else is_over
@@ -145,7 +146,7 @@ def answers_of(
 def columns_of_numbers(
     findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers that every table of settings has, a row for each of the given ones."""
+    """Return the columns of numbers for a table of settings, with a row for each of `settings`."""
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {
         goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(findings.goals)
@@ -161,7 +162,7 @@ def columns_of_numbers(
 
 
 def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
-    """Say why no completed run is best, and what to ask for."""
+    """Say why none of the completed runs is best, and which goal to give."""
     if findings:
         return f"No completed run has a number for {printable(findings.metric)}"
     names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
@@ -176,7 +177,7 @@ def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
 
 
 def _matters(runs: pd.DataFrame, findings: Findings) -> Matters:
-    """Measure in a sample or a search how much each range matters, else what changing each axis does."""
+    """Measure how much each hyperparameter matters: by importance in a sample or search, else by changes."""
     changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(runs, findings)}
     spread, settings = repeats_differ(findings), findings.all_settings
     names = list(settings[0].params) if settings else []
@@ -187,7 +188,7 @@ def _matters(runs: pd.DataFrame, findings: Findings) -> Matters:
 
 
 def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Change], spread: float) -> Matters:
-    """Return the importances; without Optuna the shares of the variation between five ranges of values."""
+    """Return the importances; without Optuna, the fraction of the variation that each axis explains."""
     repeats = list(findings.repeats)
     try:
         shares = importances(runs, str(findings.goal), repeats=repeats)
@@ -205,7 +206,7 @@ def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Cha
 
 
 def _changing(findings: Findings, sizes: Mapping[str, float], spread: float) -> str:
-    """Say how much each hyperparameter changes, all others equal."""
+    """Say how much changing each hyperparameter alone changes the metric."""
     if len(findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
         return "Too few completed runs differ to show what matters."
     if not sizes:

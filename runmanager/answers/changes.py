@@ -1,4 +1,4 @@
-"""What changing one hyperparameter does to the goal, all others equal, and which two act together."""
+"""Measure how the goal changes with one hyperparameter alone, and find the strongest interaction of two."""
 
 import math
 from collections import Counter
@@ -15,43 +15,43 @@ from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, numbered
 
 _MOST_VALUES = 24  # of either axis of an interaction
-_MOST_PATTERNS = 60  # of values that settings have in common, which are tried
-_ENOUGH = 5  # values from which a rank correlation says something
+_MOST_PATTERNS = 60  # sets of values that are tried
+_ENOUGH = 5  # distinct values from which a rank correlation is meaningful
 _CHANCE = 0.05
-_SAME = 1e-9  # of the largest mean, below which a difference is rounding
+_SAME = 1e-9  # fraction of the largest mean; smaller differences are rounding
 
-Block = dict[int, float]  # the code of a value -> the goal, in settings that are equal but for it
+Block = dict[int, float]  # code of a value -> goal, in settings that differ in this value alone
 
 
 @dataclass(frozen=True)
 class Change:
-    """What changing one hyperparameter does, compared between settings that differ in it alone."""
+    """The effect of changing one hyperparameter, measured between settings that differ in it alone."""
 
     axis: str
-    mean: float  # absolute difference between two such settings; NaN if no two differ in this axis alone
-    means: Sequence[tuple[Any, float]]  # values and their means over the same comparisons, the best first
-    num: int  # how many comparisons these are of: groups of settings that are equal but for this axis
-    num_best: int  # in how many of them the first value is the best, or one of the best
-    left_out: Sequence[Any]  # values that are in none of these comparisons, though they have a number
-    correlation: float  # Spearman's, of numbers with the goal over all settings; NaN if it says nothing
-    is_chance: bool  # whether the correlation is within chance
+    mean: float  # mean absolute difference of two such settings; NaN if no two differ in this axis alone
+    means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups, the best first
+    num: int  # number of these groups; the settings of a group differ in this axis alone
+    num_best: int  # number of groups in which the first value is best, ties included
+    left_out: Sequence[Any]  # values that have a number, but are not in `means`
+    correlation: float  # Spearman's, of the values with the goal over all settings; NaN if not meaningful
+    is_chance: bool  # whether the correlation may be chance
     num_settings: int
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two hyperparameters whose effects add up least."""
+    """Two hyperparameters whose effects are far from additive."""
 
     rows: str
     columns: str
     row_values: Sequence[Any]
     column_values: Sequence[Any]
-    means: Numbers  # of the goal, rows x columns; NaN where there is no number
-    num: int  # settings behind each mean: they are equal but for the two axes in all cells
-    p: float  # of the additive model, for the strongest of all pairs; NaN if there is no measure of chance
+    means: Numbers  # means of the goal, rows x columns; NaN in a cell without a number
+    num: int  # settings averaged in each cell; their other hyperparameters are the same in all cells
+    p: float  # p value of the additive model, corrected for the number of pairs; NaN without an error estimate
 
     def best_rows(self, sign: int) -> list[list[int]]:
-        """Return for each column the rows that are best in it."""
+        """Return, for each column, the rows with the best mean."""
         best = []
         for column in (sign * self.means).T:
             top = -math.inf if np.isnan(column).all() else np.nanmax(column)
@@ -59,9 +59,9 @@ class Interaction:
         return best
 
     def complete(self) -> "Interaction | None":
-        """Return the largest part that has a number in every cell, None if it is not 2 x 2 at least.
+        """Return the largest part that has a number in every cell, None if it is smaller than 2 x 2.
 
-        What is best in two columns can be compared if the same rows have a number in both.
+        The best rows of two columns are comparable only if both columns have numbers in the same rows.
         """
         there = ~np.isnan(self.means)
         patterns = {tuple(row) for row in there.tolist()}
@@ -82,17 +82,20 @@ class Interaction:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the row changes all columns alike; every cell has a number."""
+        """Whether the effects are additive: a row changes all columns by the same amount.
+
+        Every cell must have a number.
+        """
         rest = self.means - self.means.mean(axis=0) - self.means.mean(axis=1, keepdims=True) + self.means.mean()
         return bool(np.abs(rest).max() <= _SAME * np.abs(self.means).max())
 
 
 def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
-    """Compare the values of each hyperparameter within otherwise equal settings; what changes most is first.
+    """Compare the values of each hyperparameter within otherwise equal settings; the largest change is first.
 
     Args:
-        runs: The table that the findings are of.
-        findings: What `find` returned: its settings have the goal's mean over the repeats.
+        runs: The table of runs.
+        findings: The findings of `find` on this table; its settings have the goal's mean over the repeats.
     """
     table, values = _codes(runs, findings)
     listed = [_change(axis, table, values[axis], findings.goal.sign) for axis in values]
@@ -100,16 +103,16 @@ def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
 
 
 def repeats_differ(findings: Findings) -> float:
-    """Return the mean absolute difference between two repeats of a setting by their spread; NaN without any.
+    """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats.
 
-    For a normal distribution it is 2 / sqrt(pi) times the standard deviation.
+    For a normal distribution, it is 2 / sqrt(pi) times the standard deviation.
     """
     variance, freedom = _pooled(findings)
     return 2 / math.sqrt(math.pi) * math.sqrt(variance) if freedom else math.nan
 
 
 def interaction(runs: pd.DataFrame, findings: Findings) -> Interaction | None:
-    """Return the two axes whose effects add up least: each cell has the mean over the same other settings."""
+    """Return the strongest interaction of two axes; each cell is a mean over the same other hyperparameters."""
     table, values = _codes(runs, findings)
     axes = [axis for axis in values if len(values[axis]) <= _MOST_VALUES]
     listed: list[tuple[float, Interaction]] = []
@@ -125,7 +128,10 @@ def interaction(runs: pd.DataFrame, findings: Findings) -> Interaction | None:
 
 
 def _codes(runs: pd.DataFrame, findings: Findings) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """Return a row per setting with a number: a code for the value of each axis, and `mean`; and the values."""
+    """Return a table with a row per ranked setting, and the values of each axis.
+
+    The columns are the code of each axis's value, and the setting's mean.
+    """
     rows = [setting.rows[0] for setting in findings.settings]
     columns: dict[str, Any] = {}
     values: dict[str, list[Any]] = {}
@@ -160,7 +166,7 @@ def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) ->
 
 
 def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
-    """Group the settings that are equal but for an axis; groups with one value only are left out."""
+    """Group the settings that differ in an axis alone; groups with a single value are left out."""
     others = [name for name in table if name not in (axis, "\0mean")]
     group = table.groupby(others, sort=False, observed=True).ngroup() if others else pd.Series(0, table.index)
     cells = table["\0mean"].groupby([group, table[axis]], sort=False, observed=True).mean()
@@ -172,25 +178,25 @@ def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
 
 
 def _balanced(blocks: Sequence[Block], least: int = 1) -> tuple[frozenset[int], list[Block]]:
-    """Return values, and the groups that have all of them: many values in many groups."""
+    """Choose a set of values with many values in many groups; return it, and the groups with all its values."""
     patterns = Counter(frozenset(block) for block in blocks).most_common(_MOST_PATTERNS)
     best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
     for pattern, _ in patterns:
         number = sum(count for other, count in patterns if pattern <= other)
-        size = number * (len(pattern) - least) ** 2  # more values say more than more comparisons
+        size = number * (len(pattern) - least) ** 2  # values weigh more than groups
         best = max(best, (size, len(pattern), pattern), key=lambda each: each[:2])
     return best[2], [block for block in blocks if best[2] and best[2] <= block.keys()]
 
 
 def _differences(values: Sequence[float]) -> tuple[float, int]:
-    """Return the sum of the absolute differences of all pairs, and how many there are."""
+    """Return the sum of the absolute differences of all pairs, and the number of pairs."""
     n = len(values)
     total = math.fsum((2 * index - n + 1) * value for index, value in enumerate(sorted(values)))
     return total, n * (n - 1) // 2
 
 
 def _correlation(values: Sequence[Any], means: "pd.Series[float]") -> tuple[float, bool]:
-    """Return Spearman's correlation of numbers and means, and whether it is within chance."""
+    """Return Spearman's correlation of numbers and means, and whether it may be chance."""
     if not all(type(value) in (int, float) for value in values) or len(set(values)) < _ENOUGH:
         return math.nan, True
     try:
@@ -209,7 +215,7 @@ def _correlation(values: Sequence[Any], means: "pd.Series[float]") -> tuple[floa
 def _together(
     table: pd.DataFrame, axes: tuple[str, str], values: dict[str, list[Any]], findings: Findings
 ) -> tuple[float, Interaction] | None:
-    """Return how far the effects of two axes are from adding up, None if that cannot be compared."""
+    """Return the strength of the interaction of two axes, and the interaction; None if not comparable."""
     first, second = axes
     width = len(values[second])
     rest = table.drop(columns=[first, second]).assign(**{"\0cell": table[first] * width + table[second]})
@@ -247,7 +253,7 @@ def _together(
 
 
 def _oriented(each: Interaction, sign: int) -> Interaction:
-    """Return the pair so that the best row depends on the column, if that is so in either direction."""
+    """Choose rows and columns of the pair, so that the best row depends on the column if possible."""
     turned = Interaction(
         each.columns, each.rows, each.column_values, each.row_values, each.means.T, each.num, each.p
     )
@@ -261,7 +267,7 @@ def _oriented(each: Interaction, sign: int) -> Interaction:
 
 
 def _pooled(findings: Findings, *, of_means: bool = False) -> tuple[float, int]:
-    """Return the variance between repeats of a setting, or of means over them, and its degrees of freedom."""
+    """Return the pooled variance between repeats, or of the settings' means, and its degrees of freedom."""
     repeated = [setting for setting in findings.settings if setting.number > 1]
     freedom = sum(setting.number - 1 for setting in repeated)
     if not freedom:

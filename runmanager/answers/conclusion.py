@@ -1,4 +1,4 @@
-"""What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
+"""Conclude a grid: the best settings, the causes of failures, the time spent, and the next steps."""
 
 import json
 import shlex
@@ -24,24 +24,24 @@ from runmanager.wording import brief, cell, duration, durations, printable
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
-_MOST_RUNS = 5  # that are named
+_MOST_RUNS = 5  # runs that are named
 _TRIAL_PRUNED = "TrialPruned"
-_LARGEST = 10**15  # hyperparameter that is written as a number
+_LARGEST = 10**15  # larger hyperparameters are written as text
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A finding, and what there is to say about it."""
+    """A finding with its details."""
 
-    mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
+    mark: str  # ✓ good, ✗ bad, ! attention; other marks are neutral
     text: str
     details: Sequence[str] = ()
-    in_notebook: Sequence[str] | None = None  # these details where Python is the next step, if they differ
+    in_notebook: Sequence[str] | None = None  # the details for a notebook, if they differ
 
 
 @dataclass(frozen=True)
 class Step:
-    """What may come next."""
+    """A suggested next step."""
 
     command: str  # for a terminal
     call: str  # for Python
@@ -50,14 +50,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a grid has come to, for a panel at its end."""
+    """The conclusion of a grid, for the panel at its end."""
 
     folder: str
-    note: str  # why it was executed, "" if nobody has said it
-    counts: Sequence[tuple[str, int]]  # status -> runs
+    note: str  # why the grid was executed, "" without a note
+    counts: Sequence[tuple[str, int]]  # status, number of runs
     best: Sentence
-    table: Table | None  # of the best settings, none if there is no choice
-    which: str  # settings it has
+    table: Table | None  # the best settings; None if fewer than two settings have a number
+    which: str  # which settings the table has
     problems: Sequence[Sentence]
     facts: Sequence[tuple[str, str]]  # name -> sentence
     steps: Sequence[Step]
@@ -75,18 +75,18 @@ def conclude(
     all_runs: pd.DataFrame | None = None,
     stoppers: Sequence[str] = ("prune=",),
 ) -> Conclusion:
-    """Conclude from the runs of a grid.
+    """Draw the conclusion from the runs of a grid.
 
     Args:
         runs: The table of `load_runs`.
-        folder: The experiment's, as commands are to name it.
-        is_over: Whether runs that are pending are not wanted any more.
-        is_broken_off: Whether a signal or the storage ended the grid.
-        has_events: Whether TensorBoard has something to show.
+        folder: The experiment's folder, as it is written in commands.
+        is_over: Whether pending runs will not be executed.
+        is_broken_off: Whether a signal or a storage failure ended the grid.
+        has_events: Whether there are event files for TensorBoard.
         more: How many runs a search may still suggest.
-        time: What it took, None if nothing was executed.
-        all_runs: The table of all runs of the experiment, if the grid has only some: all of them are ranked.
-        stoppers: What stopped the runs that were pruned.
+        time: The time spent, None if nothing was executed.
+        all_runs: The table of all runs of the experiment, if the grid has only some of them; all are ranked.
+        stoppers: The options that stopped the pruned runs.
     """
     ranked = runs if all_runs is None else all_runs
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
@@ -110,7 +110,7 @@ def conclude(
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
-    """Say which setting is best, and what was assumed."""
+    """Say which setting is best, and which repeat axes were assumed."""
     findings, details = answers.findings, list(answers.details)
     if findings and findings.assumption:
         details.append(f"{findings.assumption}.")
@@ -122,12 +122,12 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
 
 def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
     """Return a table of the best settings, and which settings these are."""
-    if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+    if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
     metric, what, number = findings.goal.metric, f"{findings.noun}s", len(findings.settings)
     has_front = len(findings.first) > 1 and len(findings.goals) > 1
     listed = findings.first if has_front else findings.settings
-    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # one less saves no line
+    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # hiding one row saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     if has_front:
@@ -156,7 +156,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
 
 
 def _readable(value: Any) -> Any:
-    """Return a number, or the text of another value, cut if it is long."""
+    """Return a number unchanged, and any other value as text, shortened if it is long."""
     if isinstance(value, np.integer):
         return int(value)
     is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
@@ -164,7 +164,7 @@ def _readable(value: Any) -> Any:
 
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
-    """Say which runs a grid has left behind, and what is kept of them."""
+    """Say which runs are left to execute, where they resume, and how to resume the grid."""
     number = int(left.sum()) + more
     if not number:
         return (
@@ -211,12 +211,12 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
 
 
 def _command(name: str, path: Path | str) -> str:
-    """Return a command of the terminal about an experiment or a run."""
+    """Return a shell command about an experiment or a run."""
     return f"runmanager {name} {printable(shlex.quote(str(path)))}"
 
 
 def _call(folder: Path, number: int | None = None) -> str:
-    """Return what shows the runs of an experiment in Python, or one of them."""
+    """Return a Python call that shows the runs of an experiment, or one run."""
     where = "" if number is None else f', where="run={number}"'
     return f"show(load_runs({_text(folder)}){where})"
 
@@ -254,7 +254,7 @@ def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list
 
 
 def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:
-    """Return the two commands that help most."""
+    """Return the two most useful next steps."""
     steps = []
     if has_result:
         call = f"write_report({_text(folder)})"

@@ -1,4 +1,4 @@
-"""Rivals in a table of runs, settings or values of an axis, with what they have in each repeat."""
+"""Arrange the runs of a table as rivals (settings, or values of an axis) with their scores in each repeat."""
 
 import contextlib
 import functools
@@ -23,20 +23,20 @@ from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, 
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.wording import brief, label, printable
 
-_MOST_NAMED = 2  # rivals that lost repeats
+_MOST_NAMED = 2  # rivals with lost repeats that are named
 _TWO = 2
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Rivals and their numbers in each repeat.
+    """Rivals and their scores in each repeat.
 
     Attributes:
-        names: Of the rivals, as sentences have them.
-        scores: (rivals, repeats, parts), larger is better, NaN where there is none.
-        statuses: Of each rival, status -> runs; empty where a table has no statuses.
-        unit: What a repeat is called.
-        rivals: What the rivals are called.
+        names: The rivals' names in sentences.
+        scores: (rivals, repeats, parts), larger is better; a missing score is NaN.
+        statuses: Status -> number of runs, for each rival; empty if the table has no statuses.
+        unit: The word for a repeat.
+        rivals: The word for the rivals, in the plural.
     """
 
     names: Sequence[str]
@@ -47,7 +47,7 @@ class Contest:
 
     @property
     def means(self) -> Numbers:
-        """The mean score of each rival over all that it has, NaN without."""
+        """The mean of each rival's scores, NaN without a score."""
         with np.errstate(over="ignore", invalid="ignore"):
             count = (~np.isnan(self.scores)).sum(axis=(1, 2))
             means: Numbers = np.where(
@@ -57,7 +57,7 @@ class Contest:
 
     @functools.cached_property
     def num_repeats(self) -> Numbers:
-        """How many repeats each rival has a score in."""
+        """The number of repeats in which each rival has a score."""
         return np.asarray(self._has_score.sum(axis=1))
 
     @functools.cached_property
@@ -67,12 +67,12 @@ class Contest:
 
     @property
     def order(self) -> list[int]:
-        """The rivals in the order of a `Ranking`, those without a score last."""
+        """The positions of the rivals, best first, as in a `Ranking`; rivals without a score are last."""
         counts, means = self.num_repeats.tolist(), self.means.tolist()
         return in_rank([(not n, n < _TWO) for n in counts], [[mean] for mean in means])
 
     def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
-        """Compare the first rival of an order with the others; those that have lost all are only named."""
+        """Compare the first rival of an order with the others; a note names rivals that lost all repeats."""
         best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
         each = self.leads(best, error)
         others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
@@ -90,16 +90,16 @@ class Contest:
         )
 
     def leads(self, best: int, error: float = ERROR) -> dict[int, Lead]:
-        """Return the lead of a rival over each other one."""
+        """Return the lead of the rival `best` over each other rival, by position."""
         others = [i for i in range(len(self.names)) if i != best]
         return dict(zip(others, leads(self.scores, best, error), strict=True))
 
     def _is_open(self, rival: int) -> bool:
-        """Whether a rival without a score may still get one."""
+        """Whether a run of a rival is still in progress or pending."""
         return any(Status(word).is_open for word in self.statuses[rival])
 
     def _losses(self, order: Sequence[int]) -> list[str]:
-        """Say which rivals lost repeats, and why: those without any result together."""
+        """Say which rivals lost repeats, and why; one sentence covers all rivals without a result."""
         without = [i for i in order if not self.num_repeats[i] and not self._is_open(i)]
         each = [i for i in order if self._lost(i) and (i not in without or len(without) == 1)]
         texts = [self._loss(i) for i in each[:_MOST_NAMED]]
@@ -125,11 +125,11 @@ class Contest:
         return f"{self.names[rival]} lost {which}{why}"
 
     def _lost(self, rival: int) -> Counter[str]:
-        """Count the runs of a rival that have no result and never will, by their status."""
+        """Count the runs of a rival that failed, diverged, hung or were killed, by status."""
         return Counter({word: n for word, n in self.statuses[rival].items() if Status(word).is_lost})
 
     def _left_out(self, best: int, others: Sequence[int]) -> list[str]:
-        """Count the repeats that only one of the first two has, but for lost ones."""
+        """Say how many repeats only one of the first two rivals has; lost repeats are not counted."""
         if not others:
             return []
         has_score = self._has_score
@@ -144,12 +144,12 @@ def _reasons(counts: Counter[str]) -> str:
 
 
 def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
-    """Return what the experiments of runs decide, as ``run_grid(decide=...)`` has it; if they differ, nothing.
+    """Return the rule of ``run_grid(decide=...)``; if the experiments differ in it, return the default rule.
 
     Args:
         runs: The table.
-        metric: The column that decides. A margin is in units of the goal's metric, so others have none.
-        repeats: The axes that only repeat, whose values are not compared.
+        metric: The column that decides. The margin is in units of the goal's metric: other columns have none.
+        repeats: The repeat axes; a rule does not compare their values.
     """
     rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
     if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
@@ -176,13 +176,12 @@ def contest(
 
     Args:
         runs: The table.
-        scores: Of each run, larger is better, NaN without; rows count from 0.
-        names: Of the rivals.
-        rivals: The rival of each run, a position in `names`.
+        scores: The score of each run, larger is better, NaN without a score; the index is 0, 1, ...
+        names: The names of the rivals.
+        rivals: The rival of each run, as a position in `names`.
         axes: The repeat axes.
-        parts: The code of what else differs between runs of a rival. Where a rival has one repeat only, the
-            parts count as repeats.
-        what: What the rivals are called.
+        parts: The code of each run's other hyperparameters. If there is one repeat, the parts count as repeats.
+        what: The word for the rivals, in the plural.
     """
     repeats = _order_of(runs, axes)
     parts = np.zeros(len(runs), int) if parts is None else parts
@@ -202,13 +201,13 @@ def contest(
 def of_values(
     runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
 ) -> tuple[Numbers, list[Any], Contest]:
-    """Return the value of each run, the values of an axis, and their contest where all else is equal.
+    """Return the code of each run's value, the values of an axis, and their contest in otherwise equal runs.
 
     Args:
         runs: The table.
-        scores: Of each run, larger is better, NaN without; rows count from 0.
+        scores: The score of each run, larger is better, NaN without a score; the index is 0, 1, ...
         axes: The repeat axes.
-        axis: Whose values are the rivals.
+        axis: The axis whose values are the rivals.
     """
     rivals, values = numbered(runs[axis])
     names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
@@ -219,12 +218,15 @@ def of_values(
 
 
 def unit_of(axes: Sequence[str]) -> str:
-    """Return what a repeat over axes is called."""
+    """Return the word for a repeat over these axes."""
     return printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
 
 
 def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
-    """Number the repeats of runs in an order that no result changes: by value, text as it appears."""
+    """Number the repeats of runs in an order that does not depend on results.
+
+    The order is by number; values that are not numbers keep their order in the table.
+    """
     if not axes:
         return np.zeros(len(runs), int)
     columns = []

@@ -1,4 +1,4 @@
-"""What sets two experiments, or two runs, apart: notes, parameters, versions, commit, code, data, metrics."""
+"""Compare two experiments, or two runs: notes, parameters, versions, commit, code, data, metrics."""
 
 import contextlib
 import math
@@ -23,23 +23,23 @@ from runmanager.tables.ranking import own_goals, ranking_of
 from runmanager.wording import cell, join, printable
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
-_MOST_VALUES = 6  # of a hyperparameter that are listed
+_MOST_VALUES = 6  # values of a hyperparameter that are listed
 
 Row = dict[str, Any]
 
 
 def diff(first: Path, second: Path) -> list[Row]:
-    """Set two experiments or two runs side by side, and leave out what is the same in both.
+    """Return the differences between two experiments or two runs.
 
     Returns:
-        Rows with `what` (note, parameter, version, fact, code, data, status or metric), its `name`, and both
-        sides as `first` and `second`. Numbers have their `difference`, the second minus the first. The metrics
-        of two runs are those of their last epochs. Experiments are compared by the goal: of their best
-        settings, and of all settings that both have, paired by repeat.
+        Rows with `what` (note, parameter, version, fact, code, value, data, status, goal or metric), its
+        `name`, and both sides as `first` and `second`. Numbers have a `difference`, the second minus the first.
+        Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: in
+        their best settings, and in all settings that both have, paired by repeat.
 
     Raises:
-        NoRunsError: There is no such path, or there are no runs.
-        InvalidArgumentError: A path holds several experiments.
+        NoRunsError: A path does not exist, or has no runs.
+        InvalidArgumentError: A path has several experiments.
     """
     damaged: list[str] = []
     named = [_side(first, damaged), _side(second, damaged)]
@@ -48,7 +48,7 @@ def diff(first: Path, second: Path) -> list[Row]:
 
 
 def diff_of(first: tuple[str, Sequence[RunResult]], second: tuple[str, Sequence[RunResult]]) -> list[Row]:
-    """Set the runs of two experiments side by side, or two runs, each with the name of its experiment."""
+    """Return the differences between two experiments or two runs, each given as experiment name and runs."""
     named = [first, second]
     sides = [runs for _, runs in named]
     rows = [
@@ -92,7 +92,7 @@ def _facts(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
 
 
 def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
-    """Compare the notes of experiments; those of runs too, if each side is one."""
+    """Compare the notes of two experiments; if each side is a single run, compare the runs' notes too."""
     designs = [Experiment(runs[0].folder.path.parent).design for runs in sides]
     pairs = {"experiment": [design.note or "" for design in designs]}
     if all(len(runs) == 1 for runs in sides):
@@ -102,12 +102,12 @@ def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
-    """Say which code, values and data changed between the last runs that were begun."""
+    """Return the code, values and data that differ between the last begun runs of both sides."""
     before, now = (
         next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
         for runs in sides
     )
-    # versions are listed already
+    # versions have their own rows
     texts = {"code": "code", "statements": "code", "values": "value", "objects": "value", "data": "data"}
     return [
         _row(texts[kind], name, *((one, other) if kind in ("values", "objects") else ("", "changed")))
@@ -136,10 +136,10 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     goal = goals[1] or goals[0]
     texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
     rows = [_row("goal", "goal", *texts)] if texts[0] != texts[1] else []
-    # in other hands' files, a goal may be called like a column of text
+    # in a file from elsewhere, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    own = [None if mine == goal else str(goal) for mine in goals]  # whose further goals count too
+    own = [None if mine == goal else str(goal) for mine in goals]  # None: all goals of the experiment
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
@@ -151,7 +151,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     pairs = compare(both, "experiment", goal.metric)
     if pairs.empty:
         return rows
-    base, other = list(map(str, pairs))[-4:-2]  # compare() may begin with either
+    base, other = list(map(str, pairs))[-4:-2]  # compare() may put either side first
     before, after = (pairs[name] for name in ((base, other) if "first" in base else (other, base)))
     lead = difference(after - before)
     row = _row(
@@ -164,13 +164,13 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
 
 
 def _goal_of(runs: pd.DataFrame) -> Goal | None:
-    with contextlib.suppress(InvalidArgumentError):  # no run has its metric
+    with contextlib.suppress(InvalidArgumentError):  # no run has the goal's metric
         return next(iter(own_goals(runs)), None)
     return None
 
 
 def _said(runs: pd.DataFrame) -> str:
-    """Return the goal that the grid gave, "" if it gave none."""
+    """Return the goal that was given to the grid, "" without a goal."""
     return printable(next(iter(runs.attrs[tables.GOALS].values()), ""))
 
 

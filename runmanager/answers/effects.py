@@ -1,6 +1,6 @@
-"""What hyperparameters do to a result: pair by pair, and as a share of its variation.
+"""Measure the effects of hyperparameters on a result: pair by pair, and as a fraction of its variation.
 
-The functions take what `load_runs` returned, or rows of it. Only completed runs count, as in `best`.
+The functions take the table of `load_runs`, or rows of it. Only completed runs count, as in `best`.
 """
 
 import math
@@ -33,13 +33,13 @@ from runmanager.tables.ranking import (
 from runmanager.wording import printable
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
-"""The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""
+"""The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""
 
 EXPLAINED = "explained"
-"""The key in the `attrs` of what `effects` returns: the column whose variation is explained."""
+"""The key in the `attrs` of a table of `effects`: the column whose variation is explained."""
 
 NO_RUN = "no such run"
-"""Why a pair is left out of which the grid has one side only."""
+"""The reason for leaving out a pair if the table has a run on one side only."""
 
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
@@ -48,32 +48,32 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     """Pair runs that differ in one hyperparameter only.
 
     Source of the mean of ratios: Fleming and Wallace (1986), How Not to Lie with Statistics. The interval of
-    differences is that of `verdict`.
+    the differences is the interval of `verdict`.
 
     Args:
-        runs: What `load_runs` returned, or rows of it.
-        axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`: hyperparameters of which
-            each experiment has one value belong to it, not to the setting.
-        value: The column to compare; by default the epoch duration between devices and numbers of workers, and
-            between all others the metric that decides, as in `best`.
+        runs: The table of `load_runs`, or rows of it.
+        axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`. A hyperparameter with a
+            single value in each experiment belongs to the experiment, not to the setting.
+        value: The column to compare. By default, `compare` takes the epoch duration if `axis` is a device or a
+            setting of the data loader, else the metric that decides, as in `best`.
 
     Returns:
-        One row per setting, that is per combination of the other hyperparameters, repeat axes included, so that
-        runs are paired repeat by repeat: those that vary, and a column per value of `axis`. Each value but the
-        first has its difference from the first, and its ratio to it. ``cpu / cuda`` is how many times as long
-        the cpu takes. Runs with the same hyperparameters are averaged. The first is the value that most
-        settings have a number of. A value of `axis` without any number, such as a missing device, is left out
-        if two others have some.
+        One row per setting: the other hyperparameters that vary, then a column per value of `axis`. Repeat axes
+        are among the other hyperparameters, so runs are paired repeat by repeat. Runs with the same
+        hyperparameters are averaged. The value with numbers in most settings comes first. Each other value has
+        its difference from the first and its ratio to the first: ``cpu / cuda`` is how many times as long the
+        cpu takes. A value of `axis` without any number, such as a missing device, is left out if two others
+        have numbers.
 
         ``attrs["overall"]`` has a dict per ratio: its name `ratio`, the number of pairs `n`, and their
         geometric `mean`. `low` and `high` are its 95 % interval, by Student's t of the logarithms. One pair has
-        no interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same
-        per `difference`, with the arithmetic mean and an interval that holds however many repeats are added,
-        from six pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]``
-        the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
+        no interval. If a ratio is 0 or negative, there is no mean either. ``attrs["differences"]`` has a dict
+        per `difference`, with the arithmetic mean. Its interval stays valid however many repeats are added, and
+        exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by reason,
+        ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
-        InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers;
+        InvalidArgumentError: `axis` names no hyperparameter of these runs, `value` names no column of numbers,
             or no two runs differ in `axis` alone, as in a sample or a search of ranges.
 
     Example:
@@ -92,9 +92,9 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     return pairs
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
+@np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers overflows to infinity or NaN
 def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
-    """Pair runs as `compare` does; return a table without rows where there are no pairs."""
+    """Pair runs as `compare` does; without pairs, return a table without rows."""
     check_table(runs)
     if value is None:
         goals = [] if axis in _FOR_SPEED else own_goals(runs)
@@ -102,7 +102,7 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
     check_comparable(runs, [axis], [value])
     codes, values = numbered(runs[axis])
     group, table = settings_without(runs, [axis, *(told_apart(runs, codes) if axis == "experiment" else [])])
-    # half a surrogate pair is no name of a column
+    # a lone surrogate is not valid in the name of a column
     names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
     if _is_ambiguous(names) or not {*names}.isdisjoint(table):
         names = [repr(value) for value in values]
@@ -133,7 +133,7 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
 
 
 def _is_ambiguous(names: Sequence[str]) -> bool:
-    """Whether a value is written as another one, which `text` may shorten, or as what two others make."""
+    """Whether two values have the same name, or a value is named like a difference or ratio of others."""
     distinct = set(names)
     parts = ((name.split(sign), sign) for name in names for sign in (" - ", " / "))
     return len(distinct) < len(names) or any(
@@ -144,7 +144,7 @@ def _is_ambiguous(names: Sequence[str]) -> bool:
 
 
 def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
-    """Return the hyperparameters that only tell experiments apart: each has one value of them."""
+    """Return the hyperparameters that have a single value in each experiment."""
     names = [name for name in axes_of(runs) if name != "experiment"]
     return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
 
@@ -152,7 +152,7 @@ def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
 def _left_out(
     runs: pd.DataFrame, group: Numbers, codes: Numbers, sides: pd.DataFrame, first: int
 ) -> dict[str, int]:
-    """Count the pairs with a run on either side that lack a number, by why they do."""
+    """Count the pairs that have a run but lack a number, by reason."""
     statuses = runs["status"].astype(str) if "status" in runs else ["completed"] * len(runs)
     reasons: dict[tuple[int, int], str] = {}
     for setting, code, status in zip(group, codes, statuses, strict=True):
@@ -169,7 +169,7 @@ def _left_out(
 
 
 def speeds(pairs: pd.DataFrame) -> list[str]:
-    """Say which device is faster by how much, a sentence for each pair of devices that `compare` has set."""
+    """Say how much faster one device is, in a sentence for each pair of devices in a table of `compare`."""
     sentences = []
     for overall in pairs.attrs[OVERALL]:
         other, _, first = printable(str(overall["ratio"])).partition(" / ")
@@ -194,31 +194,32 @@ def effects(
     """Return how much each hyperparameter matters for a result, and the mean of each of its values.
 
     Args:
-        runs: What `load_runs` returned, or rows of it.
+        runs: The table of `load_runs`, or rows of it.
         value: The column of the result; by default the metric that decides, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
-        One row per value of each hyperparameter that varies, the one that explains most first: `axis`, `value`,
-        how many runs have it (`n`), their `mean`, and their standard deviation `std` (divided by n - 1).
-        `explained` is the share of the variation of the result that the axis explains, from 0 to 1; it is NaN
-        if nothing varies. This is eta squared: the sum of squares between its values, divided by the total.
+        One row per value of each hyperparameter that varies; the hyperparameter that explains most comes first.
+        The columns are `axis`, `value`, the number of runs with this value (`n`), their `mean`, their standard
+        deviation `std` (divided by n - 1), and `explained`. `explained` is the fraction of the variation of the
+        result that the axis explains, from 0 to 1; it is NaN if all results are equal. This is eta squared: the
+        sum of squares between its values, divided by the total.
         Source: Fisher (1925), Statistical Methods for Research Workers, as the squared correlation ratio.
 
-        In a grid with all its combinations the shares add up to at most 1; the rest is chance, or two axes
-        together. Where combinations are missing, axes that vary together share what they explain, and the sum
-        can exceed 1. The more values an axis has, the more it explains, also by chance.
+        In a complete grid the fractions add up to at most 1; the rest is chance, or interactions of axes. If
+        combinations are missing, axes can be correlated and explain the same variation, so the sum can exceed
+        1. An axis with more values explains more, also by chance.
 
-        An axis of a sample or a search, of which hardly any value occurs twice, has a row for each of five
-        ranges of as many settings each; `value` says from where to where.
+        An axis of a sample or a search, in which hardly any value occurs twice, is cut into five ranges with
+        equally many settings. It has a row per range; `value` has both ends of the range.
 
-        With repeat axes, which are no axes here, the mean of each setting over its repeats counts once. `n` is
-        how many settings have the value. `low` and `high` are the 95 % interval of their mean, by the spread
-        between repeats, pooled over these settings.
+        Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
+        is the number of settings with the value. `low` and `high` are the 95 % interval of their mean, by the
+        standard deviation between repeats, pooled over these settings.
 
     Raises:
-        InvalidArgumentError: `value` is not a column of numbers, or it is not given and no run has an accuracy
-            or a loss.
+        InvalidArgumentError: `value` names no column of numbers, `repeats` names no hyperparameter, or `value`
+            is not given and no run has an accuracy or a loss.
 
     Example:
         >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01, 0.01], "accuracy": [0.75, 0.75, 0.5, 0.5]})
@@ -262,12 +263,12 @@ def effects(
 
 
 def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of an axis, of a range its parts."""
+    """Number the values of an axis; a sampled axis is cut into ranges, which are numbered."""
     return in_parts(column) if is_sampled(column.tolist()) else numbered(column)
 
 
 def _half_interval(settings: pd.DataFrame) -> float:
-    """Return half the interval of the mean of settings, from the spread between the repeats of each."""
+    """Return half the interval of the mean of settings, by the variance between repeats."""
     counted = settings[settings["n"] > 0]
     freedom = (counted["n"] - 1).sum()
     if not freedom:
@@ -277,7 +278,7 @@ def _half_interval(settings: pd.DataFrame) -> float:
 
 
 def _overall(name: str, ratios: "pd.Series[float]") -> dict[str, Any]:
-    """Describe ratios by their geometric mean, as a ratio and its inverse count the same."""
+    """Describe ratios by their geometric mean, which treats a ratio and its inverse alike."""
     logarithms = ratios.where((ratios > 0) & np.isfinite(ratios)).map(np.log)
     statistics = describe(logarithms, np.zeros(len(ratios))).reindex([0]).iloc[0]
     if logarithms.isna().any():

@@ -1,18 +1,18 @@
-"""The mathematics of a verdict: how strong the evidence of differences is, and which means it leaves possible.
+"""The mathematics of a verdict: an e-process for differences, and the confidence sequence of their mean.
 
-The hypothesis is that two settings are equal: swapping their results in any repeat changes nothing, so that
-each difference is as likely to be positive as negative, whatever its size. Evidence is what a gambler has who
-begins with 1 and bets on the sign of each difference, knowing its size. The bets are fair. So the probability
-that it ever reaches 1 / error is at most `error`, however often one looks (Ville's inequality). How much is
-bet follows the Bayes factor of the t statistic with a normal prior on the standardised effect (Gönen et al.
-2005; Rouder et al. 2009), which has a closed form:
+The null hypothesis is that two settings are equal: swapping their results in any repeat changes nothing. Each
+difference is then as likely to be positive as negative, whatever its size. The evidence is the capital of a
+gambler who starts with 1 and bets on the sign of each difference, knowing its size. The bets are fair. So the
+probability that the evidence ever reaches 1 / error is at most `error`, however often one looks (Ville's
+inequality). The stakes follow the Bayes factor of the t statistic with a normal prior on the standardised
+effect (Gönen et al. 2005; Rouder et al. 2009), which has a closed form:
 
     log B_n = -log(g) / 2 - n / 2 * log(1 - (1 - 1 / g) * S^2 / (n * Q)),    g = 1 + n * prior,
 
 with the sum S and the sum of squares Q of n differences. A step multiplies the evidence by 2 B / (B + B'),
-where B' is B with the sign of the newest difference turned. B alone is evidence too if differences are normal
-(Pérez-Ortiz, Lardy, de Heide and Grünwald 2024), but misleads where they have two values, as with trainings
-that fail to learn now and then. `python -m benchmarks verdict` shows both.
+where B' is B with the sign of the newest difference flipped. B alone is valid evidence too if differences are
+normal (Pérez-Ortiz, Lardy, de Heide and Grünwald 2024). It is misleading if differences take two values, for
+example if some trainings fail to learn. `python -m benchmarks verdict` shows both.
 """
 
 import functools
@@ -26,23 +26,23 @@ import numpy as np
 from runmanager.tables.columns import Numbers
 
 ERROR = 0.05
-"""The probability that a verdict is wrong, of all settings and looks together."""
+"""The probability that a verdict is wrong, over all settings and all looks together."""
 IDENTICAL = 5
-"""Repeats after which results that were always equal count as identical."""
+"""The number of repeats after which results that were always equal count as identical."""
 LARGEST = 1e100
-"""The largest difference that is compared: no float has the sum of larger squares."""
+"""The largest difference that is compared: the squares of larger differences may overflow."""
 ROUNDING = 1e-12
-"""Of a difference, below which others are equal to it."""
+"""The relative size below which a deviation counts as rounding."""
 
 _PRIOR = 8.0  # variance of the standardised effect
-_MOST = 1000  # repeats that are planned for
-_FARTHEST = 1e7  # end of an interval, in standard deviations
-_REFINED = 6  # times that an end is looked for between two neighbours
-_EARLIER = 1.15  # a walk passes a level before its mean does: the median repeats are those of such an effect
+_MOST = 1000  # largest number of repeats in an estimate
+_FARTHEST = 1e7  # farthest end of an interval, in units of the largest deviation from the mean
+_REFINED = 6  # refinements of the grid on which an end is searched
+_EARLIER = 1.15  # factor on the effect: evidence fluctuates, and crosses a level before its mean does
 
 
 class Difference(NamedTuple):
-    """The mean of differences, and the interval that holds at every number of them; NaN where there is none."""
+    """The mean of differences, and its interval, valid after any number of repeats; NaN if there is none."""
 
     n: int
     mean: float
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -59,9 +59,9 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
     """Describe differences between two settings, one per repeat, in the order of the repeats.
 
     Args:
-        values: Finite numbers.
-        num_pairs: How many pairs of settings are compared in all: the error is divided between them.
-        error: The probability that any of the intervals ever misses its mean.
+        values: The differences.
+        num_pairs: The number of compared pairs of settings; the error is divided by it.
+        error: The probability that any of the intervals ever misses its true mean.
 
     >>> difference([1.0, 2.0, 3.0])
     Difference(n=3, mean=2.0, low=nan, high=nan)
@@ -79,14 +79,14 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
 
 
 def log_evidence(differences: Numbers) -> Numbers:
-    """Return the logarithm of the evidence that differences are not 0, after each of them.
+    """Return the logarithm of the evidence against equality, after each repeat.
 
     Args:
-        differences: (..., repeats), in their order; NaN where a repeat is missing.
+        differences: (..., repeats) in order; NaN if a repeat is missing.
 
     Returns:
-        (..., repeats): 0 where nothing speaks against equality. Neither the unit nor a change of all signs
-        matters.
+        (..., repeats), 0 without evidence against equality. The result does not depend on the unit, or on the
+        sign of all differences together.
 
     >>> log_evidence(np.array([2.0, 1.0, 2.0, 3.0, 2.0, 2.0])).round(1).tolist()
     [0.0, 0.5, 1.2, 1.9, 2.5, 3.2]
@@ -103,18 +103,18 @@ def log_evidence(differences: Numbers) -> Numbers:
 
 
 def _log_bayes(n: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
-    """Return the logarithm of the Bayes factor of n differences with this sum and this sum of squares."""
+    """Return the logarithm of the Bayes factor of `n` differences, from their sum and their sum of squares."""
     share = np.minimum(sums * sums / np.where(squares > 0, n * squares, 1.0), 1.0)
     g = 1.0 + n * _PRIOR
     return -0.5 * np.log(g) - n / 2 * np.log1p(-(1.0 - 1.0 / g) * share)
 
 
 def interval(differences: Numbers, least: float) -> tuple[float, float]:
-    """Return the ends of the means for which the evidence against them is below `least`, NaN without ends.
+    """Return the interval of all means that the evidence does not exclude; NaN if it is unbounded.
 
     Args:
-        differences: (repeats,), finite.
-        least: The evidence at which a mean is excluded, 1 / error for a single pair.
+        differences: (repeats,) finite numbers.
+        least: The evidence at which a mean is excluded; 1 / error for a single pair.
     """
     middle = differences.mean() if len(differences) else math.nan
     centered = differences - middle
@@ -128,7 +128,7 @@ def interval(differences: Numbers, least: float) -> tuple[float, float]:
 
 
 def _end(centered: Numbers, side: float, steps: Numbers, level: float) -> float:
-    """Return the mean farthest on a side that is not excluded, to six digits, NaN if there is no end."""
+    """Return the farthest mean on a side that is not excluded, to six digits; NaN if that side is unbounded."""
     for _ in range(_REFINED):
         is_inside = log_evidence(centered - side * steps[:, None])[:, -1] < level
         last = int(np.flatnonzero(is_inside)[-1]) if is_inside.any() else 0
@@ -139,22 +139,23 @@ def _end(centered: Numbers, side: float, steps: Numbers, level: float) -> float:
 
 
 def closed(evidence: Numbers, leader: int) -> Numbers:
-    """Return the evidence that the leader differs from each other setting, of all pairs together.
+    """Return the evidence that the leader differs from each other setting, corrected for all pairs of settings.
 
-    A closed test (Marcus, Peritz and Gabriel 1976) whose error is that of all pairs of settings: two differ if
-    every division of all settings into groups of equal ones that has both in one group is refuted. Evidence
-    against such groups is a mean of that against their pairs, each with the weight 2 / (k (m - 1)) in a group
-    of m of k settings. Pairs without either of the two only add to it, and are left out here, so that the
-    groups with the least evidence are easily found.
+    This is a closed test (Marcus, Peritz and Gabriel 1976): its error holds for all pairs together. A partition
+    divides all settings into groups of equal settings. Two settings differ if every partition with both in one
+    group is rejected. The evidence against a partition is a weighted mean of the evidence against the pairs in
+    its groups; in a group of m out of k settings, a pair has the weight 2 / (k (m - 1)). Pairs that contain
+    neither of the two settings can only add evidence. They are left out, so that the partition with the least
+    evidence is easy to find.
 
     Args:
-        evidence: (..., settings, settings) of each pair by itself, symmetric.
-        leader: The position of a setting, which may be chosen by what the results are.
+        evidence: (..., settings, settings) The evidence for a difference of each pair alone, symmetric.
+        leader: The position of a setting; it may be chosen after seeing the results.
 
     Returns:
-        (..., settings), 0 for the leader itself. Of two settings it is the evidence of their pair. If the
-        leader has the evidence e against each other one, it is e * 2 / k, where dividing the error by the
-        number of pairs would make it e * 2 / (k (k - 1)).
+        (..., settings), 0 for the leader itself. With two settings, it is the evidence of their pair. If the
+        leader has the evidence e against each other setting, the result is e * 2 / k; a Bonferroni correction
+        would give e * 2 / (k (k - 1)).
     """
     k = evidence.shape[-1]
     together = np.zeros(evidence.shape[:-1])
@@ -171,13 +172,13 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
 
 @functools.cache
 def limit(n: int) -> float:
-    """Return the logarithm of the most evidence of `n` repeats: their differences are nearly equal."""
+    """Return the logarithm of the largest possible evidence from `n` repeats; equal differences reach it."""
     return float(log_evidence(np.ones(n))[-1]) if n else 0.0
 
 
 @functools.cache
 def fewest(least: float) -> int:
-    """Return how many repeats a verdict takes at least.
+    """Return the smallest number of repeats whose evidence can reach `least`.
 
     >>> fewest(20), fewest(80)
     (6, 8)
@@ -187,11 +188,11 @@ def fewest(least: float) -> int:
 
 
 def needed(effect: float, least: float) -> float:
-    """Estimate how many repeats decide a difference, infinity if more than 1,000.
+    """Estimate how many repeats decide a difference; infinity for more than 1,000.
 
     Args:
-        effect: The mean difference in standard deviations of the differences.
-        least: The evidence at which it is decided.
+        effect: The mean difference, in standard deviations of the differences.
+        least: The evidence at which a difference is decided.
     """
     n = np.arange(fewest(least), _MOST + 1)
     enough = _expected(n, effect) >= math.log(least)
@@ -199,7 +200,7 @@ def needed(effect: float, least: float) -> float:
 
 
 def visible(n: int, least: float) -> float:
-    """Estimate which difference `n` repeats decide, in standard deviations of the differences."""
+    """Estimate the smallest difference that `n` repeats decide, in standard deviations of the differences."""
     if n < fewest(least):
         return math.inf
     effects = np.geomspace(1e-2, 1e2, 2000)
@@ -208,6 +209,6 @@ def visible(n: int, least: float) -> float:
 
 
 def _expected(n: Numbers, effect: Numbers | float) -> Numbers:
-    """Return the logarithm of the Bayes factor that is typical of an effect."""
+    """Return the logarithm of the typical Bayes factor of an effect after `n` repeats."""
     effect = _EARLIER * np.asarray(effect)
     return _log_bayes(n, n * effect, n * (effect**2 + (n - 1) / n))

@@ -1,4 +1,4 @@
-"""Why runs have no result: causes, what the runs of each cause have in common, and what to do about it."""
+"""Group failed runs by cause; say what the runs of a cause have in common, and how to proceed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.wording import VARIABLE, brief, label, printable
 
-_MOST_ALTERNATIVES = 2  # that a cause names
-_MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
+_MOST_ALTERNATIVES = 2  # texts that a cause lists for a part that varies
+_MOST_VALUES = 3  # values of a hyperparameter that failed runs may share
 
 _Codes = Mapping[str, tuple[Numbers, list[Any]]]
 
@@ -20,25 +20,25 @@ class Failure(NamedTuple):
     """Runs without a result that have the same cause."""
 
     status: str
-    cause: str  # text that differs between the runs is left out: …
+    cause: str  # the error message; parts that vary between the runs are shortened to …
     rows: Sequence[int]  # the positions of the runs in the table
-    runs: str  # which runs they are, in words
+    runs: str  # a description of the runs
 
     def next_step(self, show: str, same: str = "the same command") -> str:
-        """Say what to do about it; `show` shows the first of the runs, `same` is what executes the grid."""
+        """Say how to proceed; the command `show` shows the first run, `same` executes the grid again."""
         return advice(self.status, show, same=same, them="them" if len(self.rows) > 1 else "it")
 
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
-    """Group the runs that failed, or whose device is not there, by their cause.
+    """Group the runs that failed, or whose device is missing, by their cause.
 
     Args:
-        runs: What `load_runs` returned.
+        runs: The table of `load_runs`.
         what: The word for a run.
-        repeats: As in `best`: these axes cause no failure.
+        repeats: The repeat axes, as in `best`; they are not named as causes.
 
     Returns:
-        The cause of most runs first, but missing devices last.
+        The failures; the cause of the most runs comes first, missing devices come last.
     """
     if "status" not in runs:
         return []
@@ -61,7 +61,7 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
 
 
 def _common(errors: Sequence[str]) -> str:
-    """Write errors that differ in their numbers, or in what they quote, as one.
+    """Merge errors that differ only in numbers or quoted text into one message.
 
     >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
     "KeyError: 'a' in step 7 or 9"
@@ -74,7 +74,7 @@ def _common(errors: Sequence[str]) -> str:
 def _which(
     rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str], what: str
 ) -> str:
-    """Say in words which of the runs that are compared these are: what they have in common, and others lack."""
+    """Describe a group of runs by the hyperparameters that they share and that other compared runs lack."""
     if len(rows) == 1:
         return name(rows[0])
     common: dict[str, set[int]] = {}
@@ -89,7 +89,7 @@ def _which(
 
     for axis in reversed(list(common)):
         fewer = {other: values for other, values in common.items() if other != axis}
-        if number(fewer) == number(common):  # the others say it already
+        if number(fewer) == number(common):  # this axis is redundant
             common = fewer
     total = number(common)
     shared = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())

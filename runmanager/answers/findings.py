@@ -1,4 +1,4 @@
-"""What the runs of a table show, for every surface: which settings are best, and what may be chance."""
+"""The findings from a table of runs: the best settings, and whether their lead may be chance."""
 
 import functools
 import math
@@ -17,26 +17,26 @@ from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_sam
 from runmanager.wording import capital, cell, label, printable
 
 ON_FRONT = "none is better in one goal without being worse in another"
-"""What the settings on a Pareto front have in common."""
+"""The property that defines the settings on a Pareto front."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings(Ranking):
-    """The ranking of some runs, and what their repeats have decided."""
+    """The ranking of a table of runs, and the verdict of their repeats."""
 
-    contest: Contest  # of `all_settings`
-    rule: Rule  # what the experiment decides
-    values: Contest | None = None  # of the axis that it decides about
+    contest: Contest  # between `all_settings`
+    rule: Rule  # the experiment's rule for a decision
+    values: Contest | None = None  # between the values of the rule's axis
 
     def headline(self, *, is_over: bool = True) -> str:
-        """Say what the repeats have decided; without repeats, which setting is best, "" if none has a number.
+        """Say what the repeats have decided; without repeats, which setting is best; "" if none has a number.
 
-        `is_over` says that no run is missing.
+        `is_over` says that all runs have ended.
         """
         return self.race.headline if self.has_verdict else self.result(is_over=is_over)
 
     def details(self, *, is_over: bool = True) -> list[str]:
-        """Say what belongs to the headline: the best number, what is open, how far it leads, what is below."""
+        """Complete the headline: the best number, the open decision, the lead, and a better setting below."""
         if not self.settings:
             return []
         if not self.has_verdict:
@@ -45,7 +45,7 @@ class Findings(Ranking):
         return [*filter(None, [f"{self.result(is_over=is_over)}.", open_, self.better_but_below])]
 
     def result(self, *, is_over: bool = True) -> str:
-        """Say which setting has the best number, and which one, "" if none has one."""
+        """Say which setting has the best number, with this number; "" if no setting has a number."""
         if not self.settings:
             return ""
         best, metric = self.settings[0], printable(self.metric)
@@ -66,7 +66,7 @@ class Findings(Ranking):
         return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
 
     def _lead(self) -> str:
-        """Say how far the best run leads, and that this may be chance, "" without rivals."""
+        """Say how far the best run leads, and that this may be chance; "" without a competitor or in a tie."""
         best, *others = self.leaders
         if not others or self.repeats or self.num_ties:
             return ""
@@ -81,7 +81,7 @@ class Findings(Ranking):
 
     @property
     def better_but_below(self) -> str:
-        """Name the setting that has a better number than the best one and does not compete, and say why."""
+        """Name a setting with a better number than the best one that does not compete, and say why; else ""."""
         sign, best = self.goal.sign, self.settings[0]
         below = [setting for setting in self.settings if self.why_below(setting)]
         first = max(below, key=lambda setting: sign * setting.mean, default=best)
@@ -92,7 +92,7 @@ class Findings(Ranking):
         return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
 
     def mean_of(self, setting: Setting) -> str:
-        """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
+        """Say how many repeats a mean covers, with its interval and failed repeats; "" without repeat axes."""
         if not self.repeats:
             return ""
         interval = f", 95 % interval {self.interval(setting)}" if self.interval(setting) else ""
@@ -101,7 +101,7 @@ class Findings(Ranking):
 
     @functools.cached_property
     def race(self) -> Race:
-        """The best one against the others, repeat by repeat: of the axis that is decided, or of settings."""
+        """The best rival against the others; the rivals are the values of the rule's axis, or the settings."""
         if self.values is None:
             return self.setting_race
         return self.values.race(self.values.order, self.rule.margin, self.rule.error)
@@ -114,19 +114,19 @@ class Findings(Ranking):
 
     @property
     def has_verdict(self) -> bool:
-        """Whether repeats can decide something: they are of several settings with a number."""
+        """Whether a verdict is possible: there are repeat axes, and several settings with a number."""
         return bool(self.repeats) and len(self.settings) > 1
 
     @property
     def is_certain(self) -> bool:
-        """Whether the headline holds: the repeats have decided, or nothing is repeated."""
+        """Whether the headline is final: the repeats have decided, or there are no repeats to decide."""
         return bool(self.settings) and not (self.has_verdict and self.race.outcome == UNDECIDED)
 
     @property
     def front_sentence(self) -> str:
         """Say how many settings are on the Pareto front, "" if there is one goal."""
         number = len(self.front)
-        if len(self.goals) < 2 or not number:  # noqa: PLR2004 - of one goal there is no front
+        if len(self.goals) < 2 or not number:  # noqa: PLR2004 - a front needs two goals
             return ""
         what = f"{counted(number, self.noun)} {'is' if number == 1 else 'are'}"
         first = f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals"
@@ -141,12 +141,12 @@ def find(
     """Rank the settings of runs, and compare them repeat by repeat.
 
     Args:
-        runs: What `load_runs` returned, or rows of it.
+        runs: The table of `load_runs`, or rows of it.
         goal: As in `best`.
         repeats: As in `best`.
 
     Raises:
-        InvalidArgumentError: As `best` does, or the rows are epochs.
+        InvalidArgumentError: `best` refuses the arguments, or the rows are epochs.
     """
     ranking = ranking_of(runs, goal, repeats)
     check_comparable(runs, [], [])
@@ -161,7 +161,10 @@ def find(
 
 
 def _names(ranking: Ranking) -> list[str]:
-    """Name settings with a number by what varies between these, others by what varies between all."""
+    """Name each setting by the hyperparameters that vary.
+
+    Ranked settings are compared with each other, settings without a number with all settings.
+    """
     names = [varying([s.params for s in group]) for group in (ranking.settings, ranking.all_settings)]
     each = [*((s, names[0]) for s in ranking.settings), *((s, names[1]) for s in ranking.others)]
     return [label({name: s.params[name] for name in varied}) or "the only setting" for s, varied in each]

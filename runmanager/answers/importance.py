@@ -1,4 +1,4 @@
-"""How important each hyperparameter is for a good result, by Optuna's measures."""
+"""Compute the importance of each hyperparameter for a good result, by Optuna's evaluators."""
 
 import contextlib
 import math
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from optuna.importance import BaseImportanceEvaluator
 
 ENOUGH = 50
-"""Settings, of which the best tenth are as many as PED-ANOVA needs."""
+"""The number of settings from which PED-ANOVA is reliable; it compares the best tenth with all."""
 
 COUNTED, IMPORTANT_FOR = "settings", "value"
-"""The keys in the `attrs` of what `importances` returns: how many settings count, and the column."""
+"""The keys in the `attrs` of a table of `importances`: the number of settings, and the column."""
 
 _MOST_NAMED = 4  # hyperparameters after the first
-_FEWEST = 2  # different results, of which one is better
+_FEWEST = 2  # different results
 
 
 def importances(
@@ -34,27 +34,28 @@ def importances(
     repeats: str | Sequence[str] | None = None,
     evaluator: "BaseImportanceEvaluator | None" = None,
 ) -> pd.DataFrame:
-    """Return how important each hyperparameter is for a good result, as shares that add up to 1.
+    """Return the importance of each hyperparameter for a good result, as fractions that add up to 1.
 
     Use it for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`. It needs
     Optuna: ``pip install 'torch-runmanager[optuna]'``.
 
     Args:
-        runs: What `load_runs` returned, or rows of it. Completed runs count.
+        runs: The table of `load_runs`, or rows of it. Only completed runs count.
         goal: The metric of the result, as in `best`.
-        repeats: The axes that only repeat a setting, as in `best`; settings count by their means.
-        evaluator: Any evaluator of ``optuna.importance``. By default PED-ANOVA: how much each hyperparameter
-            distinguishes the best tenth of the settings from all. Source: Watanabe et al. (2023), PED-ANOVA.
-            ``FanovaImportanceEvaluator(seed=0)`` returns shares of the variation; it needs scikit-learn.
+        repeats: The axes that only repeat a setting, as in `best`; each setting counts by its mean.
+        evaluator: An evaluator of ``optuna.importance``. The default is PED-ANOVA, which measures how much a
+            hyperparameter distinguishes the best tenth of the settings from all settings. Source: Watanabe et
+            al. (2023), PED-ANOVA. ``FanovaImportanceEvaluator(seed=0)`` returns fractions of the variation; it
+            needs scikit-learn.
 
     Returns:
-        One row per hyperparameter that varies, the most important first: `axis` and `importance`. The shares of
-        few runs vary much from sample to sample; NaN if all results are equal. ``attrs["settings"]`` has how
-        many settings count, ``attrs["value"]`` the column.
+        One row per hyperparameter that varies, the most important first: `axis` and `importance`. Importances
+        from few runs vary much between samples; they are NaN if all results are equal. ``attrs["settings"]`` is
+        the number of settings that count, ``attrs["value"]`` is the column.
 
     Raises:
         MissingExtraError: Optuna is not installed.
-        InvalidArgumentError: As `best` does.
+        InvalidArgumentError: `best` refuses the arguments.
 
     Example:
         >>> runs = pd.DataFrame({"lr": [10**-e for e in range(1, 21)], "width": [8, 64] * 10})
@@ -88,7 +89,7 @@ def importances(
 
 
 def what_matters(shares: pd.DataFrame) -> str:
-    """Say what `importances` returned, by its default evaluator."""
+    """Write a table of `importances` (of the default evaluator) as sentences."""
     metric, number = printable(shares.attrs[IMPORTANT_FOR]), shares.attrs[COUNTED]
     if shares.empty or shares["importance"].isna().all():
         return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
@@ -100,7 +101,7 @@ def what_matters(shares: pd.DataFrame) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share.
+    """Write a fraction in percent.
 
     >>> percent(0.967), percent(0.004), percent(0.0)
     ('97 %', '0.4 %', '0 %')
@@ -115,7 +116,7 @@ def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.Da
 
 
 def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:
-    """Return the values of an axis as parameters of trials, None where a run has none, and their space."""
+    """Return an axis as the parameters of trials, None for a missing value, and their distribution."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     there = [value for value in column.tolist() if not is_missing(value)]
@@ -134,7 +135,7 @@ def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Optuna write nothing: a study that nobody asked for would be announced."""
+    """Silence Optuna's log, which would announce the temporary study."""
     from optuna import logging
 
     before = logging.get_verbosity()

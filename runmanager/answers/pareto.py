@@ -1,4 +1,4 @@
-"""The Pareto front of several goals: the runs that no other beats in all of them."""
+"""The Pareto front of several goals."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,28 +10,29 @@ from runmanager.tables.columns import check_table
 from runmanager.tables.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 
 PARETO = "pareto"
-"""The key in the `attrs` of what `pareto` returns: its goals, as "max:accuracy"."""
+"""The key in the `attrs` of a table of `pareto`: its goals, as "max:accuracy"."""
 
-_FEWEST = 2  # goals: of one, the best run is the front
+_FEWEST = 2  # goals; with one goal, the best run is the front
 
 
 def pareto(
     runs: pd.DataFrame, goal: Sequence[str] | None = None, *, repeats: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return the runs that no other run beats: none is as good in all goals, and better in one.
+    """Return the Pareto-optimal runs: no other run is as good in all goals and better in one.
 
     Args:
-        runs: What `load_runs` returned, or rows of it. Completed runs with a number for each goal count.
-        goal: Two goals or more, each as in `best`: ``["test_accuracy", "min:run duration"]``. By default those
-            of a search with several.
-        repeats: The axes that only repeat a setting, as in `best`: then settings are compared by their means.
+        runs: The table of `load_runs`, or rows of it. Only completed runs with a number for each goal count.
+        goal: Two goals or more, each as in `best`: ``["test_accuracy", "min:run duration"]``. By default the
+            goals of a search with several.
+        repeats: The axes that only repeat a setting, as in `best`; settings are then compared by their means.
 
     Returns:
-        The rows, or with repeat axes those of `over_repeats`, the best of the first goal first. Runs that are
-        equal in all goals are all in it.
+        The rows, sorted by the first goal, the best first; with repeat axes, rows as from `best`. Runs that are
+        equal in all goals are all included.
 
     Raises:
-        InvalidArgumentError: There are fewer than two goals, one twice, or one that `best` refuses.
+        InvalidArgumentError: There are fewer than two goals, a metric is a goal twice, or `best` refuses the
+            arguments.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2, 3], "accuracy": [0.9, 0.8, 0.7], "loss": [0.9, 0.2, 0.5]})
@@ -53,7 +54,7 @@ def pareto(
 
 
 def columns_of_goals(runs: pd.DataFrame) -> list[str]:
-    """Return the columns of the goals of what `pareto` returned, or of experiments with several; else none."""
+    """Return the goals' columns of a table of `pareto` or of experiments with several goals; else []."""
     with contextlib.suppress(InvalidArgumentError):
         goals = goals_of(runs, runs.attrs.get(PARETO))
         return [goal.metric for goal in goals] if len(goals) >= _FEWEST else []

@@ -1,4 +1,4 @@
-"""What `best`, `over_repeats`, `effects` and `compare` return, in a form to read."""
+"""Display the tables of `best`, `over_repeats`, `effects` and `compare`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from runmanager.wording import cell
 
 
 def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
-    """Show settings by their mean."""
+    """Show settings in the order of their means."""
     settings = findings.all_settings if with_others else findings.first
     listed = settings[:n]
     metric = findings.goal.metric
@@ -54,7 +54,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
 
 
 def averages_view(averages: pd.DataFrame, n: int) -> View:
-    """Show what `over_repeats` or `best` returned: mean, interval and number of each value."""
+    """Show a table of `over_repeats` or `best`: mean, interval and number of runs for each averaged column."""
     names: Sequence[str] = averages.attrs[AVERAGED]
     rows = averages.head(n)
     own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
@@ -91,7 +91,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
 
 
 def effects_view(effects: pd.DataFrame, n: int) -> View:
-    """Show what `effects` returned: how much each hyperparameter explains, and the mean of each value."""
+    """Show a table of `effects`: how much each hyperparameter explains, and the mean of each value."""
     name = str(effects.attrs[EXPLAINED])
     rows = effects.head(n)
     is_first = ~rows["axis"].duplicated()
@@ -120,7 +120,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
 
 
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
-    """Show what `compare` returned: first what the pairs come to, then each."""
+    """Show a table of `compare`: the pairs, with a caption on all of them together."""
     rows = pairs.iloc[:n].reset_index(drop=True)
     compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
     caption = in_one_line(
@@ -135,7 +135,7 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     params = hyperparameters_of(pairs)
     num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
     measured = names[len(params) :]
-    ends = num_values, 2 * num_values - 1  # of the values, of their differences; then ratios
+    ends = num_values, 2 * num_values - 1  # the ends of the values and of their differences; then ratios
     differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]
     first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
     rows.attrs = {HYPERPARAMETERS: params}
@@ -144,7 +144,7 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
 
 
 def _sentences(pairs: pd.DataFrame) -> list[str]:
-    """Say what the pairs of `compare` come to: costs by their ratio, metrics by their difference."""
+    """Summarise the pairs of `compare`: durations and memory by their ratio, metrics by their difference."""
     left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
     is_cost = _is_cost(pairs)
     parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
@@ -173,5 +173,5 @@ def _difference(overall: Mapping[str, Any]) -> str:
 
 
 def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:
-    """Make a table of values that keep their types."""
+    """Make a table; the values keep their types."""
     return from_columns({name: list(values) for name, values in columns.items()}, params)

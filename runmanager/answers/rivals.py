@@ -1,4 +1,4 @@
-"""How much better the best of several rivals is than each other one, repeat by repeat."""
+"""Measure how much better one rival is than each other one, repeat by repeat."""
 
 import math
 from dataclasses import dataclass
@@ -17,35 +17,35 @@ from runmanager.answers.evidence import (
 )
 from runmanager.tables.columns import Numbers
 
-_MOST_PAIRED = 300  # rivals of which all pairs are compared; of more, those with the best one
-_MOST_EVIDENCE = 200.0  # in its logarithm
+_MOST_PAIRED = 300  # rivals up to which all pairs are compared; beyond, only pairs with the leader
+_MOST_EVIDENCE = 200.0  # largest logarithm of evidence, which avoids an overflow
 
 
 @dataclass(frozen=True)
 class Lead:
-    """How much better one rival is than another."""
+    """The lead of one rival over another."""
 
-    n: int  # repeats that both have
-    mean: float  # of the differences, positive if it is better; NaN without repeats, or if it is too large
-    std: float  # of the differences, NaN below two
-    low: float  # the interval of the mean that holds at every look; NaN without
+    n: int  # number of repeats that both have
+    mean: float  # mean difference, positive if the rival is better; NaN without repeats or if too large
+    std: float  # standard deviation of the differences, NaN for fewer than two
+    low: float  # the interval of the mean, valid at every look; NaN without an interval
     high: float
-    evidence: float  # that they differ, of all pairs together: decided at 1 / error
+    evidence: float  # for a difference, corrected for all pairs; decided at 1 / error
     least: float  # 1 / error
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is better, by more than chance."""
+        """Whether the rival is better by more than chance."""
         return self.evidence >= self.least and self.mean > 0
 
     @property
     def is_identical(self) -> bool:
-        """Whether the results were equal in all repeats, of which there are enough."""
+        """Whether the results were equal in all repeats, and there are enough repeats."""
         return self.n >= IDENTICAL and self.mean == self.std == 0
 
     @property
     def is_constant(self) -> bool:
-        """Whether all differences are the same, which repeats of a training are not."""
+        """Whether all differences are the same; real repeats of a training differ."""
         return self.n > 1 and self.std <= ROUNDING * abs(self.mean)
 
     def is_within(self, margin: float) -> bool:
@@ -57,32 +57,32 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
     """Compare one rival with each other one.
 
     Args:
-        scores: (rivals, repeats, parts), larger is better, NaN where there is none. In a repeat, the difference
+        scores: (rivals, repeats, parts), larger is better; a missing score is NaN. In a repeat, the difference
             of two rivals is the mean over the parts that both have.
-        leader: The position of the best one, which may be chosen by the scores.
-        error: The probability that a verdict about any pair of them is ever wrong.
+        leader: The position of the best rival; it may be chosen after seeing the scores.
+        error: The probability that a verdict about any pair of rivals is ever wrong.
 
     Returns:
-        One for each other rival, in their order. The intervals hold for all pairs together; if the leader is
-        better than all others, for those with the best one together.
+        The lead over each other rival, in their order. The intervals hold for all pairs together. If the leader
+        is decided to be better than all others, they hold for the pairs with the leader together.
     """
     k = len(scores)
     others = [other for other in range(k) if other != leader]
     pairs = np.zeros((k, k))
     can_decide = scores.shape[1] >= fewest(k / 2 / error)
-    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # pairs of others only add to the evidence
+    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # other pairs can only add evidence
         pairs[row] = pairs[:, row] = _evidence(differences(scores, row))
     together = closed(pairs, leader) if can_decide or k <= _MOST_PAIRED else pairs[leader] * 2 / k
     each = differences(scores, leader)
     results = [_lead(each[other], float(together[other]), 1 / error, k * (k - 1) // 2) for other in others]
-    if k > 2 and all(lead.is_decided for lead in results):  # noqa: PLR2004 - of two there is one pair
+    if k > 2 and all(lead.is_decided for lead in results):  # noqa: PLR2004 - two rivals are one pair
         results = [_lead(each[other], float(together[other]), 1 / error, k - 1) for other in others]
     return results
 
 
 def differences(scores: Numbers, leader: int) -> Numbers:
-    """Return how much better a rival is than each: (rivals, repeats), NaN where one of both has no number."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what is too large has no mean
+    """Return the leader's score minus each rival's: (rivals, repeats), NaN if either has no score."""
+    with np.errstate(over="ignore", invalid="ignore"):  # differences of huge numbers overflow
         each = scores[leader] - scores
         is_there = ~np.isnan(each)
         number = is_there.sum(axis=-1)
@@ -91,7 +91,7 @@ def differences(scores: Numbers, leader: int) -> Numbers:
 
 
 def _evidence(rows: Numbers) -> Numbers:
-    """Return the evidence of the differences in each row by itself."""
+    """Return the evidence from the differences of each row alone."""
     with np.errstate(invalid="ignore"):
         is_usable: Numbers = ~np.any(np.abs(rows) > LARGEST, axis=-1)
         usable = np.where(is_usable[:, None], rows, math.nan)
@@ -116,19 +116,19 @@ def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
         return Lead(n, 0.0, 0.0, 0.0, 0.0, evidence, least)
     low, high = interval(values, num_pairs * least)
     if evidence >= least and mean > 0:
-        low = max(low, 0.0)  # that it is better is decided; NaN stays
+        low = max(low, 0.0)  # it is decided that the leader is better; NaN stays
     return Lead(n, mean, std, low, high, evidence, least)
 
 
 def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:
-    """Arrange the numbers of runs as `leads` takes them; equal runs are averaged, NaN counts as none.
+    """Arrange the numbers of runs as scores for `leads`; runs of the same cell are averaged, NaN is ignored.
 
     Args:
-        rivals: (runs,) the code of each run's rival, from 0, as are those of its repeat and part.
-        repeats: (runs,)
-        parts: (runs,) Of several, those with a single rival are left out, as nothing is compared there.
-        numbers: (runs,)
-        k: How many rivals there are.
+        rivals: (runs,) The code of each run's rival; codes count from 0.
+        repeats: (runs,) The code of each run's repeat.
+        parts: (runs,) The code of each run's part. Of several parts, a part with a single rival is left out.
+        numbers: (runs,) The number of each run.
+        k: The number of rivals.
     """
     num_repeats = int(repeats.max(initial=0)) + 1
     kept, sizes = np.unique(np.unique(np.stack([parts, rivals]), axis=1)[0], return_counts=True)

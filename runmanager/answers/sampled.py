@@ -1,4 +1,4 @@
-"""Axes with many numbers, as sampled or searched from a range: which they are, and parts of their values."""
+"""Recognise axes that were sampled or searched from a range, and cut their values into parts."""
 
 import math
 from collections import Counter
@@ -11,17 +11,17 @@ import pandas as pd
 from runmanager.tables.columns import Numbers
 from runmanager.wording import cell
 
-_FEWEST = 10  # distinct numbers of a range
-_MANY = 30  # of one in which they occur several times
-_PARTS = 5  # of as many settings each, in which the values of a range count
-_NARROW = 10  # ratio of the largest to the least number below which magnitudes say nothing
+_FEWEST = 10  # distinct numbers of a sampled axis
+_MANY = 30  # distinct numbers of a sampled axis whose numbers repeat
+_PARTS = 5  # ranges into which the values of a sampled axis are cut
+_NARROW = 10  # ratio of the largest to the smallest number from which a logarithmic scale is considered
 
 
 def is_sampled(values: Sequence[Any]) -> bool:
-    """Whether the values that an axis has in settings are many numbers, as no grid has them.
+    """Whether the values of an axis look sampled: many finite numbers, unlike the values of a grid.
 
-    Hardly any occurs twice, or they occur unequally often, as whole numbers of a range do in many settings.
-    Settings without the axis do not count.
+    Hardly any number occurs twice, or many numbers occur unequally often, like integers sampled from a range.
+    Settings without the axis are ignored.
 
     >>> is_sampled([0.1 * number for number in range(20)]), is_sampled([8, 16, 32, 64] * 5), is_sampled("ab")
     (True, False, False)
@@ -38,7 +38,7 @@ def is_sampled(values: Sequence[Any]) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a setting has no value of an axis.
+    """Whether a value of an axis is missing.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing(0)
     (True, True, False)
@@ -47,7 +47,7 @@ def is_missing(value: Any) -> bool:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a number is finite as a float, which a whole number of over 300 digits is not."""
+    """Whether a number is finite as a float; an integer of over 300 digits is not."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -67,16 +67,16 @@ def is_in_magnitudes(values: Sequence[float]) -> bool:
 
 
 def _unevenness(numbers: Numbers) -> float:
-    """Return how far sorted numbers are from an even distance, as a share of their range."""
+    """Return the largest deviation of sorted numbers from even spacing, as a fraction of their range."""
     shares = (numbers - numbers[0]) / (numbers[-1] - numbers[0])
     return float(np.abs(shares - np.linspace(0, 1, len(numbers))).max())
 
 
 def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:
-    """Cut the numbers of an axis into ranges of as many settings each.
+    """Cut the numbers of an axis into ranges with equally many settings.
 
     Returns:
-        The number of each row's part, and what the parts are: "0.001 to 0.01".
+        The code of each row's range, and the ranges as text: "0.001 to 0.01".
 
     >>> in_parts(pd.Series(range(10)))[1]
     ['0 to 1', '2 to 3', '4 to 5', '6 to 7', '8 to 9']

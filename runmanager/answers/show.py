@@ -1,4 +1,4 @@
-"""Show the best runs first, and the columns that tell them apart."""
+"""Show the best runs first, with the columns in which they differ."""
 
 import math
 from collections.abc import Sequence
@@ -47,20 +47,21 @@ def show(
     """Show the best runs or settings, without the columns that are the same in all of them.
 
     Args:
-        runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `pareto`, `compare`,
-            `over_repeats` or `effects` returned is shown in its own order.
-        goal: What decides, as in `best`.
-        n: How many rows.
-        repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
-            mean, and how many of its repeats count.
-        where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has more.
+        runs: The table of `load_runs` or `load_results`, or rows of it. A table of `best`, `pareto`, `compare`,
+            `over_repeats` or `effects` keeps its own order.
+        goal: The goal that decides, as in `best`.
+        n: The number of rows.
+        repeats: As in `best`. With repeat axes, a row is a setting with its mean, the 95 % interval of the
+            mean, and the number of repeats that count.
+        where: A condition on the rows, as ``"lr<0.1 and status=completed"``; see `docs/results.md`.
 
     Returns:
-        What a notebook draws and `print` writes, as wide as the terminal: columns for which it has no room are
-        named below. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write it for a text.
+        A view that a notebook draws and `print` writes, as wide as the terminal; its last lines name the
+        columns for which there is no room. Its `table` has the rows and columns; `to_markdown()` and
+        `to_latex()` write it for a document.
 
     Raises:
-        InvalidArgumentError: As `best` does, or `where` is mistaken.
+        InvalidArgumentError: `best` refuses the arguments, or `where` has an error.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
@@ -95,7 +96,7 @@ def _view_of(
 
 
 def _unbeaten(runs: pd.DataFrame) -> str:
-    """Say what `pareto` has returned, "" of anything else."""
+    """Describe a table of `pareto`, "" for any other table."""
     goals = runs.attrs.get(PARETO)
     return f"no other is better in all of {', '.join(goals)}" if goals else ""
 
@@ -108,7 +109,7 @@ def ranked(
     *,
     with_others: bool = True,
 ) -> View:
-    """Show the best runs or settings first; without `with_others`, only those that have a number."""
+    """Show the best runs or settings first; without `with_others`, only runs or settings with a number."""
     if goal is None and not own_goals(runs) and with_others:
         return of_runs(runs, None, n)
     if repeats_of(runs, repeats)[0] and not are_epochs(runs):
@@ -133,11 +134,11 @@ def of_runs(
     """Show rows in their order.
 
     Args:
-        rows: The rows; what is the same in all of them is left out.
+        rows: The rows; columns with the same value in all rows are left out.
         goal: The column that decides, and its direction.
-        n: How many of them to show.
+        n: The number of rows to show; all by default.
         notes: Sentences for the caption.
-        is_ranked: Whether the best row is the first.
+        is_ranked: Whether the rows are sorted, the best first.
     """
     metric = goal.metric if goal else None
     params = hyperparameters_of(rows)
@@ -177,7 +178,7 @@ def of_runs(
 
 
 def runs_view(runs: pd.DataFrame) -> View:
-    """Show all runs in their order, those of the best setting in bold."""
+    """Show all runs in their order, with the runs of the best setting in bold."""
     answers = answers_of(runs)
     findings = answers.findings
     if findings is None or not findings.settings:

@@ -1,4 +1,4 @@
-"""What the time of a grid was spent on, as its journals and its lanes' clocks say."""
+"""Break down the time of a grid, by its journals and the clocks of its lanes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,35 +8,35 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import EpochRecord
 from runmanager.wording import duration
 
-_LITTLE = 0.01  # a share that is too small to list
+_LITTLE = 0.01  # smaller fractions are not listed
 
 
 class RunTime(NamedTuple):
     """A run that a grid has executed."""
 
-    seconds: float  # from when a lane got it until it ended; of several attempts, all
-    epochs: Sequence[EpochRecord]  # that were committed meanwhile
-    before: float  # the run's duration (s) at the end of the epoch before these
+    seconds: float  # from its start on a lane to its end, over all attempts
+    epochs: Sequence[EpochRecord]  # the epochs committed in this time
+    before: float  # the run's duration (s) before these epochs
     is_success: bool
 
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """The time of one start of a grid, in seconds; that of several lanes is added up."""
+    """The time of one launch of a grid, in seconds; all but `total` is summed over the lanes."""
 
-    total: float  # of the clock on the wall
+    total: float  # wall-clock time
     lanes: int
-    starting: float  # until the first run began: processes, data, code
+    starting: float  # before the first run began: processes, data, code
     training: float
-    data: float  # of training: waiting for batches
+    data: float  # the part of `training` spent waiting for batches
     evaluation: float
-    between: float  # the rest of the runs between their begin and their last epoch
-    setup: float  # the rest of the runs before and after that
-    unfinished: float  # the rest of the runs that failed
+    between: float  # other time of the runs up to their last epoch: checkpoints, logs
+    setup: float  # other time of the successful runs, before and after their epochs
+    unfinished: float  # the same for the failed runs
 
     @classmethod
     def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":
-        """Add up what the runs of a start have taken."""
+        """Add up the times of the runs of a launch."""
         records = [record for run in runs for record in run.epochs]
         training = sum(record.metrics.get("epoch duration", 0.0) for record in records)
         data = sum(record.times.get("phase_data_s", 0.0) for record in records)
@@ -54,7 +54,7 @@ class TimeSpent:
         )
 
     def __str__(self) -> str:
-        """Say how long it took, and the shares of what it was spent on.
+        """Say how long the grid took, and how this time was spent, in percent.
 
         >>> print(TimeSpent(60.0, 1, 6.0, 45.0, 9.0, 6.0, 0.3, 1.5, 0.0))
         1 min: 75 % training (of it 20 % waiting for batches), 10 % evaluation, 10 % start, 5 % other

@@ -1,4 +1,4 @@
-"""What repeats have decided: which setting is best, or which value of an axis is better."""
+"""The verdict of repeats: the best setting, or the better value of an axis."""
 
 import math
 from collections.abc import Sequence
@@ -28,29 +28,29 @@ from runmanager.tables.ranking import (
 )
 from runmanager.wording import label, printable
 
-_SETTING = "setting"  # instead of an axis
+_SETTING = "setting"  # in place of an axis: compares settings
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What repeats have decided; `print` writes its sentence.
+    """The verdict of repeats; `print` writes its sentence.
 
     Attributes:
-        sentence: What is decided or what would decide it, and which repeats were lost.
+        sentence: The decision, or the repeats that would bring it; and the lost repeats.
         outcome: "better", "equal" (within the margin), "identical" or "undecided".
-        better: The value of the axis that is better, or the hyperparameters of the best setting as a dict;
-            undecided, the one that is ahead; None if there is none.
-        worse: The same of the closest other one.
-        difference: How much better it is than the closest other one: the mean over the repeats that both have,
-            positive whatever the direction of the metric; NaN if there is none.
-        low: The lower end of the interval of `difference` that holds at every look; NaN before there is one.
-        high: Its upper end.
-        repeats: How many repeats both have.
-        evidence: How strong the evidence of a difference is; it is decided at 1 / error.
+        better: The better value of the axis, or the hyperparameters of the best setting as a dict. Before a
+            decision, the one that is ahead; None without one.
+        worse: The closest other value or setting, in the same form.
+        difference: The lead of `better` over `worse`: the mean over the repeats that both have. It is positive
+            for a lead, whatever the direction of the metric; NaN without such repeats.
+        low: The lower end of the interval of `difference`, valid at every look; NaN without an interval.
+        high: The upper end of this interval.
+        repeats: The number of repeats that both have.
+        evidence: The strength of the evidence for a difference; at 1 / error the difference is decided.
         metric: The metric that decides.
-        assumptions: What the verdict assumes, in a line.
-        table: A row per setting or value, the best first: its mean, the difference of the best one from it with
-            its interval, the evidence, and what is decided about it.
+        assumptions: The assumptions of the verdict, in one line.
+        table: A row per setting or value, the best first: its mean, the lead of the best one over it with the
+            interval, the evidence, and the decision about it.
 
     Example:
         >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": [n // 2 for n in range(12)]})
@@ -76,17 +76,17 @@ class Verdict:
 
     @property
     def decided(self) -> bool:
-        """Whether it is decided that one is better than all others, or that the best ones are equal."""
+        """Whether it is decided that one rival is better than all others, or that the best ones are equal."""
         return self.outcome != UNDECIDED
 
     def __str__(self) -> str:
         return self.sentence
 
     def drawn(self) -> Table:
-        """Lay out the table as it is shown.
+        """Lay out the table for display.
 
         Returns:
-            The table, whose lines are as wide as is asked for.
+            The table; its `lines` fit a given width.
 
         Example:
             >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1]})
@@ -116,33 +116,33 @@ def verdict(
     margin: float | None = None,
     error: float | None = None,
 ) -> Verdict:
-    """Say which setting is best, or which value of an axis is better, or that it is not decided yet.
+    """Decide which setting is best, or which value of an axis is better, if the repeats suffice.
 
-    Settings are compared repeat by repeat. The verdict may be looked at after every repeat, and repeats may be
-    added until it is decided: the probability that it is ever wrong is at most `error`, of all looks and all
-    pairs of settings together. Two settings take six repeats at least; more settings take more.
+    Settings are compared repeat by repeat. You may look at the verdict after every repeat, and add repeats
+    until it is decided: the probability that the verdict is ever wrong is at most `error`, over all looks and
+    all pairs of settings together. Two settings need six repeats or more; more settings need more repeats.
 
     Args:
-        runs: What `load_runs` returned, or rows of it. All settings in it count as compared: give those that
-            were planned, not those that turned out to be good.
-        axis: The hyperparameter whose values are compared where all others are equal, or "experiment" for the
-            runs of ``load_runs([a, b])``, or "setting" to compare settings. By default the axis of
+        runs: The table of `load_runs`, or rows of it. The error covers all settings in the table: give all
+            planned settings, not only the settings that turned out to be good.
+        axis: The hyperparameter whose values are compared in otherwise equal settings; "experiment" for the
+            runs of ``load_runs([a, b])``; or "setting" to compare settings. By default the axis of
             ``run_grid(decide=Decide(axis=...))``, else settings.
         goal: The metric that decides, as in `best`.
-        repeats: The axes that only repeat a setting, as in `best`. Without any, each of the settings that
-            differ in `axis` alone counts as a repeat.
-        margin: The difference that does not matter, in units of the metric: smaller ones count as equal. By
-            default that of `Decide`, if the metric is its own.
-        error: The probability that the verdict is wrong, between 0 and 1; by default that of `Decide`, else
-            0.05.
+        repeats: The axes that only repeat a setting, as in `best`. Without repeat axes, the settings that
+            differ in `axis` alone count as repeats.
+        margin: The smallest difference that matters, in units of the metric; smaller ones count as equal. By
+            default the margin of `Decide`, if `goal` is the grid's goal.
+        error: The probability that the verdict is wrong, between 0 and 1; by default the error of `Decide`,
+            else 0.05.
 
     Returns:
-        The verdict. Repeats that only one of two has are left out of their difference. Failed and diverged
-        repeats have no number; the sentence counts them.
+        The verdict. A difference uses only the repeats that both rivals have. Failed and diverged repeats have
+        no number; the sentence counts them.
 
     Raises:
-        InvalidArgumentError: There is no such axis or column, the direction of the metric is not known, or
-            `margin` or `error` cannot be used.
+        InvalidArgumentError: `axis` or `repeats` names no hyperparameter, `goal` names no column of numbers or
+            a metric without a known direction, or `margin` or `error` is out of range.
 
     Example:
         >>> adam, sgd = [0.81, 0.84, 0.83, 0.82, 0.85, 0.83, 0.84], [0.79, 0.82, 0.80, 0.81, 0.82, 0.81, 0.82]
@@ -188,13 +188,13 @@ def verdict(
 
 
 class Comparison(NamedTuple):
-    """Which run of a table counts for which rival, and the contest between them."""
+    """The rivals of a verdict: the rival of each run, and the contest between the rivals."""
 
     goal: Goal
-    axes: Sequence[str]  # that only repeat
-    rivals: Numbers  # (runs,) a position in `names`
+    axes: Sequence[str]  # the repeat axes
+    rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
     names: Sequence[Any]  # values of the axis, or hyperparameters of each setting
-    order: Sequence[int]  # of the rivals, the best first
+    order: Sequence[int]  # positions of the rivals, the best first
     contest: Contest
 
 
@@ -207,10 +207,10 @@ def compared(
     margin: float | None = None,
     error: float = ERROR,
 ) -> Comparison:
-    """Find out what `verdict` compares; the arguments are its own, but for their defaults.
+    """Return the comparison of `verdict`; the arguments are the same, with other defaults.
 
     Raises:
-        InvalidArgumentError: As `verdict`.
+        InvalidArgumentError: `verdict` refuses the arguments.
     """
     axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
     problems = Problems()
@@ -235,12 +235,12 @@ _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 
 
 def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
-    """Count the rivals that have a number, compared or not."""
+    """Count the rivals that have a number, even if they are not compared."""
     return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
 
 
 def _ran_once(error: float, axes: Sequence[str]) -> str:
-    """Say that nothing repeats a setting; the runs may have an axis that could, by its name."""
+    """Say that each setting ran once, and suggest a repeat axis: the first of `axes`, else a seed."""
     step = f'repeat them, as with the axis "seed": range({fewest(1 / error)}) and repeats="seed"'
     if axes:
         step = f"repeats={axes[0]!r} takes the runs of a setting as its repeats"
@@ -248,7 +248,7 @@ def _ran_once(error: float, axes: Sequence[str]) -> str:
 
 
 def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assumed: bool) -> str:
-    """Say in a line what a verdict assumes, and what it is about."""
+    """Write the assumptions and the scope of a verdict in one line."""
     num_parts, unit = between.scores.shape[2], between.unit
     pairs = len(between.names) * (len(between.names) - 1) // 2
     of_all = f" for all {pairs} pairs together" if pairs > 1 else ""

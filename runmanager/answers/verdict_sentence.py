@@ -1,4 +1,4 @@
-"""The sentence that says what repeats have decided."""
+"""Write a verdict as a sentence."""
 
 import functools
 import math
@@ -10,13 +10,13 @@ from runmanager.answers.rivals import Lead
 from runmanager.wording import capital, cell
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
-"""What repeats can have decided."""
+"""The possible outcomes."""
 
 _WORSE = "worse"
-_SHARE = 3  # of half an interval that a rounded number may be wrong by
-_ENOUGH = 3  # repeats from which more of them are foreseen
-_WORTH_SAYING = 100  # repeats
-_MOST_DECIMALS, _LARGEST = 6, 1e6  # of a number that is written without an exponent
+_SHARE = 3  # a number is rounded to about a third of half its interval
+_ENOUGH = 3  # repeats from which the number of further repeats is estimated
+_WORTH_SAYING = 100  # largest number of further repeats that is named
+_MOST_DECIMALS, _LARGEST = 6, 1e6  # beyond these, a number is written with two digits
 _TWO = 2
 
 
@@ -24,18 +24,18 @@ _TWO = 2
 class Race:
     """The best of several rivals, and its lead over each other one, the closest first."""
 
-    names: Sequence[str]  # of the best one, then of the others
-    leads: Sequence[Lead]  # over the others
-    unit: str = "seed"  # what a repeat is called
-    rivals: str = "settings"  # what they are called
-    num_rivals: int = 2  # that were there at the start
-    margin: float | None = None  # within which they count as equal
-    notes: Sequence[str] = ()  # on what was lost, and what is left out
-    positions: Sequence[int] = ()  # of the best one and the others, in what they were taken from
+    names: Sequence[str]  # names of the best rival, then of the others
+    leads: Sequence[Lead]  # the best rival's leads over the others
+    unit: str = "seed"  # the word for a repeat
+    rivals: str = "settings"  # the word for the rivals
+    num_rivals: int = 2  # number of all rivals, even if they lost all repeats
+    margin: float | None = None  # smaller differences count as equal
+    notes: Sequence[str] = ()  # sentences on lost and left-out repeats
+    positions: Sequence[int] = ()  # positions of the best rival and the others in their contest
 
     @property
     def states(self) -> list[str]:
-        """What is decided about each other one: worse, equal, identical or undecided."""
+        """The decision about each other rival: worse, equal, identical or undecided."""
         return [self._state(lead) for lead in self.leads]
 
     def _state(self, lead: Lead) -> str:
@@ -47,7 +47,7 @@ class Race:
 
     @property
     def outcome(self) -> str:
-        """What is decided about all of them."""
+        """The decision about all rivals together."""
         states = set(self.states)
         if not states or UNDECIDED in states:
             return UNDECIDED
@@ -57,7 +57,7 @@ class Race:
 
     @property
     def sentence(self) -> str:
-        """Say what is decided, and what was lost; if nothing is, what would decide it."""
+        """Write the decision, or the repeats that would bring it; and the lost repeats."""
         first, *others = self._clauses
         if self.outcome == UNDECIDED and self.leads:
             first += f": {others.pop(0)}"
@@ -65,12 +65,12 @@ class Race:
 
     @property
     def headline(self) -> str:
-        """Say what is decided, or which one leads, as the begin of a sentence."""
+        """Write the decision, or which rival leads; the text begins like a sentence."""
         return self._begun(self._clauses[0])
 
     @property
     def details(self) -> str:
-        """Say what the headline leaves out, as the begin of a sentence, "" if nothing."""
+        """Write the clauses after the headline, "" without any; the text begins like a sentence."""
         return self._begun("; ".join(self._clauses[1:]))
 
     def _begun(self, text: str) -> str:
@@ -83,12 +83,12 @@ class Race:
 
     @property
     def _open(self) -> list[int]:
-        """The others of which nothing is decided, by their index in `leads`."""
+        """The indices in `leads` of the undecided rivals."""
         return [index for index, state in enumerate(self.states) if state == UNDECIDED]
 
     @property
     def standing(self) -> str:
-        """Say how far the best one is ahead of the closest one that it is not known to be better than."""
+        """Say how far the best rival is ahead of the closest undecided rival."""
         index = self._open[0]
         lead, rival = self.leads[index], self.names[index + 1]
         text = f"{self.names[0]} is ahead of {rival} by {self._short(lead)} after {self._count([lead])}"
@@ -146,13 +146,13 @@ class Race:
         return [text, self._next_step(self.leads[first], self.names[first + 1]), *decided]
 
     def _others(self, number: int, state: str) -> str:
-        """Name the others of which something is decided: one by its name."""
+        """Name the rivals in a state: one by name, several by count."""
         if number == 1:
             return self.names[1 + self.states.index(state)]
         return f"the other {number}" if number == len(self.leads) else f"{number} others"
 
     def _next_step(self, lead: Lead, rival: str) -> str:
-        """Say how far the best one is ahead, what these repeats could show, and what would decide it."""
+        """Say how far the best rival is ahead, which difference is visible, and what would decide it."""
         least = lead.least * self.num_rivals / 2
         first = fewest(least)
         if not lead.n:
@@ -175,7 +175,7 @@ class Race:
         return f"{ahead}; {unseen}{self._projected(lead, least, lead.n + 1)}"
 
     def _ahead(self, lead: Lead, rival: str) -> str:
-        """Say how far the best one is ahead of another one in the repeats that both have."""
+        """Say how far the best rival is ahead of another one in the repeats that both have."""
         best, size = self.names[0], self._short(lead)
         if not lead.mean:
             return f"{best} and {rival} have the same mean"
@@ -185,7 +185,7 @@ class Race:
         return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
 
     def _projected(self, lead: Lead, least: float, at_least: int) -> str:
-        """Estimate how many repeats would decide the difference that is there."""
+        """Estimate how many more repeats would decide the measured difference."""
         if lead.n < _ENOUGH or not lead.std:
             number = at_least - lead.n
             return f"; at least {self._more(number)} {'is' if number == 1 else 'are'} needed"
@@ -201,8 +201,8 @@ class Race:
         return f"{number} more {self.unit}{'' if number == 1 else 's'}"
 
     def _short(self, lead: Lead) -> str:
-        """Write a difference with the digits that its interval or spread leaves it."""
-        half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0  # it has no interval yet
+        """Write a difference with as many digits as its standard error justifies."""
+        half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0  # without interval
         if not half:
             return f"{abs(lead.mean):.2g}"
         least = 1 - math.floor(math.log10(abs(lead.mean))) if lead.mean else 0  # two digits
@@ -210,18 +210,18 @@ class Race:
         return text.rstrip("0").rstrip(".") if "." in text else text
 
     def _most(self, leads: Sequence[Lead]) -> str:
-        """Write how many repeats it took: those of the rival that has most."""
+        """Write the number of repeats of the rival that has most."""
         return self._count([max(leads, key=lambda lead: lead.n)])
 
     def _count(self, leads: Sequence[Lead]) -> str:
-        """Write how many repeats there are."""
+        """Write the number of repeats, or its range over the rivals."""
         numbers = sorted({lead.n for lead in leads if lead.n}) or [0]
         text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
         return f"{text} {self.unit}{'' if numbers[-1] == 1 else 's'}"
 
 
 def gap_of(lead: Lead) -> str:
-    """Write a difference with its interval, rounded to what the interval leaves it.
+    """Write a difference with its interval, rounded by the width of the interval.
 
     >>> gap_of(Lead(7, 0.01103, 0.004, 0.00617, 0.01589, 30.0, 20.0))
     '0.011 (0.006 to 0.016)'
