@@ -1,1 +1,1 @@
-"""What users call, each a facade: RunManager, run_grid, AskTell, fit, main, verify_first_epoch."""
+"""The facades that users call: RunManager, run_grid, AskTell, fit, main, verify_first_epoch."""

@@ -1,4 +1,4 @@
-"""A search for loops of one's own: ask for a run, execute it here or on warm lanes, tell its value."""
+"""A search in the user's own loop: ask for a run, execute it here or on warm lanes, tell its value."""
 
 import atexit
 import os
@@ -42,45 +42,45 @@ _OF_STARTED_RUNS = (
 """The options that need `train`."""
 
 _opened: "dict[Path, AskTell]" = {}
-"""Those without a block, by experiment: a notebook's cell that is executed again opens another."""
+"""The instances that `open` has opened, by experiment folder; `open` closes an earlier one."""
 
 
 class AskTell:
-    """Ask a sampler of Optuna for one run after the other, in a loop of your own.
+    """Ask a sampler of Optuna for one run after the other, in your own loop.
 
-    It is the same search as ``run_grid(search=...)`` and resumes in the same way: a loop that was killed
-    first gets the runs that have no result, then the suggestions that would have come next. Ended runs of the
-    experiment are given to the sampler. The block holds the lock of the experiment.
+    This is the search of ``run_grid(search=...)``, and it resumes in the same way: after a kill, the loop first
+    gets the runs without a result, then the suggestions that would have come next. The sampler gets the results
+    of all ended runs of the experiment. The block holds the lock of the experiment.
 
-    Execute a run yourself and `tell` its value. Or give `train`, as to `run_grid`: then `start` begins a run,
-    `wait` returns the result of the next run that ends, and `results` does both for all. Lanes stay warm until
-    the block ends. A started run counts with its own metric of the goal, unless you `tell` another value before
-    the next call. Runs begin and end while the loop waits. Lanes continue the runs that they have while your
-    code computes.
+    Execute a run yourself and `tell` its value. Or give `train`, as in `run_grid`: then `start` begins a run,
+    `wait` returns the result of the next run that ends, and `results` does both for all runs. Lanes stay warm
+    until the block ends. The value of a started run is its own metric of the goal, unless you `tell` another
+    value before the next call. Runs are begun, and their ends recorded, only while the loop waits. Lanes
+    continue their current runs while your code computes.
 
     Args:
         params: The axes, some of which may be ranges.
-        search: How many runs, and which sampler.
-        experiment: The folder under `root`, that of a `RunManager` too.
-        goal: What `tell` gets, as for `run_grid`: "min:loss", or several. If a loop is killed between the end
-            of a run and `tell`, the run's own metric of that name counts.
+        search: The number of runs, and the sampler.
+        experiment: The folder under `root`; a `RunManager` may share it.
+        goal: The metric of the values for `tell`, as in `run_grid`: "min:loss", or several. If the loop is
+            killed between the end of a run and `tell`, the run's own metric of that name counts.
         root: The folder of all experiments.
-        train: Called as ``train(run, manager)`` for each run that is started. All further arguments need it,
-            and are those of `run_grid`.
+        train: Called as ``train(run, manager)`` for each started run. The arguments below need it (except
+            `display`), and work as in `run_grid`.
         executor: Where runs are executed: "lanes", the default, "inline" or "ray", or an executor.
-        jobs: How many runs are executed at the same time, at most.
-        runs_per_device: How many runs may share an accelerator.
-        timeout: Seconds without a batch or an epoch after which a run counts as hung.
-        retries: How often a run whose process was killed, or hung, is executed again.
+        jobs: The largest number of runs at the same time.
+        runs_per_device: The number of runs that may share an accelerator.
+        timeout: The seconds without a batch or an epoch after which a run counts as hung.
+        retries: How often a run is retried after its process was killed or hung.
         tensorboard: Whether event files are written.
-        prune: Stops runs early that are behind.
-        changed: "rerun", the default, hands out the runs of other code, data or versions again; or "keep".
-        data: What `train` trains on, so that a change of it is noticed.
+        prune: The pruner, which stops poor runs early.
+        changed: "rerun", the default, hands out runs of other code, data or versions again; "keep" does not.
+        data: The training data of `train`, so that a change in them is detected.
         display: False shows nothing.
-        listeners: Objects of your own subclasses of `Listener`.
+        listeners: Instances of your subclasses of `Listener`.
 
     Raises:
-        GridError: The axes or an argument cannot be used; with all problems.
+        GridError: The axes or an argument cannot be used; the message lists all problems.
         MissingExtraError: Optuna is not installed.
 
     Example:
@@ -135,7 +135,7 @@ class AskTell:
         self._closing = ExitStack()
 
     def _checked(self, params: Any, train: Train | None, problems: Problems) -> Executor | None:
-        """Collect what is wrong with the arguments; return the executor, None without `train`."""
+        """Validate the arguments and collect all problems; return the executor, None without `train`."""
         options = self._options
         if ranks.num_ranks() > 1:  # each of them would ask and tell
             problems.append(
@@ -159,18 +159,18 @@ class AskTell:
         return None
 
     def open(self) -> Self:
-        """Begin without a block, as in a notebook whose cells ask and tell; `close` ends it.
+        """Begin the search without a block, as in the cells of a notebook; `close` ends it.
 
-        It closes an earlier one of the same experiment, so that a cell can be executed again.
+        This closes an earlier search of the same experiment, so that a cell can be executed again.
 
         Returns:
-            Itself.
+            This object.
 
         Raises:
             ExperimentLockedError: Another process or thread holds the experiment.
-            GridError: `train` cannot be sent to where runs are executed.
-            LifecycleError: It is open.
-            StorageError: The experiment could not be written.
+            GridError: `train` cannot be sent to the workers.
+            LifecycleError: This object is open already.
+            StorageError: The experiment's folder could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -187,7 +187,7 @@ class AskTell:
     def close(self) -> None:
         """Stop the running runs, end the lanes, and release the lock of the experiment.
 
-        Runs without a result are handed out again by the next loop, and resume.
+        The next loop hands out the runs without a result again, and they resume.
 
         Example:
             >>> from runmanager import Uniform
@@ -197,7 +197,7 @@ class AskTell:
         self._closing.close()
 
     def __enter__(self) -> Self:
-        """Hold the experiment, and read what earlier loops have done, as `open`."""
+        """Lock the experiment and read the results of earlier loops, as `open` does."""
         if self._search.is_open:
             raise LifecycleError("this AskTell is open: close() it first, or make another one")
         with ExitStack() as closing:
@@ -222,28 +222,27 @@ class AskTell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, as `close`."""
+        """End the search, as `close` does."""
         self.close()
 
     def ask(self, params: "Mapping[str, Any] | Run | None" = None) -> Run | None:
         """Return the run to execute next.
 
-        Its folder is written before it is returned. A setting that was suggested before has its result, and is
-        not returned again.
+        Its folder is written before `ask` returns. A setting with a result is not suggested again.
 
         Args:
-            params: A setting of your own, such as what you want to try first: a value for each axis that has
-                several. It does not count for `n`; the sampler gets its value.
+            params: A setting of your own, for example a first guess: a value for each axis that has several. It
+                does not count towards `n`; the sampler gets its value.
 
         Returns:
-            The run. None after `n` suggestions, or if the sampler has none left. For your own setting, None if
-            it has its result, or was asked for before.
+            The run. None after `n` suggestions, or if the sampler has no more settings. For your own setting,
+            None if it has a result already, or was asked for before.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
             InvalidArgumentError: The setting does not fit the axes; or a started run did not track the goal,
                 and has no value from `tell`.
-            StorageError: Its folder could not be written.
+            StorageError: The run's folder could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -261,17 +260,17 @@ class AskTell:
         return run
 
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
-        """Keep a value with its run, until that is executed again.
+        """Record the value of a run; it counts until the run is executed again.
 
         Args:
-            run: One that `ask` has returned.
+            run: A run that `ask` has returned.
             value: The value of the goal, or a list for several goals; None or NaN if the run failed.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is running, or has its value; or the value is not a
-                number.
-            StorageError: It could not be written.
+            InvalidArgumentError: The run was not asked for, is running, or has a value already; or `value` is
+                not a number.
+            StorageError: The value could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -283,14 +282,14 @@ class AskTell:
         self._search.tell(run, value)
 
     def start(self, run: Run) -> None:
-        """Let `train` execute a run, as soon as a lane is free and the loop waits.
+        """Queue a run for `train`; it begins as soon as a lane is free and the loop waits.
 
         Args:
-            run: One that `ask` has returned.
+            run: A run that `ask` has returned.
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is running, or has its value.
+            InvalidArgumentError: The run was not asked for, is running, or has a value already.
 
         Example:
             >>> def train(run, manager):
@@ -307,15 +306,15 @@ class AskTell:
         self._executing("start").start(run)
 
     def wait(self) -> SearchResult | None:
-        """Execute the started runs until one has ended.
+        """Execute the started runs until one of them ends.
 
         Returns:
-            Its result, None if nothing is running.
+            The result of this run, None if no run is started.
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            KeyboardInterrupt: Ctrl-C came; the next loop gets the running runs again.
-            StorageError: Something could not be written.
+            KeyboardInterrupt: Ctrl-C was pressed; the next loop gets the running runs again.
+            StorageError: The experiment's folder could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -335,7 +334,7 @@ class AskTell:
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            KeyboardInterrupt: As for `wait`.
+            KeyboardInterrupt: Ctrl-C was pressed, as in `wait`.
 
         Example:
             >>> def train(run, manager):
@@ -358,12 +357,12 @@ class AskTell:
             yield result
 
     def __iter__(self) -> Iterator[Run]:
-        """Ask until there are no more runs."""
+        """Yield the runs of `ask` until there are no more."""
         while (run := self.ask()) is not None:
             yield run
 
     def _close_in(self, process: int) -> None:
-        """Close it at the end of a process, unless that was forked from the one that has opened it."""
+        """Close the search when its process exits; a forked child does nothing."""
         if os.getpid() == process:
             self.close()
 

@@ -1,4 +1,4 @@
-"""How runs end that are open when the program ends: in a loop without `with`, nothing else ends them."""
+"""End runs that are still open when the program exits; in a loop without `with`, nothing else ends them."""
 
 import atexit
 import os
@@ -21,30 +21,30 @@ from runmanager.training.hooks import LEFT_OPEN, Hooks
 
 @dataclass(frozen=True)
 class _Watched:
-    """A run that is open. Its hooks, and so its network, may be gone before the program ends."""
+    """An open run. Its hooks are a weak reference: its network may be garbage-collected before the exit."""
 
     hooks: "weakref.ref[Hooks]"
     folder: RunFolder
     attempt: int
     begun_at: tuple[str, int]  # file and line
     process: int
-    is_first: bool  # whether an uncaught exception would be the first; a failed test has one too
+    is_first: bool  # whether no exception was uncaught before; a failed test leaves an uncaught one
 
 
-_watched: list[_Watched] = []  # the program ends once, for the runs of all managers
+_watched: list[_Watched] = []  # one list for all managers: the program exits once
 
 
 def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
-    """End this run when the program ends, unless `forget` is called before."""
+    """Make the program end this run at its exit, unless `forget` is called before."""
     if not _watched:
         atexit.unregister(_end_open_runs)
-        atexit.register(_end_open_runs)  # again: what was registered last is called first
+        atexit.register(_end_open_runs)  # last registered, first called
     is_first = _uncaught() is None
     _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
 
 
 def forget(hooks: "Hooks") -> None:
-    """Do nothing when the program ends: there is no open run."""
+    """Stop watching the run of these hooks; it has ended."""
     _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
 
 
@@ -54,7 +54,7 @@ def _end_open_runs() -> None:
     _watched.clear()
     for watched in runs:
         is_ours = watched.process == os.getpid() and ranks.is_main()
-        if not is_ours or not watched.folder.path.exists():  # a temporary one may be gone
+        if not is_ours or not watched.folder.path.exists():  # a temporary folder may be gone
             continue
         error = _uncaught() if watched.is_first and not _is_prompt() else None
         with suppress(StorageError):
@@ -63,15 +63,15 @@ def _end_open_runs() -> None:
             if hooks is None or error is None:
                 problems.append((_problem(watched, outcome), *watched.begun_at))
     if isinstance(_uncaught(), KeyboardInterrupt):
-        # Python forgets it when it executes text, as the import of pandas does, and would exit with 1
+        # exec(), which pandas calls at its import, resets Python's flag for Ctrl-C; the exit code would be 1
         with suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")  # noqa: S102 - text, as that is what counts
-    for message, file, line in problems:  # last: a filter may make exceptions of them
+            exec("raise KeyboardInterrupt")  # noqa: S102 - exec() sets the flag again
+    for message, file, line in problems:  # last: a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
 
 
 def _end_without(watched: _Watched) -> Outcome:
-    """End a run whose manager is gone."""
+    """End a run whose manager was garbage-collected."""
     from runmanager.tables.files import write_results  # pandas
     from runmanager.tables.loading import load_results
 
@@ -90,11 +90,11 @@ def _problem(watched: _Watched, outcome: Outcome) -> str:
 
 
 def _uncaught() -> BaseException | None:
-    """Return the exception that ends the program, None if none does."""
+    """Return the uncaught exception that ends the program, None without one."""
     return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
 
 
 def _is_prompt() -> bool:
-    """Whether exceptions end a line or a notebook's cell, and not the program."""
+    """Whether the program is interactive: an exception ends a line or a cell, not the program."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)

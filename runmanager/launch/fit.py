@@ -54,60 +54,65 @@ def fit(
     checkpoint_every: int | str | None = None,
     batch_size: Measure | None = None,
 ) -> None:
-    """Train a network on the run's device: one row per epoch, a checkpoint with each.
+    """Train a network on the run's device, with one row and one checkpoint per epoch.
 
-    In fp32 and without micro-batches the numbers are those of the plain loop with the same seed, on a cpu bit
-    for bit. Nothing waits for the device within an epoch, except fp16 with an optimizer that is not fused.
+    In fp32 and without micro-batches, the results equal the results of the plain loop with the same seed; on a
+    cpu they are bit-identical. Nothing waits for the device within an epoch, except fp16 with an optimizer that
+    is not fused.
 
-    A batch that is cut into pieces gives the same step as the whole, up to rounding, if the loss is a mean over
-    samples: not with class weights or ``ignore_index``. Dropout draws new numbers for each piece, and when a
-    batch is repeated.
+    A batch that is cut into pieces gives the same step as the whole batch, up to rounding, if the loss is a
+    mean over samples. This excludes class weights and ``ignore_index``. Dropout draws new random numbers for
+    each piece, and when a batch is repeated.
 
-    Several networks with optimizers of their own, as a GAN has them, need a loop of your own, see
+    Several networks with their own optimizers, as in a GAN, need your own loop; see
     docs/training-function.md.
 
     Args:
-        run: Its hyperparameters; without `device` it is executed where the network is.
-        network: In the modes it is trained in.
-        loader: Yields (inputs, labels), or with `step` anything.
-        manager: Logs the run. A run that is open already is trained and stays open.
-        optimizer: Or a function that makes one from the parameters, called when they are on their device.
-        epochs: How many, those of earlier attempts included.
-        loss: The mean over a batch, of the network's output and the labels.
-        step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the loss
-            alone, as in `RunManager.evaluate`. For batches that are a mapping, or have other parts than
-            (inputs, labels); `loss` is not used then. Training and `test_loader` have the same.
-        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`. Several, or one
-            under another name, as ``{"validation": loader}``.
+        run: The hyperparameters; without `device`, the run is executed on the network's device.
+        network: The network, with each module in its training mode.
+        loader: Yields (inputs, labels); with `step`, batches of any form.
+        manager: The manager that logs the run. A run that is open already is trained and stays open.
+        optimizer: An optimizer, or a function that makes one from the parameters; it is called when the
+            parameters are on their device.
+        epochs: The number of epochs, with the epochs of earlier attempts.
+        loss: Called with the network's output and the labels, returns the mean over the batch.
+        step: Called with the network and a batch on its device; returns (loss, outputs, targets), or the loss
+            alone, as in `RunManager.evaluate`. Use it for batches that are a mapping, or have other parts than
+            (inputs, labels); it replaces `loss`. Training and `test_loader` use the same `step`.
+        test_loader: Evaluated after every epoch: the columns `test_loss` and `test_accuracy`. A mapping gives
+            several loaders, or another name, as ``{"validation": loader}``.
         metrics: Name -> metric of `test_loader`, as in `RunManager.evaluate`: the columns `test_<name>`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
-        micro_batch: The most samples that are computed at a time; their gradients are added up to the step of
-            the whole batch. "auto" starts with whole batches and halves the piece when memory runs out; from
-            then on its size is the column `micro_batch`, or `micro_batch_used` if that is a hyperparameter.
-        batch_norm_per_piece: Accept that batch statistics are those of a piece.
-        memory_format: Of the network and its inputs, as ``torch.channels_last``; with `step`, of the network.
+        micro_batch: The largest number of samples that are computed at a time; gradients accumulate to the step
+            of the whole batch. "auto" starts with whole batches and halves the piece when memory runs out. From
+            then on, the column `micro_batch` has the size (`micro_batch_used`, if `micro_batch` is a
+            hyperparameter).
+        batch_norm_per_piece: Accept batch statistics over a piece in place of the whole batch.
+        memory_format: The memory format of the network and its inputs, as ``torch.channels_last``; with `step`,
+            of the network alone.
         clip_grad_norm: The largest norm of all gradients together.
         scheduler: One of torch.optim.lr_scheduler, or a function that makes one from the optimizer.
-        scheduler_every: When it is stepped: after every "epoch", or every "step" of the optimizer.
-        checkpoint_activations: Keep no more than the inputs of the network's direct children for the backward
-            pass, which computes the rest again: less memory, up to a third more time.
-        keep: Which weights are kept in the run's folder, as in `RunManager.epochs`.
-        patience: End after that many epochs without a better value of the metric of `keep`, else of the goal.
-        min_delta: By how much better a value has to be to count for `patience`.
-        max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
-        checkpoint_every: Batches, or a duration such as "10min", from one checkpoint inside an epoch to the
-            next, as in `RunManager.epochs`.
-        batch_size: Called with (inputs, labels), or with `step` the batch: a whole one, a piece of one, or one
-            of `test_loader`; returns the number of samples that the loss is a mean over. None takes that of the
-            manager, or else counts the labels or targets.
+        scheduler_every: When to step the scheduler: after every "epoch", or every "step" of the optimizer.
+        checkpoint_activations: Keep only the inputs of the network's direct children for the backward pass,
+            which recomputes the rest: less memory, up to a third more time.
+        keep: Which weights to keep in the run's folder, as in `RunManager.epochs`.
+        patience: End after this number of epochs without a better value of the metric of `keep`, else of the
+            goal.
+        min_delta: The smallest improvement that counts for `patience`.
+        max_seconds: Begin no epoch after the run has taken this time (s), with its earlier attempts.
+        checkpoint_every: The interval of checkpoints inside an epoch: a number of batches, or a duration such
+            as "10min", as in `RunManager.epochs`.
+        batch_size: Called with (inputs, labels), or with the batch if there is a `step`, for whole batches, for
+            pieces and for `test_loader`; returns the number of samples that the loss averages over. By default,
+            the manager's function counts, else the labels or targets are counted.
 
     Raises:
-        SettingError: The run cannot be trained with these settings; with all problems, and before anything is
-            written.
-        MetricError: A batch is not (inputs, labels), or `step` returned something else.
-        DeviceError: The run's device is not there.
+        SettingError: The run cannot be trained with these settings; the message lists all problems, and nothing
+            was written.
+        MetricError: A batch is not (inputs, labels), or `step` returned a value of another form.
+        DeviceError: The run's device is missing.
         LifecycleError: Another run is open.
-        StorageError: Something could not be written.
+        StorageError: The run's folder could not be written.
 
     Example:
         >>> loader = [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
@@ -132,11 +137,11 @@ def fit(
         *_problems_of_scheduler(scheduler, optimizer, scheduler_every),
         *_problems_of_activations(network, asked=checkpoint_activations),
     )
-    if len(torch_devices.devices_of(network)) <= 1:  # as begin_run() does, but before there is an optimizer
+    if len(torch_devices.devices_of(network)) <= 1:  # like begin_run(), but before the optimizer is made
         network.to(device)
     if memory_format is not None:
         network.to(memory_format=memory_format)
-    # before the clock starts: a process's first optimizer imports for seconds
+    # before the clock starts: the first optimizer of a process takes seconds of imports
     optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or hooks_of(manager).measure
@@ -201,7 +206,7 @@ def _scheduler_of(
 
 
 def _problems_of_several(network: object, loader: object, optimizer: object, scheduler: object) -> Problems:
-    """Name what fit() has one of and was given several of, or none."""
+    """Return the problems with arguments of which fit() needs exactly one and got several or none."""
     problems = Problems()
     given = {"network": network, "optimizer": optimizer, "loader": loader}
     several = [name for name, value in given.items() if _is_several(value)]
@@ -217,7 +222,7 @@ def _problems_of_several(network: object, loader: object, optimizer: object, sch
 
 
 def _is_several(value: object) -> bool:
-    """Whether a value holds networks, optimizers, ...; a list of batches is a loader."""
+    """Whether a value is a collection of networks, optimizers, ...; a list of batches is a single loader."""
     if isinstance(value, nn.Module):
         return False
     items = list(value.values()) if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""The page of a report that is renewed while its grid runs."""
+"""Update the page of a report while its grid runs."""
 
 import os
 import time
@@ -10,20 +10,20 @@ from runmanager.outcome import EpochRecord, Outcome
 from runmanager.session.display import GridListener
 from runmanager.storage import paths
 
-_SHARE = 20  # of the time that passes, one part is for the page
-_LEAST_S = 2.0  # between two pages
+_SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
+_LEAST_S = 2.0  # shortest time between two updates
 
 
 class LivePage(GridListener):
-    """Writes the page of an experiment, in at most a twentieth of the time that passes.
+    """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time.
 
-    It is a view: if it cannot be written, that is said once, and the grid goes on.
+    If the page cannot be written, there is one message, and the grid continues.
 
     Args:
-        experiment: The folder.
+        experiment: The experiment's folder.
         report: The file, True for `report.html` in that folder, False for no page.
-        is_alone: Whether runs are executed in this process: then it is written between runs only, so that no
-            run is slower for it.
+        is_alone: Whether runs are executed in this process. The page is then updated only between runs, so that
+            it slows no run.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LivePage(GridListener):
         self._say: Callable[[str], None] | None = None
 
     def grid_began(self, say: Callable[[str], None]) -> None:
-        """Write the first page, and say where it is."""
+        """Write the page for the first time, and show its path."""
         if self._target is None:
             return
         self._say = say
@@ -46,19 +46,19 @@ class LivePage(GridListener):
         self._renew()
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
-        """Renew the page, unless that was just done."""
+        """Update the page if an update is due, and runs are executed in other processes."""
         if not self._is_alone:
             self._renew_if_due()
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Renew the page, unless that was just done."""
+        """Update the page if an update is due."""
         self._renew_if_due()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write the page for the last time: it does not load itself any more."""
+        """Write the page for the last time; the final page does not reload itself."""
         if self._say:
             self._renew(is_over=True)
 
@@ -71,7 +71,7 @@ class LivePage(GridListener):
             return
         before = time.monotonic()
         try:
-            from runmanager.report.render import write_page  # slow once, and needed at the end in any case
+            from runmanager.report.render import write_page  # a slow import, which does not count as writing
 
             before = time.monotonic()
             write_page(self._experiment, self._target, seconds=None if is_over else self._interval)

@@ -1,4 +1,4 @@
-"""What a loop without a grid shows and saves: a line per epoch, and the tutorial's table."""
+"""Show and save the output of a loop without a grid: a line per epoch, and the tutorial's table."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _VALUE = 7  # characters of most values, so that the lines of a run are aligned
 
 
 class LoopOutput:
-    """The lines and tables of a loop, and its results.csv; what is open when the program ends is ended.
+    """Shows the lines and tables of a loop, writes its results.csv, and ends runs that are open at the exit.
 
     Args:
         show: False shows nothing.
@@ -38,11 +38,11 @@ class LoopOutput:
         self._screen = choose_screen(show=show)
 
     def run_began(self, hooks: Hooks, opened: OpenRun) -> None:
-        """Watch that the run is ended."""
+        """Make sure that the run is ended when the program exits."""
         at_exit.watch(hooks, opened.folder, opened.attempt)
 
     def epoch_ended(self, hooks: Hooks, opened: OpenRun, record: EpochRecord) -> None:
-        """Show an epoch."""
+        """Show the line or the table for an epoch."""
         if ranks.is_main():
             number, params = opened.folder.number, opened.folder.params
             self._screen.epoch_ended(
@@ -51,7 +51,7 @@ class LoopOutput:
             )
 
     def run_ends(self, hooks: Hooks) -> None:
-        """Watch the run no more."""
+        """Stop watching the run."""
         at_exit.forget(hooks)
 
     def run_ended(self, hooks: Hooks) -> None:
@@ -75,9 +75,9 @@ def epoch_line(
     width: int,
     goal: Goal | None = None,
 ) -> str:
-    """Write an epoch in one line: metrics before hyperparameters, as many of each as there is room for.
+    """Write an epoch as one line that fits `width`; hyperparameters are dropped before metrics.
 
-    The metric of the goal is the first one.
+    The metric of the goal is the first metric.
 
     >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
@@ -108,7 +108,7 @@ def _first(parts: list[str], count: int) -> list[str]:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows as a table with the columns of all."""
+    """Return rows as a table that has the columns of every row."""
     import pandas as pd
 
     from runmanager.tables.columns import from_columns
@@ -121,7 +121,7 @@ def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows to ``path.csv``, with the index as its first column, and ``path.json``, a list of objects.
 
     Raises:
-        StorageError: A file could not be written; the one before is still there.
+        StorageError: A file could not be written; its previous version is kept.
     """
     from runmanager.tables.files import to_csv, to_rows
 

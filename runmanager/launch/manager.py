@@ -1,4 +1,4 @@
-"""RunManager: the hooks of a training loop, which check their order and delegate."""
+"""RunManager: the hooks of a training loop; they check the order of calls and delegate."""
 
 import weakref
 from collections import OrderedDict
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 def _hook(method: Callable[P, T]) -> Callable[P, T]:
-    """Name the page for people who come from the tutorial where a hook does not have their argument."""
+    """Add a pointer to the migration page to the TypeError of a call with wrong arguments."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -65,7 +65,7 @@ def _hook(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _of_hooks(name: str, doc: str) -> Any:
-    """Return a property that is an attribute of the hooks; a loop may set it."""
+    """Return a property for an attribute of the hooks; user code may set it."""
     return property(
         lambda manager: getattr(hooks_of(manager), name),
         lambda manager, value: setattr(hooks_of(manager), name, value),
@@ -74,7 +74,7 @@ def _of_hooks(name: str, doc: str) -> Any:
 
 
 class _settable(Generic[T]):  # noqa: N801 - used like property
-    """A property that a subclass or a loop may set: a plain attribute of that name has precedence."""
+    """A property that a subclass or user code may set: a plain attribute of the same name takes precedence."""
 
     def __init__(self, get: Callable[[Any], T]) -> None:
         self._get = get
@@ -83,7 +83,7 @@ class _settable(Generic[T]):  # noqa: N801 - used like property
     def __get__(self, manager: Any, _: Any = None) -> T:
         return self if manager is None else self._get(manager)  # type: ignore[return-value]
 
-    if TYPE_CHECKING:  # at run time, there is none: that is what lets attributes have precedence
+    if TYPE_CHECKING:  # without __set__ at run time, plain attributes take precedence
 
         def __set__(self, manager: Any, value: Any) -> None: ...
 
@@ -97,27 +97,28 @@ def _output(*, show: bool) -> "LoopOutput":
 class RunManager:
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
-    Everything is written under ``root/experiment``. Training gives the same numbers with and without it.
+    All files are written under ``root/experiment``. Training gives the same numbers with and without a manager.
 
     Under torchrun every rank has a manager and calls the same methods. Rank 0 writes the metrics of all ranks,
-    and all ranks get the same rows. The device `cuda` is then the GPU with the rank's number on its machine.
+    and all ranks get the same rows. The device `cuda` is then the GPU with the local rank's number.
 
     Args:
         experiment: The folder of these runs under `root`; None names it by date and time. New runs are added
-            to an experiment that exists. An `Experiment` has its own root.
+            to an existing experiment. An `Experiment` has its own root.
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
-        histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
-        display: False shows nothing. Otherwise the table is shown at the end of each run, in a terminal also a
-            line after each epoch; a notebook shows the table after each epoch, in place.
-        batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
-            the parts of a batch have different lengths.
-        goal: The metric that decides, as for `run_grid`; it is written with the experiment.
-        x_axis: What curves are drawn over, as for `run_grid`; it is written with the experiment.
+        histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
+            epoch has a set.
+        display: False shows nothing. Otherwise the table is shown at the end of each run. A terminal also shows
+            a line after each epoch; a notebook updates the table after each epoch.
+        batch_size: Called with a batch, returns its number of samples. Needed if the parts of a batch have
+            different lengths.
+        goal: The metric that decides, as in `run_grid`; it is stored with the experiment.
+        x_axis: The x axis of curves, as in `run_grid`; it is stored with the experiment.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
-            none.
+        GridError: `experiment` cannot be the name of a folder, `batch_size` is not a function, `goal` is not a
+            goal, or `x_axis` is not an x axis.
 
     Example:
         >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
@@ -184,17 +185,17 @@ class RunManager:
 
     @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
-        """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
+        """Begin a run: move the network to the run's device, warm up the device, open files, start the clock.
 
         Args:
-            run: A namedtuple or mapping of hyperparameters; without `device` it is executed where the
-                network is.
-            network: Moved to the device, unless its parameters are on several.
-            loader: What `batches` yields from.
+            run: A namedtuple or mapping of hyperparameters; without `device`, the run is executed on the
+                network's device.
+            network: The network; it is moved to the device, unless its parameters are on several devices.
+            loader: The loader for `batches`.
 
         Raises:
-            LifecycleError: Another run is open, or this manager is for another one.
-            DeviceError: The run's device is not there.
+            LifecycleError: Another run is open, or this manager belongs to another run.
+            DeviceError: The run's device is missing.
             GridError: A hyperparameter has the name of a column.
             StorageError: The run's folder could not be written.
 
@@ -215,10 +216,11 @@ class RunManager:
 
     @_hook
     def end_run(self) -> None:
-        """End the run: commit how it ended, close its files, write the tables, show the results.
+        """End the run: commit its outcome, close its files, write the tables, show the results.
 
         Raises:
-            LifecycleError: No run is open; or an epoch is, without which the run then ends as interrupted.
+            LifecycleError: No run is open; or an epoch is open. The run then ends as interrupted, without this
+                epoch.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -235,7 +237,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, or the last epoch has not ended.
-            PruneError: The run is to be stopped at a rung, and saves no checkpoint.
+            PruneError: The pruner may stop the run at a rung, but the run saves no checkpoint.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -250,11 +252,11 @@ class RunManager:
 
     @_hook
     def end_epoch(self) -> None:
-        """End the epoch: stop the clock, read the sums, commit the row, log it.
+        """End the epoch: stop the clock, read the sums, commit and log the row.
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: Losses were tracked without their batches, and the loader does not know their sizes.
+            MetricError: Losses were tracked without batches, and the batch sizes are unknown.
             StorageError: The row could not be committed.
 
         Example:
@@ -293,10 +295,10 @@ class RunManager:
         self._hooks.tracking("track_loss()").add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count where the largest score is the label's. Does not wait for the device.
+        """Count the samples whose label has the largest score. Does not wait for the device.
 
-        A subclass that overrides `get_num_correct` or `_get_num_correct` counts with that, in ``len(labels)``
-        samples.
+        If a subclass overrides `get_num_correct` or `_get_num_correct`, its method counts, out of
+        ``len(labels)`` samples.
 
         Args:
             preds: Scores ``(N, C)`` or ``(N, C, ...)``.
@@ -304,7 +306,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: The shapes do not fit.
+            MetricError: The shapes of `preds` and `labels` do not match.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -333,18 +335,18 @@ class RunManager:
         """Add values of the current batch to further columns. Does not wait for the device.
 
         The current batch is the last one from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
-        without one, all calls weigh the same.
+        without a batch, all calls have the same weight.
 
         Args:
-            values: Metric -> value, for names that are no keywords: ``track({"val/f1": f1})`` is the column
-                `val_f1`.
-            how: The column has the "mean" of the values, which are means over their batches; or their "sum",
-                the "last", "min" or "max" of them.
-            **named: The same, as in ``track(f1=f1)``.
+            values: Metric -> value, for names that are not identifiers: ``track({"val/f1": f1})`` becomes the
+                column `val_f1`.
+            how: How the column aggregates the values: "mean" (each value is a mean over its batch), "sum",
+                "last", "min" or "max".
+            **named: Metrics as keyword arguments, as in ``track(f1=f1)``.
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: A value is not a single number, the name is taken, or `how` is another than before.
+            MetricError: A value is not a single number, a name is taken, or `how` differs from an earlier call.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -368,22 +370,22 @@ class RunManager:
     ) -> None:
         """Log values of the current step, for curves within an epoch. Does not wait for the device.
 
-        They are in TensorBoard under ``steps/``, over the step of the run, and in `load_steps`. A step is a
-        batch of `batches`, else one that `track_loss` is given; a name that is logged again in the same batch
-        begins a further step. Values stay on their device, and are read and written in blocks: when 4,096 wait,
-        or the first of them has waited for 10 seconds, and at the end of the epoch. Those of an epoch that is
-        executed again are replaced. Under torchrun the values are those of rank 0.
+        TensorBoard shows the values under ``steps/``, over the step of the run; `load_steps` loads them. A step
+        is a batch of `batches`, else a batch of `track_loss`; logging a name again in the same batch begins
+        another step. Values stay on their device, and are read and written in blocks: when 4,096 are waiting,
+        when the first has waited for 10 seconds, and at the end of the epoch. If an epoch is executed again,
+        its values are replaced. Under torchrun, the values of rank 0 are logged.
 
         Args:
-            values: Name -> value, for names that are no keywords: ``log({"train/loss": loss})`` is the column
-                `train_loss`.
-            every: Steps from one value that is kept to the next: ``every=50`` keeps those of the steps 50, 100,
-                ... of the run, as Lightning's `log_every_n_steps` does. The others are not read.
-            **named: The same, as in ``log(step_loss=loss, every=50)``.
+            values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
+                column `train_loss`.
+            every: The interval of kept values in steps: ``every=50`` keeps the values of the steps 50, 100, ...
+                of the run, as Lightning's `log_every_n_steps` does. The other values are not read.
+            **named: Values as keyword arguments, as in ``log(step_loss=loss, every=50)``.
 
         Raises:
-            LifecycleError: No epoch is open, or an evaluation is.
-            MetricError: A value is not a single number, the name is taken, or `every` is no count.
+            LifecycleError: No epoch is open, or an evaluation is open.
+            MetricError: A value is not a single number, a name is taken, or `every` is not a positive integer.
             StorageError: A block could not be written.
 
         Example:
@@ -402,18 +404,18 @@ class RunManager:
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
     ) -> None:
-        """Add results of the whole run: a column each of `load_runs`, with one value per run.
+        """Add results of the whole run; each becomes a column of `load_runs`, with one value per run.
 
-        They are committed with the end of the run. After the loop over `epochs`, `evaluate` and `evaluating`
-        add theirs here too.
+        The results are committed at the end of the run. After the loop over `epochs`, the metrics of `evaluate`
+        and `evaluating` are results of the whole run too.
 
         Args:
-            values: Name -> value, for names that are no keywords.
-            **named: The same, as in ``summary(final_f1=0.9)``.
+            values: Name -> value, for names that are not identifiers.
+            **named: Results as keyword arguments, as in ``summary(final_f1=0.9)``.
 
         Raises:
             LifecycleError: No run is open.
-            MetricError: A value is not a single number, or the name is taken.
+            MetricError: A value is not a single number, or a name is taken.
 
         Example:
             >>> from runmanager import load_runs
@@ -428,22 +430,23 @@ class RunManager:
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
 
-        What has the same name is replaced. `runmanager show` lists artifacts, ``load_run(...).artifacts`` has
-        their paths, and `runmanager rm` removes them with the run. Under torchrun rank 0 writes.
+        An artifact replaces an earlier one of the same name. `runmanager show` lists artifacts,
+        ``load_run(...).artifacts`` has their paths, and `runmanager rm` removes them with the run. Under
+        torchrun, rank 0 writes.
 
         Args:
-            content: The path of a file or folder, which is copied; a figure of matplotlib, or whatever else has
-                `savefig`, saved as PNG if its name has no other suffix; or a text. With a `name`, a str that is
-                no path of anything is a text.
-            name: Its name, as "plots/roc.png"; by default that of the file or folder.
+            content: The path of a file or folder, which is copied; a figure of matplotlib, or another object
+                with `savefig`, which is saved as PNG unless `name` has another suffix; or a text. If `name` is
+                given, a str that is not an existing path is a text.
+            name: The artifact's name, as "plots/roc.png"; by default the name of the file or folder.
 
         Returns:
-            Where it is.
+            The path of the artifact.
 
         Raises:
             LifecycleError: No run is open.
-            InvalidArgumentError: The name leads elsewhere, the content is a link, or is nothing of the above.
-            StorageError: It could not be written.
+            InvalidArgumentError: `name` leads out of the folder, or `content` is a link or of another type.
+            StorageError: The artifact could not be written.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -459,14 +462,14 @@ class RunManager:
         )
 
     def load_weights(self, network: nn.Module | None = None) -> None:
-        """Load the weights that ``epochs(keep=...)`` has kept so far, for a final test on the best ones.
+        """Load the weights that ``epochs(keep=...)`` has kept so far, for example for a final test.
 
         Args:
-            network: What they are loaded into; the run's network by default.
+            network: The network that gets the weights; by default the run's network.
 
         Raises:
-            LifecycleError: No run is open, or it has no network.
-            CheckpointError: The run has kept none, or they do not fit.
+            LifecycleError: No run is open, or the run has no network.
+            CheckpointError: The run has kept no weights, or the weights do not fit the network.
 
         Example:
             >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
@@ -481,18 +484,18 @@ class RunManager:
         network = network or opened.network
         if network is None:
             raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
-        ranks.broadcast(None)  # when they are written
+        ranks.broadcast(None)  # waits until rank 0 has written the weights
         checkpoints.load_weights(opened.folder.path, network)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
-        """Count the samples in which the largest score is the label's; waits for the device.
+        """Count the samples whose label has the largest score; waits for the device.
 
         Args:
             preds: Scores ``(N, C)`` or ``(N, C, ...)``.
             labels: Class numbers ``(N,)`` or ``(N, ...)``.
 
         Returns:
-            The number of samples. A subclass may count otherwise.
+            The number of samples. A subclass may override the rule.
 
         Example:
             >>> class TopTwo(RunManager):
@@ -516,7 +519,7 @@ class RunManager:
             fileName: The path of both files, without their suffixes.
 
         Raises:
-            StorageError: A file could not be written; the one before is still there.
+            StorageError: A file could not be written; its previous version is kept.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -534,26 +537,26 @@ class RunManager:
 
     @contextmanager
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
-        """Begin a run, as `begin_run`, and end it however the block ends.
+        """Begin a run, as `begin_run` does, and end it with the block, also after an exception.
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
-        or a disk that failed). An exception, that of sys.exit() too, records it as failed or out of memory. It
-        is raised again, and its traceback is in error.log. After optuna.TrialPruned, which is raised again too,
-        the run is pruned; the epoch in which it is raised counts if all its batches were trained.
+        or a disk failure). After another exception, or sys.exit(), the run is recorded as failed or out of
+        memory; the traceback is in error.log. After optuna.TrialPruned, the run is pruned; the current epoch
+        counts if all its batches were trained. All these exceptions are raised again.
 
         Args:
-            run: As for `begin_run`.
-            network: Moved to the run's device, as by `begin_run`.
-            loader: What `batches` yields from.
+            run: The hyperparameters, as in `begin_run`.
+            network: The network; it is moved to the run's device, as in `begin_run`.
+            loader: The loader for `batches`.
 
         Yields:
             This manager.
 
         Raises:
-            LifecycleError: Another run is open, this manager is for another one, or an epoch is still open.
-            DeviceError: The run's device is not there.
+            LifecycleError: Another run is open, this manager belongs to another run, or an epoch is still open.
+            DeviceError: The run's device is missing.
             GridError: A hyperparameter has the name of a column.
-            StorageError: Something could not be written.
+            StorageError: The run's folder could not be written.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -577,45 +580,44 @@ class RunManager:
         max_seconds: float | None = None,
         checkpoint_every: int | str | None = None,
     ) -> Iterator[int]:
-        """Yield the numbers of `n` epochs, beginning and ending each.
+        """Yield the numbers of `n` epochs; begin and end each epoch.
 
-        Ends before the n-th when the loss is no longer finite, or as `patience` and `max_seconds` say; the
+        The loop ends before the n-th epoch if the loss is not finite, or by `patience` or `max_seconds`; the
         column `stopped early` of `load_runs` has the reason. An epoch that the loop leaves with ``break``
         counts.
-        With a checkpoint, an interrupted run is resumed after its last committed epoch, with the numbers of a
-        run that was not interrupted: random states and the loader's generators are saved too.
+        With a checkpoint, an interrupted run resumes after its last committed epoch and gives the same numbers
+        as a run without interruption: random states and the loader's generators are saved too.
 
         Args:
-            n: The number of epochs, those of earlier attempts included.
-            checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
-                load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
-                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
-                object has the values that were saved. None saves nothing.
-            keep: Which weights are left in the run's folder as weights.pt: "last", or "best:<metric>" of a
-                metric whose direction is known, as of a loss. For any other, "min:<metric>" or "max:<metric>".
-                Without a goal, that metric decides between runs too. Weights of an earlier attempt that was
-                completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
-            patience: End after that many epochs in which the metric of `keep`, else the goal, was not better
-                than before. The committed epochs decide: an interrupted run that is resumed ends after the
-                same epoch.
-            min_delta: By how much better a value has to be to count for `patience`.
-            max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
+            n: The number of epochs, with the epochs of earlier attempts.
+            checkpoint: Name -> part: a network, an optimizer, a scheduler, or another object with state_dict()
+                and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, as
+                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping. A dict or list is restored in place: the
+                same object gets the saved values. None saves nothing.
+            keep: Which weights to keep in the run's folder as weights.pt: "last", or "best:<metric>" for a
+                metric with a known direction, such as a loss. For other metrics, "min:<metric>" or
+                "max:<metric>". Without a goal, this metric also decides between runs. Weights of an earlier
+                attempt that completed, or whose code has changed since, are kept as attempt-1.weights.pt.
+            patience: End after this number of epochs without an improvement of the metric of `keep`, else of
+                the goal. Only committed epochs count, so a resumed run ends after the same epoch.
+            min_delta: The smallest improvement that counts for `patience`.
+            max_seconds: Begin no epoch after the run has taken this time (s), with its earlier attempts.
             checkpoint_every: Save inside epochs too: after a number of batches, as 500, or every "30s", "10min"
-                or "2h". A run that was killed inside an epoch then continues with the next of `batches`, if its
-                loader can be continued: a DataLoader of a data set with indices, a list, or a loader with
-                state_dict(). Its numbers are those of a run that was not killed. For other loaders, a warning
-                gives the reason. Track something of each batch: only then is it done.
+                or "2h". A run that was killed inside an epoch then resumes at its next batch of `batches`, with
+                the same numbers as a run that was not killed. The loader must be resumable: a DataLoader of a
+                map-style dataset, a list, or a loader with state_dict(). For other loaders, a warning gives the
+                reason. A batch counts as done only if you track a value of it.
 
         Returns:
-            The numbers of the epochs that are left, from 1 for a new run.
+            The numbers of the remaining epochs, from 1 for a new run.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
             InvalidArgumentError: `patience`, `min_delta`, `max_seconds` or `checkpoint_every` cannot be used,
                 or `patience` has no metric to watch.
-            CheckpointError: A part has no state, or holds what is not JSON, here or at the end of an epoch; or
-                the saved one does not fit.
-            StorageError: Something could not be committed.
+            CheckpointError: A part has no state, or has values that are not JSON, here or at the end of an
+                epoch; or the saved checkpoint does not fit the parts.
+            StorageError: The epoch, or its checkpoint, could not be written.
 
         Example:
             >>> network, state = nn.Linear(4, 3), {"best": 9.0}
@@ -633,14 +635,14 @@ class RunManager:
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
 
-        Where the run continues inside the epoch, these are the batches that are left; see `resume_batch`.
+        If the run resumes inside the epoch, these are the remaining batches; see `resume_batch`.
 
         Args:
-            skip: Promises that the data draw no random numbers: worker processes then need not load the batches
-                that were done. Without it they load them again, so that their random states agree.
+            skip: Whether worker processes skip the batches that were done. This is valid only if loading data
+                draws no random numbers. Otherwise they load these batches again to restore their random states.
 
         Returns:
-            An iterator over what the loader yields, its tensors on the device.
+            An iterator over the loader's batches, with tensors on the device.
 
         Raises:
             LifecycleError: No epoch is open, or the run has no loader.
@@ -670,27 +672,27 @@ class RunManager:
     ) -> Evaluation:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
-        It does not count into the epoch's duration and does not change training: modes and random states are
-        restored. Before the first epoch, TensorBoard shows the values at step 0, and there is no row. It shows
-        the confusion matrix of the last evaluation when the run is completed. Under torchrun all ranks call it,
-        each with its part of the samples.
+        An evaluation does not count towards the epoch's duration and does not change training: modes and random
+        states are restored. Before the first epoch, TensorBoard shows the values at step 0, and there is no
+        row. When the run is completed, TensorBoard shows the confusion matrix of the last evaluation. Under
+        torchrun all ranks call `evaluate`, each with its part of the samples.
 
         Args:
-            loader: Yields (inputs, labels), or with `step` anything.
-            name: What the columns begin with.
-            loss: The mean over a batch, of the network's output and the labels.
+            loader: Yields (inputs, labels); with `step`, batches of any form.
+            name: The prefix of the columns.
+            loss: Called with the network's output and the labels, returns the mean over the batch.
             step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the
-                loss alone. For batches that are a mapping, or have other parts than (inputs, labels).
-            metrics: Name -> metric with update(outputs, targets), compute() and reset(), as torchmetrics has
-                them: the column `test_<name>`, or `test_<name>_<key>` for each value where several are
-                computed. They are moved to the device and reset before.
+                loss alone. Use it for batches that are a mapping, or have other parts than (inputs, labels).
+            metrics: Name -> metric with update(outputs, targets), compute() and reset(), as in torchmetrics. A
+                metric becomes the column `test_<name>`; a metric that computes several values becomes a column
+                `test_<name>_<key>` for each. Metrics are first moved to the device and reset.
 
         Returns:
             The means over the samples, as `.loss` and `.accuracy`, and name -> value in `.metrics`.
 
         Raises:
-            LifecycleError: No run is open, it has no network, or the epoch has ended already.
-            MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is no number.
+            LifecycleError: No run is open, the run has no network, or the epoch has ended already.
+            MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is not a number.
 
         Example:
             >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
@@ -709,18 +711,18 @@ class RunManager:
 
     @contextmanager
     def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
-        """Evaluate in a loop of one's own: the block gets the loader's batches on the device.
+        """Evaluate in your own loop: the block gets the loader's batches on the device.
 
-        The network is in eval mode, no gradients are computed, the epoch's clock stands still. What
-        `track_loss`, `track_num_correct` and `track` are given in the block goes to the columns
-        `validation_loss`, `validation_accuracy`, ... Modes and random states are given back, as by `evaluate`.
+        In the block, the network is in eval mode, no gradients are computed, and the epoch's clock is paused.
+        The values of `track_loss`, `track_num_correct` and `track` in the block become the columns
+        `validation_loss`, `validation_accuracy`, ... Modes and random states are restored, as in `evaluate`.
 
         Args:
             loader: Yields batches of any form.
-            name: What the columns begin with.
+            name: The prefix of the columns.
 
         Yields:
-            An iterator over the loader's batches, their tensors on the device.
+            An iterator over the loader's batches, with tensors on the device.
 
         Raises:
             LifecycleError: No run is open, the epoch has ended already, or another evaluation is open.
@@ -743,16 +745,16 @@ class RunManager:
             yield evaluation.batches()
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
-        """Leave out the runs that this experiment has completed.
+        """Skip the runs that this experiment has completed.
 
         Args:
             runs: Namedtuples or mappings of hyperparameters.
 
         Yields:
-            Those that are not completed yet, in order.
+            The runs that are not completed, in order.
 
         Raises:
-            LifecycleError: The experiment has no name, so that its folder is new.
+            LifecycleError: The experiment has no name, so its folder is always new.
             ExperimentLockedError: `run_grid` is running this experiment in another process or thread.
 
         Example:
@@ -779,7 +781,7 @@ class RunManager:
 
     @property
     def results(self) -> "pd.DataFrame":
-        """One row per finished epoch of this experiment so far, as `load_results` gives it."""
+        """The table of `load_results` for this experiment so far, one row per finished epoch."""
         experiment = self._hooks.folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
             from runmanager.launch import loop_output
@@ -791,22 +793,22 @@ class RunManager:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the current or the last run, None before the first; what is put there stays with it."""
+        """The folder of the current or the last run, None before the first run; you may put files there."""
         return self._hooks.current.folder.path if self._hooks.current else None
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run is to end after the epoch that has ended: for a loop that is not over `epochs`.
+        """Whether the run should stop after the last ended epoch; for a loop that does not use `epochs`.
 
-        True after an epoch whose loss was not finite, or after which `patience` and `max_seconds` of `epochs`,
-        or the grid's pruning stop the run. A loop over `epochs` ends by itself then; any other asks, and ends
-        with ``break``. False while no run is open.
+        True after an epoch whose loss was not finite, or if `patience` or `max_seconds` of `epochs`, or the
+        grid's pruner, stops the run. A loop over `epochs` ends by itself; another loop checks this property and
+        leaves with ``break``. False while no run is open.
         """
         return self._hooks.should_stop
 
     @_settable
     def tb(self) -> "SummaryWriter | None":
-        """A SummaryWriter into the run's event file; None before the first run."""
+        """A SummaryWriter for the run's event file; None before the first run."""
         opened = self._hooks.current
         if opened is None:
             return None
@@ -833,12 +835,11 @@ class RunManager:
 
     @property
     def resume_epoch(self) -> int:
-        """The last committed epoch, after which a loop that saves its own state continues; 0 for a new run.
+        """The last committed epoch, after which a loop that saves its own state resumes; 0 for a new run.
 
-        Who reads it before the first epoch continues there: the next epoch is the one after it. Save the state
-        before `end_epoch`, then the state of this epoch is always there. Where the last state is older, set
-        `resume_epoch` to its epoch; without any state, to 0. Within ``epochs(checkpoint=...)``, it is the epoch
-        that was restored.
+        Reading it before the first epoch resumes the run at the following epoch. Save your state before
+        `end_epoch`; then each committed epoch has its state. If your last state is older, set `resume_epoch` to
+        its epoch; without any state, set it to 0. Within ``epochs(checkpoint=...)``, it is the restored epoch.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -858,9 +859,9 @@ class RunManager:
 
     @property
     def resume_batch(self) -> int:
-        """The last batch of the epoch that an earlier attempt saved, after which `batches` continues; else 0.
+        """The last batch that an earlier attempt saved in this epoch, after which `batches` resumes; else 0.
 
-        Who counts around `batches` begins there.
+        Start a counter of `batches` at this number.
 
         Raises:
             LifecycleError: No epoch is open.
@@ -889,14 +890,14 @@ class RunManager:
 
     @_settable
     def epoch_start_time(self) -> float | None:
-        """When the epoch began, as `time.time()` says (s), None between epochs."""
+        """The start of the epoch, as a timestamp of `time.time()` (s), None between epochs."""
         return (
             self._hooks.current.epoch.start_time if self._hooks.current and self._hooks.current.epoch else None
         )
 
     @_settable
     def run_start_time(self) -> float | None:
-        """When the current or the last run began, as `time.time()` says (s), None before the first."""
+        """The start of the current or the last run, as a timestamp of `time.time()` (s), None before a run."""
         return self._hooks.current.start_time if self._hooks.current else None
 
     if not TYPE_CHECKING:
@@ -908,5 +909,5 @@ class RunManager:
 
 
 def hooks_of(manager: RunManager) -> Hooks:
-    """Return what drives the open run of a manager: for `fit` and the adapters of trainers."""
-    return manager._hooks  # noqa: SLF001 - of this module
+    """Return the hooks behind a manager, for `fit` and the adapters of trainers."""
+    return manager._hooks  # noqa: SLF001 - the same module

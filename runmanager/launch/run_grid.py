@@ -1,4 +1,4 @@
-"""run_grid: plan a grid, execute the runs that are missing, summarise."""
+"""run_grid: plan a grid, execute the missing runs, summarise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,92 +63,95 @@ def run_grid(
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
-    An interrupted run continues after its last committed epoch if `train` uses
-    ``manager.epochs(n, checkpoint={...})``. Runs that ended by a fault stay so unless `retry_failed`.
+    An interrupted run resumes after its last committed epoch if `train` uses
+    ``manager.epochs(n, checkpoint={...})``. Failed runs are not executed again unless `retry_failed`.
     Runs that were begun with other code, data or library versions are executed again, see `changed`; their old
     attempts are kept.
 
     Args:
-        params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
-        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. Further
-            parameters that are hyperparameters get the run's values, the others have defaults, as
+        params: A mapping of axes as in `RunBuilder.get_runs`, or a list of runs.
+        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. A further
+            parameter gets the run's value if it is a hyperparameter; otherwise it needs a default, as
             ``num_epochs=5``.
-        experiment: The folder under `root`. A second start executes only the runs that are missing.
-        root: The folder that TensorBoard is started on.
-        executor: Where runs are executed: "lanes", the default, in worker processes of this machine, each bound
-            to a device and replaced when it dies; "inline", in this process; "ray", or a `RayExecutor`, on a
+        experiment: The folder under `root`. A second launch executes only the missing runs.
+        root: The folder of all experiments, for ``tensorboard --logdir``.
+        executor: Where runs are executed. "lanes", the default: in worker processes of this machine, each bound
+            to a device and replaced when it dies. "inline": in this process. "ray", or a `RayExecutor`: on a
             Ray cluster.
-        jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
-            With 1, no run shares the machine with another, and durations can be compared.
-        runs_per_device: How many runs may share an accelerator.
-        timeout: Seconds without a batch or an epoch after which a run counts as hung; None waits for ever.
-        retries: How often a run is executed again whose process was killed, or hung.
-        max_seconds: Stop as Ctrl-C does, with exit code 75, when the call has taken that long (s); the same
-            call goes on. None never stops.
-        on_error: "continue" with the other runs when one fails, or "stop".
-        missing_device: "skip" the runs whose device is not there, or "error". Skipped runs are unavailable; a
-            start on a machine that has the device executes them.
-        max_runs: The most runs that a grid may have.
+        jobs: The largest number of runs at the same time; "auto" for as many as the devices allow. With 1, no
+            run shares the machine with another, and durations are comparable.
+        runs_per_device: The number of runs that may share an accelerator.
+        timeout: The seconds without a batch or an epoch after which a run counts as hung; None is no limit.
+        retries: How often a run is retried after its process was killed or hung.
+        max_seconds: Stop like Ctrl-C, with exit code 75, after this time (s); the same call resumes the grid.
+            None is no limit.
+        on_error: "continue" with the other runs when a run fails, or "stop".
+        missing_device: "skip" the runs whose device is missing, or "error". Skipped runs are unavailable; a
+            launch on a machine with the device executes them.
+        max_runs: The largest number of runs that a grid may have.
         tensorboard: Whether event files are written.
-        histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
+        histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
+            epoch has a set.
         batch_size: Counts the samples of a batch, as in `RunManager`.
         display: False shows nothing.
         retry_failed: Execute runs again that failed, diverged, hung, ran out of memory, or raised
             optuna.TrialPruned.
-        changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
-            or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
-            your modules count by their content, up to 256 MiB each.
-        data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
-            text for it, or a function that returns one of them, called once the grid is accepted.
-        plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
-        check: Try each setting before the first run begins, where runs are executed: two steps, and one batch
-            of each evaluation. Nothing is written; all that fails is raised. For a `search`, it tries each
-            listed value and some values of the ranges. Not with `plan_only` and `only`.
-        prune: Stops runs early that are behind: a `SuccessiveHalving`, or a pruner of Optuna, which is asked
-            after each epoch (``optuna.pruners.MedianPruner()``). Pruned runs keep their checkpoint; the same
-            grid without `prune`, or with one that stops fewer runs, continues them.
-        decide: Adds repeats until it is decided which setting is best, or which value of an axis is better, as
-            `Decide`. `repeats` names the one axis that it repeats over.
-        search: An `OptunaSearch` chooses the runs from the results so far. Axes may then be ranges, and `goal`
-            is needed.
-        goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
-            "test_accuracy". Tables, report, command line, pruning and TensorBoard follow it, at the epoch whose
-            weights are kept, else at the last. By default it is that of ``manager.epochs(keep=...)``, else the
-            validation, test or training accuracy or loss. It is written with the experiment: a start without
-            it keeps it, another one replaces it. A search may have several, as ["max:test_accuracy",
-            "min:test_loss"]: its sampler gets all of them; everything else follows the first.
-        repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
-            mean. By default axes that vary and are called seed, fold, split, trial or repeat, which is said;
-            () says that none does. Written with the experiment, as `goal`.
-        note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
-        x_axis: What curves are drawn over in TensorBoard and the report: "epoch", the default; "steps" or
-            "samples" seen, which are then a column; or a metric that `train` tracks, as
-            ``manager.track({"env_steps": n}, how="last")``. Written with the experiment, as `goal`.
-        only: The number of a run, or of several, as the column `run` has it: they alone are executed, also
-            those that failed, in this process and without a live display, for a debugger. What `train` raises
-            is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and the like do not count.
-        report: Whether the page of `write_report` is written while the grid runs, as `report.html` in the
-            experiment's folder, or the file to write. It is renewed in at most a twentieth of the time, and at
-            the end; a browser that shows it follows. With `only`, it is not written.
-        listeners: Objects of subclasses of `Listener`: they hear how runs begin, go on and end, and may stop
-            them early.
+        changed: How to treat runs that were begun with other code, data or versions: "rerun", the default, or
+            "keep", which resumes them and marks them as mixed. Dicts, lists and tensors that `train` reads from
+            your modules are compared by content, up to 256 MiB each.
+        data: The training data of `train`, so that a change in them is detected at any size: tensors, a
+            dataset, a text that identifies them, or a function that returns one of these. The function is
+            called after the grid is validated.
+        plan_only: Show where each run would be executed and which runs are done, and stop; nothing is written.
+        check: Try each setting before the first run begins, on the executor: two steps, and one batch of each
+            evaluation. Nothing is written; all failures are raised together. With a `search`, each listed value
+            and some values of the ranges are tried. Not with `plan_only` and `only`.
+        prune: The pruner, which stops poor runs early: a `SuccessiveHalving`, or a pruner of Optuna
+            (``optuna.pruners.MedianPruner()``), which is asked after each epoch. Pruned runs keep their
+            checkpoint; the same grid without `prune`, or with a less strict pruner, resumes them.
+        decide: A `Decide`: adds repeats until the best setting, or the better value of an axis, is decided.
+            `repeats` names the one axis to repeat over.
+        search: An `OptunaSearch`, which chooses the runs from the results so far. Axes may then be ranges, and
+            `goal` is required.
+        goal: The metric that decides: "max:reward", "min:wer", or a name with a known direction, as
+            "test_accuracy". Tables, report, command line, pruning and TensorBoard use it, at the epoch whose
+            weights are kept, else at the last epoch. The default is the metric of
+            ``manager.epochs(keep=...)``, else the validation, test or training accuracy or loss. The goal is
+            stored with the experiment: a launch without a goal keeps it, another goal replaces it. A search may
+            have several goals, as ["max:test_accuracy", "min:test_loss"]: its sampler gets all of them; all
+            other parts use the first.
+        repeats: The axes that only repeat a setting, as ("fold", "seed"); settings are then ranked by their
+            mean. By default, the axes that vary and are called seed, fold, split, trial or repeat; a message
+            names them. () means no repeat axes. Stored with the experiment, as `goal`.
+        note: Why this grid is executed, in one line. Stored with the experiment, as `goal`; "" removes it.
+        x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples"
+            seen, which then become a column; or a metric that `train` tracks, as
+            ``manager.track({"env_steps": n}, how="last")``. Stored with the experiment, as `goal`.
+        only: The number of a run, or several, as in the column `run`: for a debugger, only these runs are
+            executed, even if they failed, in this process and without a live display. An exception of `train`
+            is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no effect.
+        report: Whether to write the page of `write_report` while the grid runs, as `report.html` in the
+            experiment's folder; or the file to write. Updates take at most a twentieth of the time; the last
+            one is at the end. An open page in a browser reloads itself. With `only`, no page is written.
+        listeners: Instances of subclasses of `Listener`; they are called when runs begin, progress and end, and
+            may stop runs early.
 
     Returns:
-        The outcome of each run, the tables of all, and the exit code for `sys.exit`.
+        The outcome of each run, the tables of all runs, and the exit code for `sys.exit`.
 
     Raises:
         LifecycleError: `verify` imports this file.
         GridError: The grid or an argument cannot be used, `train` cannot be sent to the workers, or a setting
-            fails in a `check`; with all problems, nothing was written.
-        DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
-        ExperimentLockedError: Another process is running this experiment.
-        InvalidArgumentError: A run of a search does not have the goal's metric. What was committed is kept.
+            fails in a `check`; the message lists all problems, and nothing was written.
+        DeviceError: A device is missing and `missing_device` is "error"; nothing was written.
+        ExperimentLockedError: Another process executes this experiment.
+        InvalidArgumentError: A run of a search does not have the goal's metric. Committed results are kept.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
-            of a rung has no such metric. What was committed is kept.
+            of a rung lacks the metric. Committed results are kept.
         StorageError: The experiment's folder could not be written before the first run.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded, or settings were checked;
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while data were loaded or settings were checked;
             nothing was written. With `only`, at any time.
-        Exception: With `only`, what `train` raises.
+        Exception: With `only`, the exception of `train`.
 
     Example:
         >>> def train(run, manager):

@@ -1,4 +1,4 @@
-"""A script's own command line for its grid: a flag for each axis and each setting of its training function."""
+"""The command line of a script with a grid: a flag for each axis, and each setting of its training function."""
 
 import argparse
 import inspect
@@ -24,13 +24,13 @@ from runmanager.session.train_call import defaults_of
 from runmanager.wording import did_you_mean, listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
-"""Exit codes, beside those of `GridOutcome`."""
+"""The exit codes that `GridOutcome` does not have."""
 
 Allowed = tuple[Callable[[Any], bool], str]
-"""Whether a value is allowed, and which are, in words."""
+"""A predicate for allowed values, and a description of these values."""
 
 _Reader = Callable[[str], Any]
-"""Reads a word as a value of an axis; raises a ValueError that says what it takes."""
+"""Parses a word as a value of an axis; the message of its ValueError describes the valid values."""
 
 
 def main(
@@ -46,35 +46,36 @@ def main(
     arguments: Sequence[str] | None = None,
     **options: Any,
 ) -> int:
-    """Execute a grid as the command line says, and return the exit code: ``sys.exit(main(GRID, train))``.
+    """Execute a grid with flags from the command line; return the exit code: ``sys.exit(main(GRID, train))``.
 
-    Each axis has a flag that takes several values: ``--lr 0.1 0.01`` takes the place of the grid's own. So has
-    each keyword parameter of `train`: it becomes an axis, and a column of the tables, once it is given. A range
-    takes another one too, as ``--lr 1e-4..1e-2``, and ``--sample 50`` draws runs. Flags for `run_grid` are
-    there too, as ``--plan``, ``--only``, ``--jobs``, ``--executor``. ``--help`` lists them.
+    Each axis has a flag with one or more values: ``--lr 0.1 0.01`` replaces the values in the grid. Each
+    keyword parameter of `train` has a flag too: if the flag is given, the parameter becomes an axis, and a
+    column of the tables. A range can be replaced by another range, as ``--lr 1e-4..1e-2``, and ``--sample 50``
+    draws runs. There are flags for the options of `run_grid`, as ``--plan``, ``--only``, ``--jobs``,
+    ``--executor``; ``--help`` lists all flags.
 
     Args:
-        params: The grid: axis -> values. An axis of a nested mapping has the flag ``--opt.lr``.
+        params: The grid: axis -> values. An axis of a nested mapping has a flag like ``--opt.lr``.
         train: Called as ``train(run, manager)``, with its further parameters by name.
-        experiment: The name of the experiment; by default that of the script.
-        allowed: Axis or setting -> whether a value is allowed, and which are, in words:
+        experiment: The name of the experiment; by default the name of the script.
+        allowed: Axis or setting -> a predicate for allowed values, and a description of them:
             ``{"lr": (lambda lr: lr > 0, "numbers above 0")}``. The type follows from the grid's values: whole
             numbers, numbers, true and false, text, or one of the values by its name.
-        help: Axis or setting -> what it is, for ``--help``.
-        flags: Axis or setting -> its flag, where that is not ``--its-name``.
-        constants: The parameters of `train` that have one value for the whole grid and are no hyperparameters,
-            as the folder of the data.
-        data: As for `run_grid`; a function gets those constants that it has parameters for.
-        arguments: What is read instead of the command line.
-        **options: Further arguments of `run_grid`, as ``prune=``, or defaults of its flags, as ``jobs=4``. Of
-            `repeats`, settings that are no axes are left out.
+        help: Axis or setting -> its description for ``--help``.
+        flags: Axis or setting -> its flag, if that is not ``--its-name``.
+        constants: The parameters of `train` that are not hyperparameters and have one value for the whole grid,
+            such as the folder of the data.
+        data: As in `run_grid`; a function gets the constants that are among its parameters.
+        arguments: The arguments to parse instead of the command line.
+        **options: Further arguments of `run_grid`, as ``prune=``, or defaults of its flags, as ``jobs=4``. A
+            name in `repeats` that is not an axis is ignored.
 
     Returns:
-        The exit code: 0 all is well; 1 runs failed; 2 the grid was refused; 74 the storage failed; 75
-        ``max_seconds`` were over; 130 Ctrl-C.
+        The exit code: 0 success; 1 runs failed; 2 the grid was refused; 74 the storage failed; 75
+        ``max_seconds`` elapsed; 130 Ctrl-C.
 
     Raises:
-        SystemExit: After ``--help``, or for a flag that does not exist.
+        SystemExit: ``--help`` was given, or a flag that does not exist.
 
     Example:
         >>> def train(run, manager, num_epochs=5, data_dir="data"):
@@ -112,7 +113,7 @@ def main(
 
 
 def _say(parser: argparse.ArgumentParser, error: Exception, code: int) -> int:
-    print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - as argparse says what is wrong
+    print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - argparse prints its errors too
     return code
 
 
@@ -153,20 +154,20 @@ class Script:
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
     def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
-        """Return the parser; values of axes stay text until `grid` reads them, all at once.
+        """Return the parser; values of axes stay text until `grid` parses them and reports all problems.
 
         Args:
-            experiment: The default of its name.
-            options: The script's own defaults of the flags for `run_grid`.
+            experiment: The default name of the experiment.
+            options: The script's defaults for the flags of `run_grid`.
         """
         parser = argparse.ArgumentParser(
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             epilog=f"Started again, it executes only what is missing.\n\n{self._examples()}",
-            allow_abbrev=False,  # a misspelt axis is no other flag
+            allow_abbrev=False,  # a misspelt axis must not match another flag
         )
-        parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse knows neither -1e-3 nor -1..1
+        parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
         axes = parser.add_argument_group("axes of the grid, each with one value or several")
         further = parser.add_argument_group("settings, each an axis once its flag is given")
         where = parser.add_argument_group("experiment")
@@ -202,16 +203,17 @@ class Script:
 
     def _examples(self) -> str:
         lists = {name: values for name, values in self._params.items() if isinstance(values, list | tuple)}
-        name = max(lists, key=lambda each: len(lists[each]), default="")  # one that varies
+        name = max(lists, key=lambda each: len(lists[each]), default="")  # an axis that varies
         words = " ".join([self._flags[name], shlex.quote(text(lists[name][0]))]) if name else "--retry-failed"
         lines = ("%(prog)s --plan", f"%(prog)s {words.replace('%', '%%')} --jobs auto")
         return "\n  ".join(["For example:", *lines])
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Put the values that were given in the place of the grid's own.
+        """Return the grid with the values of the given flags.
 
         Raises:
-            GridError: Some cannot be read, or are no grid; all problems at once.
+            GridError: A value cannot be parsed, or the values are not a valid grid; the message lists all
+                problems.
         """
         problems = Problems()
         read = {name: self._values(name, given, problems) for name in self._read}
@@ -223,7 +225,7 @@ class Script:
         return grid
 
     def bound(self, given: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with the constants that it has parameters for."""
+        """Bind the constants that are parameters of a function; return the bound function."""
         parameters = inspect.signature(function).parameters
         constants = {
             name: next(iter(self._values(name, given, Problems())), self._settings[name])
@@ -263,7 +265,7 @@ def _flag(name: str) -> str:
 
 
 def _reader(values: Sequence[Any] | Range) -> _Reader:
-    """Return what reads further values that are like these."""
+    """Return the parser for values of the same type as these."""
     if isinstance(values, Range):
         return partial(_range_or_number, values)
     kinds = {type(value) for value in values}
@@ -309,15 +311,15 @@ def _one_of(choices: Mapping[str, Any], word: str) -> Any:
 
 
 def _axis_of(values: list[Any]) -> Any:
-    """Return what a flag gives an axis: its values, or a range alone."""
+    """Return the values of a flag for an axis; a single range is returned as the range itself."""
     return values[0] if len(values) == 1 and isinstance(values[0], Range) else values
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
-    """Return what `run_grid` executes: a sample of the grid if that is asked for.
+    """Return the runs or the grid for `run_grid`; with `num_runs`, a random sample of the grid.
 
     Raises:
-        GridError: The grid has ranges, of which nothing says how to take values.
+        GridError: The grid has ranges, but neither a sample nor a search draws values from them.
     """
     if num_runs is not None:
         return RunBuilder.sample(grid, num_runs, seed=0)
@@ -332,7 +334,7 @@ _NEGATIVE = re.compile(r"-\.?\d")
 
 
 def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """Add the flags of `run_grid`, with the script's own defaults."""
+    """Add the flags of `run_grid`, with the script's defaults."""
     headings: dict[str, Any] = {}
     for name, flag in GridOptions.flags():
         if flag.heading not in headings:
@@ -355,7 +357,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `run_grid`: those of the command line before those of the script."""
+    """Return the arguments of `run_grid`; the command line takes precedence over the script."""
     flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
     flags.pop("sample", None)
     address, suggest = (flags.pop(name, None) for name in ("ray_address", "suggest"))
@@ -363,7 +365,7 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
     if suggest is not None:
         chosen["search"] = replace(chosen["search"], n=suggest)
     repeats = options.get("repeats")
-    if repeats and not options.get("decide"):  # which adds the axis
+    if repeats and not options.get("decide"):  # Decide adds the repeat axis itself
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:

@@ -1,4 +1,4 @@
-"""What a training function is, and the manager that it gets."""
+"""The type of a training function, and the manager that it gets."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ Train = Callable[[Run, "RunManager"], object]
 
 
 def manager_of(hooks: "Hooks") -> "RunManager":
-    """Return the manager over hooks; torch is loaded by then."""
+    """Return a manager for hooks; the import is late, because it loads torch."""
     from runmanager.launch.manager import RunManager
 
     return RunManager(_hooks=hooks)

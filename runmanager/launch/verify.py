@@ -1,4 +1,4 @@
-"""verify: load a training function, and execute the first epoch of a run again with it."""
+"""verify: load a training function, and execute the first epoch of a run with it again."""
 
 import importlib
 import importlib.util
@@ -18,12 +18,12 @@ from runmanager.storage.run_state import RunResult
 
 
 def verify_first_epoch(result: RunResult, train: Train) -> Verification:
-    """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
+    """Execute the first epoch of a run again, in this process and in a temporary folder.
 
     Raises:
         InvalidArgumentError: The run has no first epoch.
-        GridError: `train` cannot be called with its hyperparameters.
-        DeviceError: Its device is not there.
+        GridError: `train` cannot be called with the run's hyperparameters.
+        DeviceError: The run's device is missing.
     """
     if not first_epoch(result):
         raise InvalidArgumentError([f"{result.folder.path} has no first epoch: it is {result.status}"])
@@ -41,10 +41,11 @@ def verify_first_epoch(result: RunResult, train: Train) -> Verification:
 def load_function(name: str) -> Train:
     """Load a function by ``module:function`` or ``folder/file.py:function``.
 
-    Its module is imported: what is under ``if __name__ == "__main__":`` is not executed.
+    Its module is imported; code under ``if __name__ == "__main__":`` is not executed.
 
     Raises:
-        InvalidArgumentError: There is no such function.
+        InvalidArgumentError: `name` has another form, the module cannot be imported, or the module lacks the
+            function.
     """
     source, _, attribute = name.rpartition(":")
     if not source or not attribute.isidentifier():
