@@ -123,7 +123,8 @@ def report_data(
     results = [run for _, run in pairs]
     table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
-    own_goals(table)  # raises if the experiments have different goals
+    if goal is None:
+        own_goals(table)  # raises if the experiments have different goals
     answers = answers_of(table, goal, repeats)
     findings = answers.findings or find(table, "loss", repeats)
     answers = replace(answers, findings=findings)

@@ -201,7 +201,9 @@ sys.exit(outcome.exit_code)
 
 @pytest.mark.slow
 def test_sigterm_keeps_what_is_committed(tmp_path):
-    arguments = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    arguments = [sys.executable, str(program), str(tmp_path / "runs")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -209,8 +211,8 @@ def test_sigterm_keeps_what_is_committed(tmp_path):
         _, errors = process.communicate(timeout=30)
 
     assert (process.returncode, errors) == (143, "")
-    assert load_runs(tmp_path)["status"].tolist() == ["interrupted", "pending"]
-    assert load_results(tmp_path)["epoch"].tolist() == [1]
+    assert load_runs(tmp_path / "runs")["status"].tolist() == ["interrupted", "pending"]
+    assert load_results(tmp_path / "runs")["epoch"].tolist() == [1]
 
 
 def test_sigterm_means_what_it_meant_before(start):

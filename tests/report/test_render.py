@@ -135,6 +135,17 @@ def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
     )
 
 
+def test_a_given_goal_decides_between_experiments_with_different_goals(tmp_path):
+    for name, goal in (("one", Goal("test_loss", 1)), ("other", Goal("test_accuracy", 1))):
+        Experiment(write_runs(tmp_path / name, GRID[:2], score)).decide(Design(goal))
+
+    with pytest.raises(ValueError, match="these experiments have different goals"):
+        write_report(tmp_path, tmp_path / "page.html")
+    path = write_report(tmp_path, tmp_path / "page.html", "min:test_loss")
+
+    assert "test_loss" in text_of(by_id(parse(path), "headline"))
+
+
 def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
     table = by_id(page, "runs")
     headings = [text_of(heading) for heading in table.iter("th") if heading.get("scope") == "col"]

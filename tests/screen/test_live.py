@@ -564,7 +564,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     lines, picture = (output.data["text/plain"] for output in outputs)
     assert "✗  1/11 run  1 lr=0.2 · failed" in lines
     assert "✓  2/11 run  2 lr=0.3 · loss 0.3" in lines
-    assert "✓ Best: run 2 (lr=0.3), loss 0.3" in lines
+    assert "✓ Run 2 (lr=0.3) is best: loss 0.3" in lines
     page = outputs[0].data["text/html"]
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in page
     assert "<details><summary>10 completed runs</summary>" in page

@@ -172,8 +172,9 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(warm, tmp_path):
     )  # fmt: skip
 
     assert lines[0].startswith("━━ runs/e · 4 completed · ")
-    assert lines[1].startswith("! width=8 leads the other 3, but 1 seed does not decide it")
-    assert any(line.startswith("    Highest so far: width=8, val_accuracy 0.616, the mean") for line in lines)
+    assert lines[1].startswith("! Undecided between width=8 and the other 3 after 1 seed")
+    lead = "    width=8 has the highest val_accuracy so far: 0.616, the mean"
+    assert any(line.startswith(lead) for line in lines)
     left = next(index for index, line in enumerate(lines) if line.startswith("! 8 of 12 runs are left"))
     assert "    start the same command again: 4 completed are kept" in lines[left : left + 3]
 
@@ -384,11 +385,10 @@ def test_the_panel_is_logged_too(tmp_path, caplog):
     assert {outcome.status for _, outcome in outcome.outcomes} == {Status.COMPLETED}
 
 
-NOTEBOOK = """
+NOTEBOOK = f"""
 import warnings
 warnings.simplefilter("error")
-from pathlib import Path
-exec(Path("program.py").read_text())
+{PROGRAM}
 run_grid(GRID, train, **OPTIONS, repeats="seed")
 """
 
@@ -398,7 +398,6 @@ def test_a_notebook_draws_the_panel_of_what_run_grid_returns(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    (tmp_path / "program.py").write_text(PROGRAM)
     cell = nbformat.v4.new_code_cell(NOTEBOOK)
     notebook = nbformat.v4.new_notebook(cells=[cell])
 
