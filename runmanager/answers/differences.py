@@ -13,7 +13,7 @@ from runmanager.answers.effects import LEFT_OUT, compare
 from runmanager.answers.evidence import difference
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
-from runmanager.hyperparameters import counted, text
+from runmanager.hyperparameters import NUMBER, counted, kind, text
 from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -192,7 +192,7 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 def _values(values: Iterable[Any]) -> str:
     by_text = {text(value): value for value in values}
     listed = list(by_text)
-    numbers = [float(value) for value in by_text.values() if type(value) in (int, float)]
+    numbers = [float(value) for value in by_text.values() if kind(value) == NUMBER]
     if len(numbers) == len(listed) > _MOST_VALUES:
         return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
     more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""
