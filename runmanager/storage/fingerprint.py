@@ -73,8 +73,8 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
     if notes is not None:
         notes += reached.notes()
     kinds = {
-        "code": _mapped(_short_hash, reached.code),
-        "statements": _mapped(_short_hash, reached.statements),
+        "code": {name: _short_hash(text) for name, text in reached.code.items()},
+        "statements": {name: _short_hash(text) for name, text in reached.statements.items()},
         "values": {name: _journal_text(name, value.text) for name, value in reached.values.items()},
         "objects": {name: _journal_text(name, text) for name, text in reached.objects.items()},
         "versions": versions(),
@@ -525,11 +525,13 @@ def _without_moment(match: re.Match[str]) -> str:
     if match["seconds"]:
         return _VOLATILE if _is_time(float(match["seconds"])) else match[0]
     digits = re.sub(r"\D", "", match["moment"])
-    moments = (
-        time.strftime("%Y%m%d%H%M%S", zone(at))
-        for zone in (time.localtime, time.gmtime) for at in range(int(_BEGAN), int(time.time()) + 2)
-    )  # fmt: skip
-    return _VOLATILE if any(moment.startswith(digits) for moment in moments) else match[0]
+    for zone in (time.localtime, time.gmtime):
+        began, now = (
+            time.strftime("%Y%m%d%H%M%S", zone(at))[: len(digits)] for at in (_BEGAN, time.time() + 1)
+        )
+        if began <= digits <= now:
+            return _VOLATILE
+    return match[0]
 
 
 def _journal_text(name: str, text: str) -> str:
@@ -538,10 +540,6 @@ def _journal_text(name: str, text: str) -> str:
     if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
         return f"a value with hash {_short_hash(text)[:8]}"
     return text
-
-
-def _mapped(function: Callable[[str], str], texts: Mapping[str, str]) -> dict[str, str]:
-    return {name: function(text) for name, text in texts.items()}
 
 
 def _short_hash(content: str) -> str:

@@ -1,5 +1,6 @@
 import argparse
 import dataclasses
+import time
 import types
 from collections import OrderedDict, deque
 
@@ -252,6 +253,21 @@ def test_another_time_counts(load, old, new):
     one, other = (fingerprint(load(code.replace("VALUE", value)).train) for value in (old, new))
 
     assert len(fingerprint_changes(one, other)) == 1
+
+
+@pytest.mark.parametrize(("days", "counts"), [(10, False), (40, True)])
+def test_times_are_compared_with_the_begin_of_a_process_that_runs_for_weeks(load, monkeypatch, days, counts):
+    monkeypatch.setattr(module, "_BEGAN", time.time() - 30 * 86_400)
+    moments = [
+        time.strftime("run-%Y%m%d-%H%M%S", time.localtime(time.time() - days * 86_400 + second))
+        for second in (0, 61)
+    ]
+
+    one, other = (
+        fingerprint(load(f"X = [{text!r}]\ndef train(r, m):\n    return X\n").train) for text in moments
+    )
+
+    assert bool(fingerprint_changes(one, other)) == counts
 
 
 def test_a_value_that_holds_itself_has_a_content(load):
