@@ -2,7 +2,6 @@
 
 import math
 import sys
-import textwrap
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -147,19 +146,16 @@ def _heading(name: str) -> None:
 
 def _print_pairs(pairs: Mapping[str, Any]) -> None:
     from runmanager.console import wide_console
+    from runmanager.table import wrapped
 
     texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
     width = max(map(len, texts), default=0)
     console = wide_console()
     for name, value in texts.items():
-        line = f"{name:<{width}}  {value}"
-        if console.is_terminal and "\n" not in value:
-            blank = " " * (width + 2)
-            folded = textwrap.TextWrapper(
-                console.width, subsequent_indent=blank, break_long_words=False, break_on_hyphens=False
-            )
-            line = "\n".join(folded.wrap(line))
-        write(line)
+        first = f"{name:<{width}}  "
+        is_folded = console.is_terminal and "\n" not in value
+        lines = wrapped(value, console.width, first, " " * len(first)) if is_folded else [first + value]
+        write("\n".join(lines))
 
 
 def _how(run: "RunResult") -> dict[str, Any]:

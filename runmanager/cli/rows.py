@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,9 +179,9 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
 def tell(caption: str) -> None:
     """Write a caption to standard error, wrapped to the width of a terminal."""
     if caption and sys.stderr and sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        lines = textwrap.wrap(caption, width, break_long_words=False, break_on_hyphens=False)
-        caption = "\n".join(lines)
+        from runmanager.table import wrapped
+
+        caption = "\n".join(wrapped(caption, shutil.get_terminal_size().columns))
     if caption:
         say(caption)
 
