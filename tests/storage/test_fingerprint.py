@@ -13,13 +13,8 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from runmanager.storage import fingerprint as module
 from runmanager.storage.fingerprint import fingerprint, note_changes_by_runs
-from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.training.loaders import ImageTensors
-
-
-def fingerprint_changes(before, now, **options):
-    return [str(change) for change in changes_between(before, now, **options)]
-
+from tests.storage.comparing import fingerprint_changes
 
 HEAD = """
 import argparse

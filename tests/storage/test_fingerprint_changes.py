@@ -1,10 +1,6 @@
 import pytest
 
-from runmanager.storage.fingerprint_changes import changes_between
-
-
-def fingerprint_changes(before, now, **options):
-    return [str(change) for change in changes_between(before, now, **options)]
+from tests.storage.comparing import fingerprint_changes
 
 
 @pytest.mark.parametrize(

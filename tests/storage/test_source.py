@@ -12,14 +12,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager.storage.fingerprint import fingerprint
-from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.storage.provenance import versions
 from runmanager.training.loaders import ImageTensors
-
-
-def fingerprint_changes(before, now, **options):
-    return [str(change) for change in changes_between(before, now, **options)]
-
+from tests.storage.comparing import fingerprint_changes
 
 CODE = '''
 import functools

@@ -1,0 +1,7 @@
+"""Differences between fingerprints, as they are told to the user."""
+
+from runmanager.storage.fingerprint_changes import changes_between
+
+
+def fingerprint_changes(before, now, **options):
+    return [str(change) for change in changes_between(before, now, **options)]
