@@ -125,7 +125,7 @@ class _Scope:
             nodes = [
                 one for one in nodes if isinstance(one, ast.Assign) and name in map(ast.unparse, one.targets)
             ]
-        return "\n".join(map(ast.unparse, nodes))
+        return "\n".join(map(source.unparsed, nodes))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,7 +109,13 @@ def text_of(part: Any) -> str:
     name = code.co_qualname if code else part.__qualname__
     nodes = source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
     same_line = [node for node in nodes if code and _first_line(node) == code.co_firstlineno]
-    return "\n".join(dict.fromkeys(map(ast.unparse, same_line or nodes)))
+    return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
+
+
+@functools.lru_cache(maxsize=4096)  # by identity: each start of a grid asks for the same nodes
+def unparsed(node: ast.AST) -> str:
+    """Return the text of a node."""
+    return ast.unparse(node)
 
 
 def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType, str] | None:
