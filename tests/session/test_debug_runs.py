@@ -1,6 +1,5 @@
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -255,11 +254,12 @@ def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, deb
     )
 
     runs = load_runs(tmp_path / "runs" / "exp")
-    # the one of runs 3 and 4 that ends first has the cause
-    step = r"only=(3|4) \(--only \1\) executes this run alone, in the process that starts the grid"
-    assert re.search(f"a debugger has no keyboard in a worker process: {step}", done.stdout)
-    assert runs["status"].tolist() == ["completed", "completed", "failed", "failed"]
-    assert "only=4 (--only 4) executes this run alone" in runs["error"][3]
+    assert runs["status"].tolist() == ["completed", "completed", "failed", "failed"], done.stdout
+    for number in (3, 4):
+        step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
+        assert f"a debugger has no keyboard in a worker process: {step}" in runs["error"][number - 1]
+    shown = " ".join(done.stdout.split())  # a wide line is wrapped where the environment asks for colors
+    assert "a debugger has no keyboard in a worker process: only=" in shown, done.stdout
 
 
 @pytest.mark.slow
