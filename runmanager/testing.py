@@ -6,7 +6,6 @@ from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from runmanager.answers.evidence import ERROR
 from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.grid import RunBuilder
 from runmanager.launch.run_grid import run_grid
@@ -15,6 +14,7 @@ from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.decide import Decide
 from runmanager.session.train_call import call, check_calls
+from runmanager.tables.evidence import ERROR
 
 if TYPE_CHECKING:
     from runmanager.answers.verdict import Verdict

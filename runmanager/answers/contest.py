@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.effects import told_apart
-from runmanager.answers.evidence import ERROR
-from runmanager.answers.rivals import Lead, arranged, leads
+from runmanager.answers.leads import Lead, arranged, leads
 from runmanager.answers.verdict_sentence import Race
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Rule
 from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
+from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.wording import brief, label, printable
 

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
-from runmanager.answers.evidence import difference
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import NUMBER, counted, kind, text
@@ -18,6 +17,7 @@ from runmanager.storage.fingerprint_changes import changes_between
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 from runmanager.tables import columns as tables
+from runmanager.tables.evidence import difference
 from runmanager.tables.loading import read_results, warn_of
 from runmanager.tables.ranking import own_goals, ranking_of
 from runmanager.wording import cell, join, printable

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.evidence import difference
 from runmanager.answers.sampled import in_parts, is_sampled
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 from runmanager.storage.design import assumption
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
+from runmanager.tables.evidence import difference
 from runmanager.tables.ranking import (
     ASSUMED,
     axes_of,

@@ -10,7 +10,7 @@ from runmanager.answers.answers import answers_of
 from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
-from runmanager.answers.readable import averages_view, effects_view, pairs_view, settings_view
+from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.goal import Goal, companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, counts_of

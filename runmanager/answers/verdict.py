@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
-from runmanager.answers.evidence import ERROR, fewest
-from runmanager.answers.rivals import Lead
+from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.storage.design import Rule, assumption
 from runmanager.table import Table
 from runmanager.tables.columns import HYPERPARAMETERS, KEPT, Numbers, from_columns
+from runmanager.tables.evidence import ERROR, fewest
 from runmanager.tables.ranking import (
     axes_of,
     check_comparable,

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runmanager.answers.evidence import fewest, needed, visible
-from runmanager.answers.rivals import Lead
+from runmanager.answers.leads import Lead
+from runmanager.tables.evidence import fewest, needed, visible
 from runmanager.wording import capital, cell
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"

@@ -16,8 +16,8 @@ from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
+from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment, RunFolder, read_runs
-from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
 _VERSION = 1

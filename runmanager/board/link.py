@@ -15,8 +15,8 @@ from runmanager.errors import BoardError, NoRunsError
 from runmanager.goal import companion, default_goal
 from runmanager.hyperparameters import text
 from runmanager.storage.design import Design
+from runmanager.storage.folder_names import telling_first, varying
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
-from runmanager.storage.naming import telling_first, varying
 from runmanager.storage.paths import slug
 from runmanager.storage.run_state import read_run
 from runmanager.wording import did_you_mean

@@ -82,7 +82,7 @@ def compare_command(
             goal.
     """
     from runmanager.answers.effects import compare as pair
-    from runmanager.answers.readable import pairs_view
+    from runmanager.answers.table_views import pairs_view
 
     pairs = pair(load_selected(*(folders or [_RUNS]), where=rows.where), axis, value)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from runmanager.executors import serialize, worker
 from runmanager.executors.deaths import MOST_LINES
-from runmanager.executors.spawn import without_main
+from runmanager.executors.process_start import without_main
 from runmanager.outcome import BatchProgress, EpochRecord
 from runmanager.run import Run
 

@@ -10,7 +10,7 @@ from runmanager.executors import serialize
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
-from runmanager.executors.spawn import signals_blocked, without_main
+from runmanager.executors.process_start import signals_blocked, without_main
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run, device_of
 

@@ -13,7 +13,7 @@ from runmanager.executors.base import Watch, uncommitted
 from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
-from runmanager.executors.spawn import signals_blocked
+from runmanager.executors.process_start import signals_blocked
 from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
 from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 from runmanager.run import Run, device_of

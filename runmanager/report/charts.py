@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from runmanager.answers.findings import ON_FRONT
 from runmanager.hyperparameters import counted
-from runmanager.report.colors import color
 from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.run_colors import color
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,

@@ -5,8 +5,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from runmanager.report.colors import color, color_of
 from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.run_colors import color, color_of
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,

@@ -17,9 +17,9 @@ from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
+from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
-from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables

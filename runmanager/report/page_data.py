@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from runmanager.hyperparameters import text
-from runmanager.report.colors import color_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
+from runmanager.report.run_colors import color_of
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.wording import printable

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.report.colors import color
 from runmanager.report.curves import MANY, visible_of
 from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.run_colors import color
 from runmanager.report.search_text import scale_of, with_number
 from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
 from runmanager.wording import cell

@@ -21,9 +21,9 @@ from runmanager.answers.effects import OVERALL, paired, speeds
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
 from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
-from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
+from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.report.colors import color
 from runmanager.report.model import PageAxis
+from runmanager.report.run_colors import color
 from runmanager.report.svg import Figure, Scale, cut_text, spaced
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult

@@ -6,7 +6,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.storage.design import Design
-from runmanager.storage.naming import varying
+from runmanager.storage.folder_names import varying
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import cell, join, label, printable
 

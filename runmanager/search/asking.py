@@ -14,7 +14,7 @@ from runmanager.search.optuna_sampler import TrialResult
 from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_result
 from runmanager.search.trials import Trial, Trials, goal_value, result_of
-from runmanager.storage import naming
+from runmanager.storage import folder_names
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
@@ -237,7 +237,7 @@ class Asking(Searching):
         if folder := self.experiment.find(run._asdict()):
             write_run(folder, read_trials(folder).adding([trial.stored]))
         else:
-            names = naming.telling_first(self.axes, self.experiment.design.repeating(self.axes))
+            names = folder_names.telling_first(self.axes, self.experiment.design.repeating(self.axes))
             self.experiment.add(run._asdict(), names, {}, [trial.stored])
 
     def _handed_out(self, trials: Trials, trial: Trial) -> Run | None:

@@ -102,7 +102,7 @@ class _Deciding(Search):
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
-        from runmanager.answers.evidence import fewest
+        from runmanager.tables.evidence import fewest
 
         self._executable = set(executable)
         order: dict[str, int] = {}

@@ -18,8 +18,8 @@ from runmanager.session.task import RunTask
 from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
 from runmanager.storage.design import Design
+from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
 

@@ -15,9 +15,9 @@ from runmanager.outcome import Outcome, Status
 from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
 from runmanager.session.announce import announce, point_to_tensorboard
-from runmanager.session.commit import Exports, commit_outcome
 from runmanager.session.dispatch import Dispatcher, Guarded
 from runmanager.session.display import Display, GridListener
+from runmanager.session.exports import Exports, commit_outcome
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.session.stopwatch import Stopwatch

@@ -13,8 +13,8 @@ from runmanager.errors import StorageError
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run
 from runmanager.session.announce import Say
-from runmanager.session.commit import write_tables
 from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
+from runmanager.session.exports import write_tables
 from runmanager.session.plan import Action, Plan
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment

@@ -13,9 +13,9 @@ from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.search import Journals, Search
 from runmanager.storage.fingerprint_changes import Fingerprint
+from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.loaded_weights import changes_since, lost_weights
-from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"

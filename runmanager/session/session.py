@@ -31,7 +31,7 @@ from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_t
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
 from runmanager.session.task import RunTask, Train
 from runmanager.session.verification import Verification, execute_first_epoch
-from runmanager.storage import durable, naming
+from runmanager.storage import durable, folder_names
 from runmanager.storage.design import Design
 from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.fingerprint_changes import Fingerprint
@@ -151,7 +151,7 @@ class Session:
 
     def plan_new(self, runs: Sequence[Run]) -> Plan:
         """Create folders for new runs of a search, and plan them."""
-        names = naming.telling_first(self.search.axes, self.design.repeating(self.search.axes))
+        names = folder_names.telling_first(self.search.axes, self.design.repeating(self.search.axes))
         reasons = arguments.missing_devices(runs, self.executor.missing, "skip")
         folders = [
             self.experiment.add(run._asdict(), names, reasons, self.search.trials_of(run)) for run in runs

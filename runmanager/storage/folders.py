@@ -18,7 +18,7 @@ from typing import Any
 from runmanager.devices import ranks
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
-from runmanager.storage import durable, naming, paths
+from runmanager.storage import durable, folder_names, paths
 from runmanager.storage.design import Design
 from runmanager.storage.durable import strict_json
 from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
@@ -98,8 +98,8 @@ class Experiment:
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
-        varying = naming.varying(grid)
-        names = naming.telling_first(varying, design.repeating(varying))
+        varying = folder_names.varying(grid)
+        names = folder_names.telling_first(varying, design.repeating(varying))
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
@@ -131,7 +131,7 @@ class Experiment:
             number = _free_number(self.path, self.runs.values())
             others = [run.params for run in self.runs.values()]
             path = self.path / paths.run_folder(
-                number, naming.of_loop(params, others, self.design.repeating(params))
+                number, folder_names.of_loop(params, others, self.design.repeating(params))
             )
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():

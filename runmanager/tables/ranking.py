@@ -25,8 +25,8 @@ from runmanager.goal import Goal, default_goal, parse_goal
 from runmanager.hyperparameters import RESERVED
 from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Design, assumption
+from runmanager.storage.folder_names import varying
 from runmanager.storage.identity import canonical
-from runmanager.storage.naming import varying
 from runmanager.tables.columns import (
     ALL_GOALS,
     EARLY,

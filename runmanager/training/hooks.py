@@ -31,7 +31,7 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder, RunFolders
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
-from runmanager.training import faults, metrics, resuming
+from runmanager.training import causes, metrics, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.ending import EarlyStop, LeaveTrain
 from runmanager.training.epoch_options import EpochOptions
@@ -289,8 +289,8 @@ class Hooks:
             self.end_interrupted()
             return
         if self.current:
-            faults.explain_devices(error, self.current.device, self.current.network)
-        if faults.is_pruned(error) and self.is_open:
+            causes.explain_devices(error, self.current.device, self.current.network)
+        if causes.is_pruned(error) and self.is_open:
             self._end_left_epoch()
         self.end_failed(error, run)
 
@@ -308,7 +308,7 @@ class Hooks:
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self.is_open and not ranks.is_main():
-            self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
+            self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, torch.device("cpu")))
             return self.outcome
         if not self.is_open:
             again = self.outcome is not None  # the run that has just ended, not another one with its parameters

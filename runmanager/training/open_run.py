@@ -18,7 +18,7 @@ from runmanager.storage import checkpoints, durable, loaded_weights, paths, prov
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
-from runmanager.training import faults, resuming
+from runmanager.training import causes, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.ending import Ending
@@ -288,7 +288,7 @@ class OpenRun:
             name, loader, self.device, self.report_step, self.measure, self.folder.params
         )
         try:
-            with faults.explained_evaluation(name), undisturbed(self.network, loader, self.device):
+            with causes.explained_evaluation(name), undisturbed(self.network, loader, self.device):
                 yield self.evaluation
                 result, values = self.evaluation.read()
         finally:
@@ -329,14 +329,14 @@ class OpenRun:
         Raises:
             StorageError: The traceback could not be written.
         """
-        if faults.is_pruned(error):
-            self.ending.prune(faults.cause_of(error, self.device))
+        if causes.is_pruned(error):
+            self.ending.prune(causes.cause_of(error, self.device))
             return
         if ranks.is_main():
-            faults.write_traceback(error, self.folder.path / paths.ERROR_LOG)
+            causes.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         epoch = self.epoch
         number, step = (0, 0) if epoch is None else (self.number, epoch.step if epoch.counts_batches else 0)
-        self.ending.set(faults.status_of(error), faults.cause_of(error, self.device, number, step))
+        self.ending.set(causes.status_of(error), causes.cause_of(error, self.device, number, step))
 
     @property
     def outcome(self) -> Outcome:

@@ -16,7 +16,7 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import MetricError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.training import faults
+from runmanager.training import causes
 from runmanager.training.batch_size import Measure, batch_size, may_be_images, measured
 from runmanager.training.batch_step import BatchStep, Computed, Loss, has_classes, of_step
 
@@ -158,7 +158,7 @@ class OptimizerStep:
                 return self._gradients(batch)
             except (RuntimeError, MemoryError) as error:
                 size = min(self.size or num, num)
-                if size == 1 or faults.status_of(error) is not Status.OUT_OF_MEMORY:
+                if size == 1 or causes.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
             # only here the exception is released, with the tensors of its frames
             for buffer, value in zip(self._buffers, before, strict=True):

@@ -43,9 +43,9 @@ from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
 from runmanager.session.check import settings_of
 from runmanager.storage.design import Design, assumption
+from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
-from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_experiment
 from runmanager.tables.ranking import ranking_of
 from tests.board.reading import event_files

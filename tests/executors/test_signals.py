@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import signal_handling
 
+from runmanager.executors.process_start import signals_blocked
 from runmanager.executors.signals import Stop, signals_wait
-from runmanager.executors.spawn import signals_blocked
 
 
 class Dropping:

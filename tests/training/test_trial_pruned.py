@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, run_grid
-from runmanager.training import faults
+from runmanager.training import causes
 
 optuna = pytest.importorskip("optuna")
 
@@ -140,5 +140,5 @@ def test_an_exception_of_another_library_of_that_name_is_a_failure():
     class TrialPruned(Exception):  # noqa: N818 - as Optuna calls it
         pass
 
-    assert faults.is_pruned(optuna.TrialPruned())
-    assert not faults.is_pruned(TrialPruned())
+    assert causes.is_pruned(optuna.TrialPruned())
+    assert not causes.is_pruned(TrialPruned())

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runmanager.answers.evidence import (
+from runmanager.tables.columns import Numbers
+from runmanager.tables.evidence import (
     ERROR,
     IDENTICAL,
     LARGEST,
@@ -15,7 +16,6 @@ from runmanager.answers.evidence import (
     interval,
     log_evidence,
 )
-from runmanager.tables.columns import Numbers
 
 _MOST_PAIRED = 300  # rivals up to which all pairs are compared; beyond, only pairs with the leader
 _MOST_EVIDENCE = 200.0  # largest logarithm of evidence, which avoids an overflow

@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from runmanager import RunManager, load_runs, run_grid
 from runmanager.errors import MetricError
 from runmanager.outcome import Status
-from runmanager.training.faults import cause_of, explain_devices, status_of
+from runmanager.training.causes import cause_of, explain_devices, status_of
 from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
