@@ -96,7 +96,7 @@ def test_checks_whose_device_is_missing_are_not_tried_and_say_so(capsys, monkeyp
 
     assert gpu.main(["syncs", "ray"]) == 2
 
-    why = "not tried: device 'cuda' is not there; this machine has: cpu"
+    why = "not tried: device 'cuda' is not there, this machine has cpu"
     assert capsys.readouterr().out.splitlines()[:2] == [f"{name:<10} {why}" for name in ("syncs", "ray")]
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +187,9 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_o
         named = [f"{len(named)} of them continue after their last checkpoint"]
     done = int((runs["status"] == Status.COMPLETED).sum())
     text = f"{number} of {counted(len(runs) + more, 'run')} {'is' if number == 1 else 'are'} left to execute"
-    kept = f"again: {done} completed are kept"
+    kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
     text = "; ".join([text, *named])
-    return [Sentence("!", text, [f"start the same command {kept}"], [f"execute this cell {kept}"])]
+    return [Sentence("!", text, [f"start the same command again{kept}"], [f"execute this cell again{kept}"])]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
@@ -263,10 +263,9 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
         call = f"open_tensorboard({_text(folder)})"
         steps.append(Step(_command("tensorboard", folder), call, "all curves"))
     steps.append(Step(_command("list", folder), _call(folder), "all runs"))
-    if len(steps) < 2:  # noqa: PLR2004
-        failed = failures(runs)
-        number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
-        purpose = "a run that failed" if failed else "one run"
-        step = Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose)
-        steps.insert(0, step if len(runs) > 1 else replace(step, purpose="the run"))
+    failed = [group for group in failures(runs) if group.status != Status.UNAVAILABLE]
+    if len(steps) < 2 and failed:  # noqa: PLR2004
+        number = runs["run"].iloc[failed[0].rows[0]]
+        purpose = "a run that failed" if len(runs) > 1 else "the run"
+        steps.insert(0, Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose))
     return steps[:2]

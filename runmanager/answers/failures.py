@@ -10,6 +10,7 @@ from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.wording import VARIABLE, brief, label, printable
 
+_DEVICE = "device"
 _MOST_ALTERNATIVES = 2  # texts that a cause lists for a part that varies
 _MOST_VALUES = 3  # values of a hyperparameter that failed runs may share
 
@@ -53,9 +54,9 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
     codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
     failed: list[Failure] = []
     for (status, _), rows in groups.items():
-        others = [Status.PENDING, *([] if is_missing[rows[0]] else [Status.UNAVAILABLE])]
-        compared = [row for row in range(len(runs)) if statuses[row] not in others]
-        in_words = _which(rows, compared, codes, lambda row: _name(runs, row, what), what)
+        compared = [row for row, missing in enumerate(is_missing) if not missing or is_missing[rows[0]]]
+        telling = {_DEVICE: codes[_DEVICE]} if is_missing[rows[0]] and _DEVICE in codes else codes
+        in_words = _which(rows, compared, telling, lambda row: _name(runs, row, what), what)
         failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
     return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
 

@@ -11,7 +11,6 @@ from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.hyperparameters import counted
 from runmanager.storage.design import Rule
-from runmanager.storage.folder_names import varying
 from runmanager.tables.columns import KEPT
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.wording import capital, cell, label, printable
@@ -161,10 +160,9 @@ def find(
 
 
 def _names(ranking: Ranking) -> list[str]:
-    """Name each setting by the hyperparameters that vary.
-
-    Ranked settings are compared with each other, settings without a number with all settings.
-    """
-    names = [varying([s.params for s in group]) for group in (ranking.settings, ranking.all_settings)]
-    each = [*((s, names[0]) for s in ranking.settings), *((s, names[1]) for s in ranking.others)]
-    return [label({name: s.params[name] for name in varied}) or "the only setting" for s, varied in each]
+    """Name each setting by the hyperparameters that vary."""
+    names = ranking.varying
+    return [
+        label({name: setting.params[name] for name in names if name in setting.params}) or "the only setting"
+        for setting in ranking.all_settings
+    ]

@@ -31,8 +31,8 @@ class TimeSpent:
     data: float  # the part of `training` spent waiting for batches
     evaluation: float
     between: float  # other time of the runs up to their last epoch: checkpoints, logs
-    setup: float  # other time of the successful runs, before and after their epochs
-    unfinished: float  # the same for the failed runs
+    setup: float  # other time of the completed runs, before and after their epochs
+    unfinished: float  # the same for the other runs
 
     @classmethod
     def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":
@@ -68,7 +68,7 @@ class TimeSpent:
             f"training{of_it}": self.training,
             "evaluation": self.evaluation,
             "between epochs (checkpoints, logs)": self.between,
-            "runs that failed": self.unfinished,
+            "runs that did not complete": self.unfinished,
             "setup of runs": self.setup,
             "start": self.starting,
         }

@@ -107,7 +107,7 @@ def require(device: str | torch.device) -> torch.device:
 
 def missing(device: str | torch.device) -> str:
     """Return a message for a missing device, with the devices of this machine."""
-    return f"device {str(device)!r} is not there; this machine has: {', '.join(available_devices())}"
+    return f"device {str(device)!r} is not there, this machine has {', '.join(available_devices())}"
 
 
 def device_name(device: torch.device) -> str:

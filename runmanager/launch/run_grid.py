@@ -98,7 +98,7 @@ def run_grid(
             optuna.TrialPruned.
         changed: How to treat runs that were begun with other code, data or versions: "rerun", the default, or
             "keep", which resumes them and marks them as mixed. Dicts, lists and tensors that `train` reads from
-            your modules are compared by content, up to 256 MiB each.
+            your modules are compared by content, up to 1 MiB each.
         data: The training data of `train`, so that a change in them is detected at any size: tensors, a
             dataset, a text that identifies them, or a function that returns one of these. The function is
             called after the grid is validated.

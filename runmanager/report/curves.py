@@ -118,7 +118,7 @@ def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, lis
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]
         settings: dict[tuple[int, ...], list[int]] = {}
-        for index in [*data.order, *sorted({*range(len(data.results))} - {*data.order})]:
+        for index in data.ranked:
             settings.setdefault(tuple(axis.codes[index] for axis in others), []).append(index)
         several = [runs for runs in settings.values() if len(runs) > 1][:_MOST_BANDS]
         return [(color(colored, runs[0]), runs) for runs in several]

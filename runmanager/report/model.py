@@ -99,6 +99,16 @@ class ReportData:
         axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
         return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
+    @property
+    def ranked(self) -> list[int]:
+        """All runs: those with a score first, the best setting first, then pruned ones, then the others."""
+        numbers = (self.runs[self.findings.goal.metric] * -self.findings.goal.sign).fillna(math.inf).tolist()
+
+        def place(row: int) -> tuple[float, int]:
+            return (numbers[row] if self.results[row].status is Status.PRUNED else math.inf, row)
+
+        return [*self.order, *sorted({*range(len(self.results))} - {*self.order}, key=place)]
+
     def axis(self, name: str) -> PageAxis:
         """Return the varying hyperparameter with this name or column."""
         return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))

@@ -30,7 +30,7 @@ def page_data(
     data: ReportData, table: Mapping[str, Any], metrics: Sequence[str], colored: PageAxis | None
 ) -> str:
     """Return the data of the script as JSON that is safe inside HTML."""
-    viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
+    viewed = data.ranked[:MOST_VIEWS]
     content = {
         "x": x_column(data.x_axis),
         "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,

@@ -155,7 +155,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         table=table,
         page_data=page_data(data, table, _metrics(data)[:2], colored),
         columns_css=_columns_css(table),
-        legend=_legend(colored) if colored else [],
+        legend=_legend(data, colored) if colored else [],
         landscape=slices.two_axes(data),
         picture=charts.front(data, colored) or charts.strip(data, colored),
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
@@ -168,6 +168,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         devices=_devices(data),
         causes=sections.causes(data),
         failed=text.failures_sentence(data.answers),
+        left=text.left_sentence(data.answers),
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,
@@ -211,10 +212,9 @@ def _table(data: ReportData) -> dict[str, Any]:
     columns = [("run", "text"), (data.metric, "number")]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
-    ranked = [*data.order, *sorted({*range(len(data.results))} - {*data.order})]
     shares = _shares(data)
     rows = []
-    for index in ranked[:_MOST_ROWS]:
+    for index in data.ranked[:_MOST_ROWS]:
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
         cells.append((*_number(runs[data.findings.goal.metric].iloc[index]), shares.get(index)))
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
@@ -248,13 +248,11 @@ def _shares(data: ReportData) -> dict[int, float]:
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
 
 
-def _legend(colored: PageAxis) -> list[tuple[str, str]]:
-    """Return the (value, color) pairs of the legend; sampled values are thinned out."""
-    codes = range(len(colored.labels))
-    return [
-        (colored.labels[code], color_of(colored, code))
-        for code in (spaced(codes, NUM_COLORS) if colored.is_sampled else codes)
-    ]
+def _legend(data: ReportData, colored: PageAxis) -> list[tuple[str, str]]:
+    """Return the (value, color) pairs of the legend; the values of the runs with epochs, thinned out."""
+    codes = sorted({code for code, run in zip(colored.codes, data.results, strict=True) if run.epochs})
+    listed = spaced(codes, NUM_COLORS) if colored.is_ordered else codes
+    return [(colored.labels[code], color_of(colored, code)) for code in listed]
 
 
 def _metrics(data: ReportData) -> list[str]:

@@ -8,9 +8,8 @@ NUM_COLORS = 6
 
 
 def colored_axis(axes: Sequence[PageAxis]) -> PageAxis | None:
-    """Return the hyperparameter that colors the runs: the first with few values, else the first numeric one."""
-    few = (axis for axis in axes if 1 < len(axis.labels) <= NUM_COLORS)
-    return next(few, next((axis for axis in axes if axis.is_ordered), None))
+    """Return the hyperparameter that colors the runs: the first that is numeric or has few values."""
+    return next((axis for axis in axes if axis.is_ordered or len(axis.labels) <= NUM_COLORS), None)
 
 
 def color(axis: PageAxis | None, index: int) -> str:

@@ -43,11 +43,14 @@ class Heatmap(NamedTuple):
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
     """Return the key numbers of the report as (name, value) pairs."""
-    completed, number = data.answers.counts.get(Status.COMPLETED, 0), len(data.results)
-    of = f" of {number:,}" if completed < number else ""
+    counts, number = data.answers.counts, len(data.results)
+    completed = counts.get(Status.COMPLETED, 0)
+    cards = [("runs", f"{number:,}")]
+    if completed < number:
+        cards = [("completed", f"{completed:,} of {number:,}")]
+        cards += [(word, f"{count:,}") for word, count in counts.items() if word != Status.COMPLETED]
     epochs = sum(len(run.epochs) for run in data.results)
-    cards = [("completed" if of else "runs", f"{completed:,}{of}"), ("epochs", f"{epochs:,}")]
-    return [*cards, ("run time", duration(data.answers.run_seconds))]
+    return [*cards, ("epochs", f"{epochs:,}"), ("run time", duration(data.answers.run_seconds))]
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:

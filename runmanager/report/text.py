@@ -175,7 +175,7 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     """Return sentences on common values of the best runs, and on how runs without a score are drawn."""
     left_out = len(data.results) - len(data.order)
     begins = "begins" if left_out == 1 else "begin"
-    lost = f" {counted(left_out, 'run')} without a {data.metric} {begins} below the first axis."
+    lost = f" {counted(left_out, 'run')} without a score {begins} below the first axis."
     absent = lost if left_out else ""
     if len(data.order) < 2:  # noqa: PLR2004 - common values need two runs
         return f"Each line is a run.{absent}"
@@ -201,10 +201,19 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     return f"{which} {', '.join(common)}.{absent}"
 
 
+def left_sentence(answers: Answers) -> str:
+    """Say how many runs may still get a result; "" if none."""
+    number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
+    are_left = (
+        f"{number:,} of {counted(len(answers.runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
+    )
+    return are_left if number else ""
+
+
 def failures_sentence(answers: Answers) -> str:
-    """Return a sentence on the runs without a result, by status; "" if they are only pending or in progress."""
+    """Return a sentence on the runs without a result, by status; "" if none failed or is unavailable."""
     counts = {word: number for word, number in answers.counts.items() if word != Status.COMPLETED}
-    if all(Status(word).is_in_progress or word == Status.PENDING for word in counts):
+    if not answers.failures:
         return ""
     listed = ", ".join(f"{number} {word}" for word, number in sorted(counts.items(), key=lambda pair: -pair[1]))
     return f"{sum(counts.values())} of {counted(len(answers.runs), 'run')} did not complete: {listed}."

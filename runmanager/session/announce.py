@@ -43,7 +43,7 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
         say(introduction)
     for reason, count in missing.items():
         runs = f"{counted(count, 'run')} unavailable"
-        say(f"! {reason}: {runs}; run the same command on a machine that has it")
+        say(f"! {runs}: {reason}; run the same command on a machine that has it")
     if num_failed:
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
 

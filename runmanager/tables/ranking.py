@@ -52,6 +52,7 @@ RUNS = "runs"
 AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
 """The keys in the `attrs` of the returned tables: the averaged columns, the goal, the assumed repeat axes."""
 
+_DEVICE = "device"
 _CONFIDENCE = 0.95
 _ROUNDING = 1e-12  # relative difference of two means that the order of summation can cause
 
@@ -195,9 +196,15 @@ class Ranking:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that vary between the settings with a number; of a single one, all it has."""
-        params = [setting.params for setting in self.settings]
-        return varying(params) if len(params) > 1 else [name for each in params for name in each]
+        """The hyperparameters that vary between all settings; of a single one, all it has.
+
+        The device is left out if all settings with a number have the same one.
+        """
+        params = [setting.params for setting in self.all_settings]
+        names = varying(params) if len(params) > 1 else [name for each in params for name in each]
+        if _DEVICE in names and len(params) > 1 and _DEVICE not in varying([s.params for s in self.settings]):
+            names.remove(_DEVICE)
+        return names
 
     def name(self, setting: Setting) -> str:
         """Name a setting by the hyperparameters that vary; name a run by its number too."""
@@ -357,6 +364,10 @@ def ranking_of(
                 None if of_runs is None else int(of_runs[positions[0]]),
             )
         )
+    is_pruned = np.array(statuses) == Status.PRUNED
+    stopped = np.where(is_pruned, -goals[0].sign * _finite(runs[goals[0].metric]), math.nan)
+    stopped[np.isnan(stopped)] = math.inf
+    settings.sort(key=lambda setting: (math.isnan(setting.mean), stopped[list(setting.rows)].min()))
     return Ranking.of(goals, axes, settings, is_assumed=is_assumed)
 
 
@@ -508,7 +519,7 @@ def best(
 
     Returns:
         The rows, the best first; ties keep the order of `runs`. Runs that did not complete, or have no finite
-        number, come last in their order.
+        number, come last: first the pruned ones, sorted by their metric, then the others in their order.
 
         With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
         the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of

@@ -105,6 +105,25 @@ def test_missing_devices_come_last_and_runs_without_one_are_not_compared_with():
     ]
 
 
+def test_no_cause_is_named_that_pending_runs_share():
+    def causes(lr, width, batch_size, seed):
+        if lr == 0.1:
+            return ("failed", "ValueError: no") if width == 32 and batch_size == 50 else ("pending", "")
+        return None
+
+    assert told(table(causes)) == [
+        ("failed", "ValueError: no", "all 2 runs with lr=0.1 and width=32 and batch_size=50")
+    ]
+
+
+def test_a_missing_device_is_the_cause_whatever_else_its_runs_share():
+    runs = table(lambda lr, *_: ("unavailable", "device 'cuda' is not there") if lr == 0.1 else ("pending", ""))
+    runs["device"] = runs["lr"].map({0.1: "cuda", 0.01: "cpu"})
+    runs.attrs[HYPERPARAMETERS] = ["lr", "width", "batch_size", "seed", "device"]
+
+    assert told(runs) == [("unavailable", "device 'cuda' is not there", "all 8 runs with device=cuda")]
+
+
 def test_nothing_has_failed_where_nothing_says_so():
     runs = table(lambda *_: None)
     assert failures(runs) == failures(runs.drop(columns="status")) == []

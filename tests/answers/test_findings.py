@@ -74,10 +74,10 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 leads the other 2, but 3 "
-        "repeats do not decide it · The closest, lr=0.1, is 0.107 behind; fewer than 7 repeats decide nothing; "
-        "about 4 more repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 "
-        "lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: device=cpu"
+        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2, "
+        "but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; fewer than 7 repeats "
+        "decide nothing; about 4 more repeats would decide one of 0.107; lr=0.1 width=8 lost 1 of 4 repeats "
+        "(failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: device=cpu"
     )
 
 
@@ -183,15 +183,16 @@ def sentences_of(runs, **options):
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
     assert find(runs).result() == (
-        "lr=0.2 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 "
-        "to 0.9565"
+        "lr=0.2 width=8 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), "
+        "95 % interval 0.5535 to 0.9565"
     )
     assert find(runs, "min:accuracy").result(is_over=False) == (
-        "lr=0.1 has the lowest accuracy so far: 0.6, the mean of 3 repeats (fold and seed), 95 % interval "
-        "0.3516 to 0.8484; 1 failed"
+        "lr=0.1 width=8 has the lowest accuracy so far: 0.6, the mean of 3 repeats (fold and seed), "
+        "95 % interval 0.3516 to 0.8484; 1 failed"
     )
     assert find(runs, repeats="seed").result() == (
-        "lr=0.2 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
+        "lr=0.2 width=8 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, "
+        "95 % interval 0.283 to 1.000"
     )
 
 
@@ -208,7 +209,7 @@ def test_one_seed_is_called_one_seed(runs):
 
 def test_a_single_run_leads_by_what_may_be_chance(runs):
     assert sentences_of(runs, repeats=()) == (
-        "Run 8 (lr=0.2 fold=1 seed=1) is best: accuracy 0.9",
+        "Run 8 (lr=0.2 width=8 fold=1 seed=1) is best: accuracy 0.9",
         "That is 0.09 above the next; each setting ran once, so it may be chance.",
     )
 
@@ -219,7 +220,7 @@ def test_ties_are_named(runs):
         "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.9"
     )
     assert sentences_of(runs, repeats=()) == (
-        "Run 1 (lr=0.1 fold=0 seed=0) and 3 others are best: accuracy 0.9",
+        "Run 1 (lr=0.1 width=8 fold=0 seed=0) and 3 others are best: accuracy 0.9",
         "",
     )
 
@@ -278,3 +279,33 @@ def test_the_interval_of_a_mean_accuracy_ends_at_1():
     assert intervals("val_acc", [0.93, math.nan], [1.02, math.nan]) == ["0.93 to 1.00", ""]
     assert intervals("reward", [0.93], [1.02]) == ["0.93 to 1.02"]
     assert intervals("accuracy", [-3.0, 93.0], [12.0, 101.0]) == ["-3 to 12", "93 to 101"]
+
+
+def test_the_best_run_is_named_with_every_axis_that_varies_in_the_grid():
+    runs = pd.DataFrame(
+        {
+            "run": [1, 2, 3, 4],
+            "lr": [0.1, 0.1, 1.0, 1.0],
+            "width": [8, 16, 8, 16],
+            "device": ["cpu", "cpu", "cpu", "cuda"],
+            "status": ["completed", "completed", "pruned", "unavailable"],
+            "accuracy": [0.9, 0.8, 0.4, math.nan],
+        }
+    )
+    runs.attrs[HYPERPARAMETERS] = ["lr", "width", "device"]
+
+    findings = find(runs, "max:accuracy")
+
+    # the device is not named: all runs with a number are on the same one
+    assert findings.headline() == "Run 1 (lr=0.1 width=8) is best: accuracy 0.9"
+    assert findings.varying == ["lr", "width"]
+
+
+def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():
+    statuses = ["pruned", "failed", "pruned", "completed", "pruned"]
+    runs = pd.DataFrame(
+        {"run": [1, 2, 3, 4, 5], "status": statuses, "accuracy": [0.2, 0.9, 0.6, 0.5, math.nan]}
+    )
+
+    assert best(runs, "max:accuracy")["run"].tolist() == [4, 3, 1, 2, 5]
+    assert best(runs, "min:accuracy")["run"].tolist() == [4, 1, 3, 2, 5]

@@ -74,14 +74,14 @@ def test_a_device_that_is_not_there_is_named_beside_those_that_are(device):
     with pytest.raises(DeviceError) as caught:
         torch_devices.require(device)
 
-    assert str(caught.value) == f"device '{device}' is not there; this machine has: cpu"
+    assert str(caught.value) == f"device '{device}' is not there, this machine has cpu"
     assert not torch_devices.is_available(device)
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_the_message_of_a_missing_device_lists_the_gpus():
     assert torch_devices.missing("cuda:3") == (
-        "device 'cuda:3' is not there; this machine has: cpu, cuda:0, cuda:1"
+        "device 'cuda:3' is not there, this machine has cpu, cuda:0, cuda:1"
     )
 
 

@@ -179,7 +179,7 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(plain, tmp_path
         plain.begin_run({"device": "cuda"}, nn.Linear(4, 3))
 
     assert str(caught.value) == (
-        "device 'cuda' is not there; this machine has: cpu; leave it out of the axis 'device', "
+        "device 'cuda' is not there, this machine has cpu; leave it out of the axis 'device', "
         "or use run_grid, which marks its runs as unavailable"
     )
 

@@ -16,7 +16,7 @@ EPOCHS = [EpochRecord(epoch, {"run duration": 10.0 * epoch}) for epoch in (1, 2,
 BEFORE = [
     (Status.COMPLETED, EPOCHS, "", Action.LEAVE),
     (Status.FAILED, EPOCHS, "", Action.LEAVE),
-    (Status.UNAVAILABLE, [], "device 'cuda' is not there; this machine has: cpu", Action.LEAVE),
+    (Status.UNAVAILABLE, [], "device 'cuda' is not there, this machine has cpu", Action.LEAVE),
     (Status.INTERRUPTED, EPOCHS, "", Action.CONTINUE),
     (Status.PENDING, [], "", Action.EXECUTE),
 ]
@@ -52,7 +52,7 @@ def test_a_plan_says_what_becomes_of_each_run(plan):
         "run   lr  device       takes  what",
         "  1  0.1  cpu                 completed",
         "  2  0.2  cpu                 failed, left as it is",
-        "  3  0.3  cpu                 unavailable: device 'cuda' is not there; this machine has: cpu",
+        "  3  0.3  cpu                 unavailable: device 'cuda' is not there, this machine has cpu",
         "  4  0.4  cpu     1 min 10 s  continue after epoch 3",
         "  5  0.5  cpu     1 min 40 s  execute",
     ]
