@@ -251,10 +251,10 @@ def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assu
     """Write the assumptions and the scope of a verdict in one line."""
     num_parts, unit = between.scores.shape[2], between.unit
     pairs = len(between.names) * (len(between.names) - 1) // 2
-    of_all = f" for all {pairs} pairs together" if pairs > 1 else ""
+    of_all = f" over all {pairs} pairs" if pairs > 1 else ""
     facts = [
-        f"assumes that swapping two equal {between.rivals} in any {unit} would change nothing",
-        f"wrong with a probability of at most {error:g}{of_all}, however often one looks",
+        f"an error of at most {100 * error:g} %{of_all}, however often one looks",
+        f"assumes that equal {between.rivals} could be swapped in any {unit}",
     ]
     if unit == "setting":
         facts.append("each of the settings that differ in nothing else counts as a repeat")

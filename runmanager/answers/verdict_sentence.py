@@ -165,13 +165,12 @@ class Race:
                 f"{ahead} in each, to the last digit; one more {self.unit} is needed, which changes the results"
             )
         if lead.n < first:
-            return (
-                f"{ahead}; fewer than {first} {self.unit}s decide nothing{self._projected(lead, least, first)}"
-            )
+            about = self._projected(lead, least, first) if lead.n >= _ENOUGH and lead.std else ""
+            return f"{ahead}; at least {first} {self.unit}s are needed{about}"
         size = visible(lead.n, least) * lead.std
         if not lead.std or not math.isfinite(size):
             return f"{ahead}; more {self.unit}s are needed"
-        unseen = f"a difference below {size:.1g} cannot be seen with these"
+        unseen = f"{lead.n} {self.unit}s cannot show a difference below {size:.1g}"
         return f"{ahead}; {unseen}{self._projected(lead, least, lead.n + 1)}"
 
     def _ahead(self, lead: Lead, rival: str) -> str:
@@ -192,10 +191,10 @@ class Race:
         total = needed(abs(lead.mean) / lead.std, least) if lead.mean else math.inf
         if total - lead.n <= _WORTH_SAYING:
             more = max(int(total), at_least) - lead.n
-            return f"; about {self._more(more)} would decide one of {self._short(lead)}"
+            return f"; about {self._more(more)} would decide a difference of {self._short(lead)}"
         double = 2 * max(lead.n, fewest(least))
         size = visible(double, least) * lead.std
-        return f"; {self._more(double - lead.n)} would decide one of {size:.1g}"
+        return f"; {self._more(double - lead.n)} would decide a difference of {size:.1g}"
 
     def _more(self, number: int) -> str:
         return f"{number} more {self.unit}{'' if number == 1 else 's'}"

@@ -312,10 +312,10 @@ def test_the_axis_the_margin_and_the_error_of_a_decision_are_those_of_its_verdic
     decision = verdict(runs)
     assert decision.outcome == "equal"
     assert {decision.better, decision.worse} == {"adam", "sgd"}
-    assert "at most 0.1" in decision.assumptions
+    assert "at most 10 %" in decision.assumptions
     assert str(verdict(load_table(tmp_path / "runs.csv"))) == decision.sentence
     assert verdict(runs, margin=1e-9).outcome == "undecided"
-    assert "at most 0.05" in verdict(runs, error=0.05).assumptions
+    assert "at most 5 %" in verdict(runs, error=0.05).assumptions
     assert set(verdict(runs, "setting").better) == {"optimizer", "width"}
     assert verdict(runs, "width").outcome != "equal"
     assert verdict(runs, goal="min:run duration").outcome != "equal"  # the margin is of another metric
