@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 from runmanager.devices import ranks
@@ -15,7 +16,7 @@ from runmanager.search.search import Journals, Search
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_weights import changes_since, lost_weights
+from runmanager.storage.loaded_files import changes_since, name_of, not_known
 from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
@@ -59,7 +60,7 @@ class Plan:
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
     order: Sequence[str] = ()  # identities of the due runs, after a decision
     sentences: Sequence[str] = ()  # of the search, to print
-    lost: Mapping[str, int] = field(default_factory=dict)  # missing weights -> number of runs that loaded them
+    not_known: Mapping[str, int] = field(default_factory=dict)  # why changes are not known -> number of runs
 
     @cached_property
     def due(self) -> list[PlannedRun]:
@@ -75,12 +76,8 @@ class Plan:
 
     @property
     def changes(self) -> list[str]:
-        """The sentences about changed runs, with their number first, and about missing weights."""
-        sentences = [
-            f"! {counted(count, 'run')} had loaded the weights of {name}, which are gone: "
-            "whether they changed is not known"
-            for name, count in self.lost.items()
-        ]
+        """The sentences about changed runs, and about runs whose changes are not known."""
+        sentences = [f"! {counted(count, 'run')} {reason}" for reason, count in self.not_known.items()]
         number = sum(self.changed.values())
         if not number:
             return sentences
@@ -205,20 +202,25 @@ def make_plan(
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    again: set[str] = set()  # paths of the runs that start over, relative to the root
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
-        differences = [] if folder.unavailable else changes_since(before, now)
-        lost.update(lost_weights(before))
+        differences = [] if folder.unavailable else list(map(str, changes_since(before, now)))
+        if not (differences or folder.unavailable):
+            rebuilt = [path for path in before.loaded if not again.isdisjoint(map(str, PurePath(path).parents))]
+            differences = [f"{name_of(path)} (executed again)" for path in rebuilt]
         if differences:
-            changed[", ".join(map(str, differences))] += 1
+            changed[", ".join(differences)] += 1
         if folder.unavailable:
             action = Action.LEAVE
         elif differences and not keep_changed:
             action = Action.START_OVER
+            again.add(f"{folder.path.parent.name}/{folder.path.name}")
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE
         else:
             action = _executed(before)
+        unknown.update(not_known(before, now) if action is not Action.START_OVER else ())
         planned.append(PlannedRun(run, folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes, lost=lost)
+    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes, not_known=unknown)

@@ -20,7 +20,7 @@ from runmanager.run import Run, copy_of, params_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
-from runmanager.storage import loaded_weights, paths
+from runmanager.storage import loaded_files, paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
@@ -109,7 +109,7 @@ class RunTask:
         threads = Threads()
         threads.keep(num_threads)
         try:
-            with loaded_weights.noting_weights():
+            with loaded_files.noting_files():
                 outcome = self._execute(reads.run, hooks)
             return replace(outcome, unread=without_named(reads.unread, self.train))
         except (StorageError, PruneError, KeyboardInterrupt):

@@ -19,8 +19,8 @@ class FingerprintChange(NamedTuple):
         match self.kind:
             case "code" | "statements":
                 return f"source of {self.name}"
-            case "weights":  # weights of another run that this run has loaded
-                return f"weights of {self.name}"
+            case "loaded":  # a file of another run, as "weights of pretrain/001"
+                return self.name
             case "values" | "objects":
                 return f"{self.name} was {self.before}, is {self.now}"
             case "data":

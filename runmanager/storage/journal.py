@@ -49,6 +49,13 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, within the range of Python's dates
 
 
+class Loaded(TypedDict):
+    """A file of another run that a run has loaded."""
+
+    attempt: Count  # which wrote it
+    digest: str
+
+
 class _Facts(TypedDict, total=False):
     """The facts of first and last lines that the code uses; lines have more."""
 
@@ -63,7 +70,7 @@ class _Facts(TypedDict, total=False):
     host: str
     inside: Inside
     jobs: Count
-    loaded: dict[str, str]
+    loaded: dict[str, Loaded]
     mixed: bool
     parameters: Count
     peak_memory: Count
@@ -100,6 +107,7 @@ class Attempt:
     inside: Inside | None = None  # the last checkpoint inside the epoch after them
     outcome: Outcome | None = None  # None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
+    loaded: dict[str, Loaded] = field(default_factory=dict)  # path, relative to the root -> the file
     damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
     num_damaged: int = 0  # damaged lines
     num_lines: int = 0
@@ -134,19 +142,19 @@ class Journal:
         self._file = AppendFile(folder / paths.journal(attempt), start)
         self._crc = zlib.crc32(start)
 
-    def epoch(self, record: EpochRecord) -> None:
-        """Commit a finished epoch."""
+    def epoch(self, record: EpochRecord, **facts: Any) -> None:
+        """Commit a finished epoch, with further facts."""
         nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
         metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
         extra: dict[str, Any] = {"nonfinite": nonfinite} if nonfinite else {}
         extra |= {"cold": True} if record.cold else {}
         extra |= {"steps": record.steps} if record.steps else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
-        self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
+        self._append("epoch", {"epoch": record.epoch, **extra, **facts, "metrics": metrics, "times": times})
 
-    def inside(self, inside: Inside) -> None:
-        """Record a checkpoint inside an epoch."""
-        self._append("inside", msgspec.to_builtins(inside))
+    def inside(self, inside: Inside, **facts: Any) -> None:
+        """Record a checkpoint inside an epoch, with further facts."""
+        self._append("inside", {**msgspec.to_builtins(inside), **facts})
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Commit the outcome with the summary of the run and further facts; close the file."""
@@ -173,10 +181,10 @@ class NoJournal(Journal):
     def __init__(self) -> None:
         self.attempt = 0
 
-    def epoch(self, record: EpochRecord) -> None:
+    def epoch(self, record: EpochRecord, **facts: Any) -> None:
         """Do nothing."""
 
-    def inside(self, inside: Inside) -> None:
+    def inside(self, inside: Inside, **facts: Any) -> None:
         """Do nothing."""
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
@@ -267,6 +275,7 @@ def _read_whole(lines: bytes, attempt: Attempt) -> bool:
     except DAMAGED:
         return False
     attempt.start, attempt.outcome, attempt.end = start, outcome, end
+    attempt.loaded = {**start.get("loaded", {}), **end.get("loaded", {})}
     attempt.epochs = {record.epoch: record for record in records}
     if inside and lines.endswith(inside[-1], first, last):
         attempt.inside = msgspec.json.decode(inside[-1], type=Inside)
@@ -305,6 +314,8 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
+    if "loaded" in line:
+        attempt.loaded |= _fitting(line).get("loaded", {})
     match line["type"]:
         case "start":
             attempt.start = _fitting(line)

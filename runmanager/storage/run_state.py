@@ -1,6 +1,7 @@
 """The state of a run, read from its journals: status, epochs and outcome."""
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from runmanager.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, end_abandoned_attempt, read_attempt
+from runmanager.storage.journal import Attempt, Loaded, end_abandoned_attempt, read_attempt
 
 _MOST_LOG = 1 << 20  # the most bytes read of an error.log
 _FEW_EPOCHS = 1000
@@ -41,7 +42,7 @@ class RunResult:
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # where the next epoch resumes, None for its first batch
     pruned_by: str = ""  # see `Outcome`
-    loaded: Mapping[str, str] = field(default_factory=dict)  # run whose weights it has loaded -> their hash
+    loaded: Mapping[str, Loaded] = field(default_factory=dict)  # path of a loaded file -> see `Loaded`
 
     @property
     def outcome(self) -> Outcome:
@@ -97,7 +98,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         _summary_of(last.end),
         _inside(folder, attempts, len(epochs)),
         last.end.get("pruned_by", ""),
-        {**last.start.get("loaded", {}), **last.end.get("loaded", {})},
+        dict(itertools.chain.from_iterable(attempt.loaded.items() for attempt in current)),
     )
 
 

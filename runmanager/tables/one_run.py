@@ -1,14 +1,14 @@
 """Load one run: its parameters, epochs, status and weights."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
-from runmanager.storage import artifacts, paths
+from runmanager.storage import artifacts, loaded_files, paths
 from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
 from runmanager.storage.run_state import read_run
 from runmanager.tables.loading import load_results, warn_of
@@ -58,9 +58,9 @@ class LoadedRun:
         return load_results(self.folder)
 
     @property
-    def artifacts(self) -> dict[str, Path]:
+    def artifacts(self) -> Mapping[str, Path]:
         """The artifacts of `manager.artifact`: name -> path of a file or folder."""
-        return {name: self.folder / paths.ARTIFACTS / name for name in artifacts.names(self.folder)}
+        return _Artifacts(self.folder)
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.
@@ -80,10 +80,33 @@ class LoadedRun:
             ...         manager.track_loss(0.5, 8)
             >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
         """
-        from runmanager.storage import checkpoints, loaded_weights
+        from runmanager.storage import checkpoints
 
-        loaded_weights.note_weights(self.folder)
+        loaded_files.note_file(self.folder, paths.WEIGHTS)
         checkpoints.load_weights(self.folder, network)
+
+
+class _Artifacts(Mapping[str, Path]):
+    """The artifacts of a run; a run that takes one of them is built on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names = artifacts.names(folder)
+
+    def __getitem__(self, name: str) -> Path:
+        if name not in self._names:
+            raise KeyError(name)
+        loaded_files.note_file(self._folder, f"{paths.ARTIFACTS}/{name}")
+        return self._folder / paths.ARTIFACTS / name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return repr({name: self._folder / paths.ARTIFACTS / name for name in self._names})
 
 
 def load_run(run: Any) -> LoadedRun:

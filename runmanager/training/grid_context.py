@@ -9,7 +9,7 @@ from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.loaded_weights import changes_since
+from runmanager.storage.loaded_files import changes_since
 from runmanager.storage.run_state import RunResult
 from runmanager.training.listeners import RunListener
 
@@ -43,7 +43,7 @@ class GridContext:
         return {"fingerprint": self.fingerprint, **shared}
 
     def is_changed(self, earlier: RunResult) -> bool:
-        """Whether code, data, versions or loaded weights have changed since a run began."""
+        """Whether code, data, versions or loaded files have changed since a run began."""
         return bool(changes_since(earlier, self.fingerprint))
 
     def starts_over(self, earlier: RunResult) -> bool:

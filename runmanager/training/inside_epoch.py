@@ -52,6 +52,9 @@ class _Run(Protocol):
     def seconds(self) -> float:
         """The run's time so far (s)."""
 
+    def newly_loaded(self) -> dict[str, Any]:
+        """Return facts about files of other runs that it has loaded since the last ones."""
+
 
 class InsideEpoch:
     """Commits the state of a run inside its epochs, and resumes it there.
@@ -223,7 +226,7 @@ class InsideEpoch:
         inside["position"] = (position.epoch, position.batch, position.step, position.num_batches)
         state.save_inside(EpochRecord(epoch.number, {}), inside)
         assert run.journal is not None
-        run.journal.inside(position)
+        run.journal.inside(position, **run.newly_loaded())
         epoch.add_checkpointing(perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:

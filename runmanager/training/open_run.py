@@ -14,7 +14,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, loaded_weights, paths, provenance
+from runmanager.storage import checkpoints, durable, loaded_files, paths, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
@@ -86,6 +86,7 @@ class OpenRun:
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # None until the attempt begins
         self._committed = 0  # the last committed epoch
+        self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
         self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
         self._replaced = 0  # the earlier attempt whose weights must stay
@@ -227,7 +228,7 @@ class OpenRun:
         if self.resume_state and self.ending.status is Status.COMPLETED:
             # first, as its record repairs a journal that lacks it
             self.resume_state.save(record, self.network, is_left=is_left)
-        self.journal.epoch(record)
+        self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
         return ranks.broadcast(record)  # after the commit
 
@@ -356,7 +357,7 @@ class OpenRun:
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self.ending.stopped_early} if self.ending.stopped_early else {}
-        facts |= loaded_weights.loading_facts(self.folder.path.parent.parent)
+        facts |= loaded_files.loading_facts(self.folder.path)
         self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)
@@ -381,6 +382,11 @@ class OpenRun:
         """Read a sum of the current or last epoch, which waits for the device; 0 if nothing was added."""
         return self._sums.total(name) if self._sums else 0
 
+    def newly_loaded(self) -> dict[str, Any]:
+        """Return the journal's facts about files of other runs, if the run has loaded more of them."""
+        before, self._loaded = self._loaded, loaded_files.loading_facts(self.folder.path)
+        return self._loaded if self._loaded != before else {}
+
     def keep_committed(self) -> None:
         """Begin an attempt that keeps the epochs of earlier attempts valid."""
         self._begin_attempt(num_committed=len(read_run(self.folder).epochs))
@@ -402,7 +408,7 @@ class OpenRun:
             inside = self._inside.position if self._inside else None
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
             facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
-            facts |= loaded_weights.loading_facts(self.folder.path.parent.parent)
+            facts |= self.newly_loaded()
             self.journal = Journal(self.folder.path, self.attempt, facts)
         else:
             self.journal = NoJournal()

@@ -7,7 +7,7 @@ from torch import nn
 
 from runmanager import load_run, load_runs, run_grid
 from runmanager.storage.folders import read_runs
-from runmanager.storage.loaded_weights import changes_since, loading_facts, note_weights, noting_weights
+from runmanager.storage.loaded_files import changes_since, loading_facts, note_file, noting_files
 from runmanager.storage.run_state import read_run
 
 SCALE = {"value": 1.0}
@@ -91,7 +91,7 @@ def test_weights_that_are_gone_are_named_and_change_nothing(root, capsys):
     start(root, "probe", probe_of(root), display=True)
 
     lines = capsys.readouterr().out.splitlines()
-    assert "which are gone: whether they changed is not known" in lines[0]
+    assert "gone now: whether they changed is not known" in lines[0]
     assert losses(root) == ([2.0], [1])
 
 
@@ -103,7 +103,7 @@ def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     (folder,) = read_runs(moved / "probe")
     result = read_run(folder)
 
-    assert list(result.loaded) == [f"pretrain/{path.name}" for path in (moved / "pretrain").glob("001*")]
+    assert list(result.loaded) == [f"pretrain/{path.name}/weights.pt" for path in (moved / "pretrain").glob("001*")]
     assert changes_since(result, {}) == []
 
 
@@ -111,13 +111,13 @@ def test_weights_that_are_loaded_outside_of_a_run_are_not_noted(root):
     start(root, "pretrain", pretrain)
     (folder,) = read_runs(root / "pretrain")
 
-    note_weights(folder.path)
-    assert loading_facts(root) == {}
-    with noting_weights():
-        note_weights(folder.path)
-        (noted,) = loading_facts(root)["loaded"]
-    assert noted == f"pretrain/{folder.path.name}"
-    assert loading_facts(root) == {}
+    note_file(folder.path, "weights.pt")
+    assert loading_facts(root / "probe" / "001") == {}
+    with noting_files():
+        note_file(folder.path, "weights.pt")
+        (noted,) = loading_facts(root / "probe" / "001")["loaded"]
+    assert noted == f"pretrain/{folder.path.name}/weights.pt"
+    assert loading_facts(root / "probe" / "001") == {}
 
 
 def test_own_weights_are_not_those_of_another_run(root):
