@@ -201,6 +201,7 @@ def state_of(name: str, part: Any) -> Any:
     raise CheckpointError(
         f"checkpoint[{name!r}] must have state_dict() and load_state_dict(), or be a torch.Generator, "
         f"or a dict or a list of JSON values, got {type(part).__name__}"
+        f"{f': {plain_state.OF_TENSORS}' * isinstance(part, torch.Tensor)}"
     )
 
 

@@ -6,6 +6,16 @@ from runmanager.errors import CheckpointError
 from runmanager.hyperparameters import plain
 
 _VALUES = (bool, int, float, str, type(None))
+OF_TENSORS = (
+    "give the object that has it, as checkpoint={'network': network}, not its state_dict(); a module's "
+    "register_buffer() takes other tensors"
+)
+"""The advice for a tensor, or a mapping of tensors."""
+_OF_OBJECTS = (
+    {"state", "param_groups"}, {"base_lrs", "last_epoch"}, {"cooldown_counter", "num_bad_epochs"},
+    {"growth_factor", "backoff_factor"},
+)  # fmt: skip
+"""Keys of plain states that torch's optimizers, schedulers and scalers return."""
 _FLOAT64 = "float64"  # NumPy's: a float, with the same arithmetic
 
 
@@ -18,7 +28,7 @@ def copied(name: str, state: Any) -> Any:
     """Copy plain state to save it; shared dicts and lists stay shared in the copy.
 
     Raises:
-        CheckpointError: It contains a value that is not JSON, or contains itself.
+        CheckpointError: It contains a value that is not JSON, the state of an object, or itself.
     """
     return _copied(state, name, {}, is_outermost=True)
 
@@ -40,6 +50,10 @@ def _copied(value: Any, name: str, copies: dict[int, Any], *, is_outermost: bool
     copies[id(value)] = None  # until it is complete
     copy: Any
     if isinstance(value, dict):
+        if any(keys <= value.keys() for keys in _OF_OBJECTS):
+            raise CheckpointError(
+                f"{name} is a copy that state_dict() returns, which restores no object: give the object itself"
+            )
         copy = {_key(name, key): _copied(item, f"{name}[{key!r}]", copies) for key, item in value.items()}
     else:
         copy = [_copied(item, f"{name}[{index}]", copies) for index, item in enumerate(value)]
@@ -54,19 +68,23 @@ def _key(name: str, key: Any) -> str:
 
 
 def _advice(value: Any) -> str:
+    """Return an advice after which a run resumes right: a copy that the loop does not change is of no use."""
     if hasattr(value, "state_dict"):
         return "give it a name of its own in checkpoint="
+    if isinstance(value, dict) and any(hasattr(item, "untyped_storage") for item in value.values()):
+        return OF_TENSORS
     if isinstance(value, (dict, list, tuple, set, frozenset)):
-        kind = "dict" if isinstance(value, dict) else "list"
-        return f"write {kind}(...)"
+        return f"keep a {'dict' if isinstance(value, dict) else 'list'} in its place"
     if isinstance(value, str):
         return "write str(...)"
-    is_number = (
-        plain(value) is not value or getattr(value, "ndim", None) == 0 or isinstance(value, (int, float))
-    )
-    if is_number:
-        return "write float(...) or int(...)"
-    return "write .tolist()" if hasattr(value, "tolist") else "leave it out"
+    is_tensor = hasattr(value, "untyped_storage")
+    if is_tensor and value.ndim:
+        return OF_TENSORS
+    if plain(value) is not value or getattr(value, "ndim", None) == 0 or isinstance(value, (int, float)):
+        return f"keep float(...) or int(...) in its place{', or give the module that has it' * is_tensor}"
+    if callable(value):
+        return "leave it out"
+    return "give checkpoint= an object with state_dict() and load_state_dict() that has it"
 
 
 def fill(state: Any, saved: Any) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from runmanager.devices import ranks
 from runmanager.errors import CheckpointError, InvalidArgumentError
@@ -21,6 +22,8 @@ from runmanager.storage.run_state import read_run
 from runmanager.training import loaders
 from runmanager.training.grid_context import GridContext
 from runmanager.training.trainer_state import continued
+
+_WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
 Parts = Mapping[str, Any] | None
 """The argument `checkpoint=`."""
@@ -38,8 +41,8 @@ class ResumeState:
             weights.pt; None saves none.
 
     Raises:
-        CheckpointError: A part has no state, plain state is not JSON, the parts are too large, or `keep` is not
-            valid.
+        CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing, the
+            parts are too large, or `keep` is not valid.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class ResumeState:
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
         checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self.parts.items()})
+        _check_network(parts or {})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
@@ -254,6 +258,21 @@ def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
         return 0
     number = earlier.start.get("attempt")  # later attempts had no epoch
     return number if isinstance(number, int) else earlier.attempts
+
+
+def _check_network(parts: Mapping[str, Any]) -> None:
+    """Refuse an optimizer, or the copy of its state, without anything that saves the parameters it trains.
+
+    Raises:
+        CheckpointError: There is nothing that saves them.
+    """
+    others = [part for part in parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
+    has_optimizer = "param_groups" in parts or any(isinstance(part, Optimizer) for part in parts.values())
+    if has_optimizer and all(map(plain_state.is_plain_state, others)):
+        raise CheckpointError(
+            "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that they would "
+            "start over on resume: add the network, as checkpoint={'network': network, 'optimizer': optimizer}"
+        )
 
 
 def _kinds(state: Any) -> Iterator[type]:

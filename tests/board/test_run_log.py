@@ -199,7 +199,7 @@ def test_a_learning_rate_that_is_no_number_is_not_shown(tmp_path, lr):
     manager = manager_in(tmp_path)
 
     with manager.run(RUN, network):
-        for _ in manager.epochs(1, checkpoint={"optimizer": optimizer}):
+        for _ in manager.epochs(1, checkpoint={"network": network, "optimizer": optimizer}):
             pass
 
     expected = [(1, 0.5)] if isinstance(lr, torch.Tensor) else []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from runmanager.errors import CheckpointError
-from runmanager.storage.plain_state import copied, fill, is_plain_state
+from runmanager.storage.plain_state import OF_TENSORS, copied, fill, is_plain_state
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -77,16 +77,19 @@ def test_numbers_of_numpy_that_are_floats_become_them():
     assert {type(value) for value in copy.values()} == {float}
 
 
+NUMBER = "keep float(...) or int(...) in its place"
+HOLDER = "give checkpoint= an object with state_dict() and load_state_dict() that has it"
 REFUSED = {
-    "tensor": (torch.tensor(0.5), "got Tensor: write float(...) or int(...)"),
-    "tensors": (torch.zeros(3), "got Tensor: write .tolist()"),
-    "array": (np.zeros(3), "got ndarray: write .tolist()"),
-    "float32": (np.float32(1), "got float32: write float(...) or int(...)"),
-    "tuple": ((1, 2), "got tuple: write list(...)"),
-    "set": ({1}, "got set: write list(...)"),
-    "Counter": (collections.Counter("a"), "got Counter: write dict(...)"),
-    "enum": (Colour.RED, "got Colour: write float(...) or int(...)"),
-    "bytes": (b"", "got bytes: leave it out"),
+    "weights": (nn.Linear(1, 1).state_dict(), f"got OrderedDict: {OF_TENSORS}"),
+    "tensor": (torch.tensor(0.5), f"got Tensor: {NUMBER}, or give the module that has it"),
+    "tensors": (torch.zeros(3), f"got Tensor: {OF_TENSORS}"),
+    "array": (np.zeros(3), f"got ndarray: {HOLDER}"),
+    "float32": (np.float32(1), f"got float32: {NUMBER}"),
+    "tuple": ((1, 2), "got tuple: keep a list in its place"),
+    "set": ({1}, "got set: keep a list in its place"),
+    "Counter": (collections.Counter("a"), "got Counter: keep a dict in its place"),
+    "enum": (Colour.RED, f"got Colour: {NUMBER}"),
+    "bytes": (b"", f"got bytes: {HOLDER}"),
     "function": (len, "got builtin_function_or_method: leave it out"),
     "network": (nn.Linear(1, 1), "got Linear: give it a name of its own in checkpoint="),
 }
