@@ -95,7 +95,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers overflows to infinity or NaN
 def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
     """Pair runs as `compare` does; without pairs, return a table without rows."""
-    check_table(runs)
+    check_table(runs, needs_axes=True)
     if value is None:
         goals = [] if axis in _FOR_SPEED else own_goals(runs)
         value = goals[0].metric if goals else "epoch duration"
@@ -229,7 +229,7 @@ def effects(
         0   lr   0.1  2  0.75  0.0        1.0
         1   lr  0.01  2  0.50  0.0        1.0
     """
-    check_table(runs)
+    check_table(runs, needs_axes=True)
     value = default_metric(runs, "value='f1'") if value is None else value
     averaged, is_assumed = repeats_of(runs, repeats)
     check_comparable(runs, averaged, [value])

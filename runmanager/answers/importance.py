@@ -10,6 +10,7 @@ import pandas as pd
 from runmanager.answers.sampled import is_in_magnitudes, is_missing, is_sampled
 from runmanager.errors import MissingExtraError
 from runmanager.hyperparameters import counted
+from runmanager.tables.columns import check_table
 from runmanager.tables.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
 from runmanager.wording import printable
 
@@ -68,6 +69,7 @@ def importances(
         import optuna
     except ImportError as error:
         raise MissingExtraError(["importances needs optuna: pip install 'torch-runmanager[optuna]'"]) from error
+    check_table(runs, needs_axes=True)
     ranking = ranking_of(runs, goal, repeats)
     rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
     axes = [name for name in axes_of(runs) if name not in ranking.repeats]

@@ -15,7 +15,7 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.storage.design import Rule, assumption
 from runmanager.table import Table
-from runmanager.tables.columns import HYPERPARAMETERS, KEPT, Numbers, from_columns
+from runmanager.tables.columns import HYPERPARAMETERS, KEPT, Numbers, check_table, from_columns
 from runmanager.tables.evidence import ERROR, fewest
 from runmanager.tables.ranking import (
     axes_of,
@@ -152,6 +152,7 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
+    check_table(runs, needs_axes=True)
     goals = goals_of(runs, goal)
     rule = rule_of(runs, goals[0].metric, repeats_of(runs, repeats)[0])
     if axis is None or (axis == _SETTING and axis not in axes_of(runs)):

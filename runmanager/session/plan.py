@@ -22,6 +22,7 @@ from runmanager.storage.run_state import RunResult, read_run
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
 KEPT = "kept", "unfinished runs resume, marked as mixed"
 """The action for changed runs, and an explanation."""
+_MOST_CAUSES = 4  # in a sentence
 
 
 class Action(StrEnum):
@@ -83,6 +84,8 @@ class Plan:
             return sentences
         is_one_cause = len(self.changed) == 1
         causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
+        if len(causes) > _MOST_CAUSES:  # as of probes of many encoders
+            causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
         done, meaning = self.policy
         verb = "is" if number == 1 else "are"
         changed = f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"

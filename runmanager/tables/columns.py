@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.hyperparameters import column
+from runmanager.goal import Goal, is_larger_better
+from runmanager.hyperparameters import COLUMNS, column
 from runmanager.outcome import LEADING, EpochRecord, Status, in_order
 from runmanager.storage import paths
 from runmanager.storage.design import Design
@@ -35,6 +35,8 @@ INSIDE = "continues at"
 """The column that says where inside an epoch an interrupted run resumes: after which batch."""
 COLD = "cold start"
 """The column that marks the first epoch of each process."""
+
+_OF_RUNS = {"run", "status", "attempts", "folder"}  # columns of load_runs
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -212,14 +214,36 @@ def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.
     return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
-def check_table(table: object) -> None:
-    """Refuse anything but a DataFrame.
+def check_table(table: object, *, needs_axes: bool = False) -> None:
+    """Refuse anything but a DataFrame, and a table whose hyperparameters are not known.
+
+    Tables of other tools do not name them; pandas drops their names in a `merge`, and in a `concat` of tables
+    with different goals. Without `needs_axes`, only a table of `load_runs` must name them.
 
     Raises:
-        InvalidArgumentError: `table` is not a DataFrame, for example the path of a table.
+        InvalidArgumentError: `table` is not a DataFrame, for example the path of a table; it does not name its
+            hyperparameters; or one of them is in its index.
     """
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
+    known = table.attrs.get(HYPERPARAMETERS)
+    if known is None and (needs_axes or _OF_RUNS <= set(table)):
+        rule = "this table does not name its hyperparameters, as after a merge or a concat in pandas"
+        raise InvalidArgumentError([f"{rule}: name them, as {naming(table)}"])
+    inside = [name for name in table.index.names if name in (known or ()) and name not in table]
+    if inside:
+        raise InvalidArgumentError([f"hyperparameter {inside[0]!r} is in the index: give runs.reset_index()"])
+
+
+def naming(table: pd.DataFrame, axes: Iterable[str] = ()) -> str:
+    """Write the call that names a table's hyperparameters: those known and `axes`, else columns that may be."""
+    names = [*hyperparameters_of(table), *axes]
+    for name in () if names else table:
+        number = table[name].astype(str).nunique()
+        is_result = str(name).startswith(("best ", KEPT)) or is_larger_better(str(name)) is not None
+        is_result = is_result or name in COLUMNS
+        names += [str(name)] if 1 < number <= len(table) / 2 and not is_result else []
+    return f"load_table(runs, hyperparameters={list(dict.fromkeys(names)) or ['lr', 'seed']})"
 
 
 def hyperparameters_of(table: pd.DataFrame) -> list[str]:

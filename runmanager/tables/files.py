@@ -15,7 +15,7 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
-from runmanager.outcome import LEADING
+from runmanager.outcome import LEADING, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
 from runmanager.tables.columns import (
@@ -30,6 +30,7 @@ from runmanager.tables.columns import (
     from_columns,
     hyperparameters_of,
 )
+from runmanager.tables.ranking import goals_of
 from runmanager.wording import printable
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
@@ -41,6 +42,12 @@ Source: OWASP ASVS 5, 1.2.10.
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
 _ENCODED = "encoded"
+_STATUSES = {str(status): str(status) for status in Status} | {
+    "finished": "completed", "complete": "completed", "success": "completed", "succeeded": "completed",
+    "terminated": "completed", "done": "completed", "crashed": "failed", "fail": "failed", "error": "failed",
+    "scheduled": "pending", "waiting": "pending", "preempted": "interrupted", "preempting": "interrupted",
+}  # fmt: skip
+"""The words of other tools for statuses, in lower case -> status."""
 
 Columns = dict[str, list[Any]]
 Writer = Callable[[pd.DataFrame], bytes]
@@ -83,21 +90,32 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     durable.write_file(Path(path), write(table))
 
 
-def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None = None) -> pd.DataFrame:
-    """Load a table from a file of `export`, or from results.csv or results.json of the tutorial or of a grid.
+def load_table(
+    table: str | os.PathLike[str] | pd.DataFrame,
+    hyperparameters: Sequence[str] | None = None,
+    *,
+    repeats: str | Sequence[str] | None = None,
+    goal: str | Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Load a table of runs: of `export`, of the tutorial or a grid, of another tool, or any DataFrame.
 
     Args:
-        path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet``.
-        hyperparameters: The columns that are hyperparameters; needed for files that do not name them. By
+        table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, with a row per run.
+        hyperparameters: The columns that are hyperparameters; needed for tables that do not name them. By
             default, `load_table` takes the names in the file. Without names, it takes the columns after
             `run duration` that runmanager does not write itself and whose names do not end in loss or accuracy.
+        repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
+            `hyperparameters`.
+        goal: The goal, or several, as in `best`.
 
     Returns:
-        The table as it was exported; for the tutorial's file, a table like that of `load_results`.
+        The table as it was exported; for the tutorial's file, a table like that of `load_results`. Of a
+        DataFrame, a copy with the same columns; named levels of its index become columns, and the words of
+        other tools for statuses, such as FINISHED, those of runmanager, in the column `status`.
 
     Raises:
-        InvalidArgumentError: `path` has another suffix, the file holds no table, or `hyperparameters` names
-            no column of the file.
+        InvalidArgumentError: `table` has another suffix, the file holds no table, `hyperparameters` or `repeats`
+            names no column, the goal is not valid, or a status is not known.
         MissingExtraError: The suffix is ``.parquet``, and pyarrow is not installed.
         OSError: The file cannot be read.
 
@@ -105,7 +123,68 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         >>> results = load_table("runs/circle/results.csv", hyperparameters=["lr", "width", "device"])
         >>> results["accuracy"].tail(1).tolist()
         [0.9632]
+        >>> frame = pd.DataFrame({"lr": [0.1, 0.1, 0.01, 0.01], "seed": [0, 1, 0, 1], "f1": [0.7, 0.8, 0.6, 0.5]})
+        >>> from runmanager import best
+        >>> runs = load_table(frame, hyperparameters=["lr"], repeats="seed", goal="max:f1")
+        >>> best(runs)["lr"].tolist()
+        [0.1, 0.01]
     """
+    given = [] if hyperparameters is None else [*hyperparameters]
+    axes = None if repeats is None else [repeats] if isinstance(repeats, str) else [*repeats]
+    loaded = _copied(table, [*given, *(axes or ())]) if isinstance(table, pd.DataFrame) else _loaded(table, hyperparameters)
+    names = list(dict.fromkeys([*(given or loaded.attrs.get(HYPERPARAMETERS, ())), *(axes or ())]))
+    if missing := [name for name in names if name not in loaded]:
+        have = printable(", ".join(map(str, loaded))) or "none"
+        where = "the table" if isinstance(table, pd.DataFrame) else repr(os.fspath(table))
+        raise InvalidArgumentError([f"{name!r} is no column of {where}; it has: {have}" for name in missing])
+    if names or not isinstance(table, pd.DataFrame):
+        loaded.attrs[HYPERPARAMETERS] = names
+    goals = [] if goal is None else goals_of(loaded, goal)
+    experiments = loaded["experiment"].astype(str).unique() if "experiment" in loaded else [""]
+    for experiment in experiments:
+        given_facts = {
+            REPEATS: axes,
+            GOALS: str(goals[0]) if goals else None,
+            ALL_GOALS: [*map(str, goals)] if len(goals) > 1 else None,
+        }
+        for key, value in given_facts.items():
+            if value is not None:
+                loaded.attrs[key] = {**(loaded.attrs.get(key) or {}), experiment: value}
+    return loaded
+
+
+def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:
+    """Copy a table of another tool: hyperparameters get the types of ours, and statuses their words."""
+    levels = [name for name in table.index.names if name is not None and name not in table]
+    copy = table.reset_index(levels).reset_index(drop=True) if levels else table.reset_index(drop=True)
+    copy.columns = copy.columns.map(str)
+    copy.attrs = dict(table.attrs)
+    own = table.attrs.get(HYPERPARAMETERS, ())
+    for name in hyperparameters:
+        if name in copy and name not in own:
+            copy[name] = from_columns({name: _from_texts(_values(copy[name]))}, [name])[name]
+    if "run" in copy and copy["run"].dtype.kind not in "iu":
+        copy = copy.rename(columns={"run": "run name"})  # the column `run` has numbers
+    for name in ("status", "state", "State", "Status"):
+        words = [_STATUSES.get(text(value).lower()) for value in copy[name]] if name in copy else []
+        if words and all(words):
+            return copy.rename(columns={name: "status"}).assign(status=pd.Categorical(words))
+        if words and name == "status":
+            word = next(value for value, known in zip(copy[name], words, strict=True) if not known)
+            rule = f"the column 'status' has {word!r}, which is no status of a run"
+            raise InvalidArgumentError([f"{rule}: write 'completed' or 'failed', or rename the column"])
+    return copy
+
+
+def _from_texts(values: list[Any]) -> list[Any]:
+    """Read numbers from texts, as MLflow exports hyperparameters, if all values are numbers."""
+    texts = [value for value in values if value is not pd.NA]
+    if not all(isinstance(value, str) and _NUMBER.fullmatch(value) for value in texts):
+        return values
+    return [value if value is pd.NA else _read_cell(value) for value in values]
+
+
+def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None) -> pd.DataFrame:
     _, read = _format(path)
     content = Path(path).read_bytes()
     try:
@@ -115,17 +194,12 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         raise InvalidArgumentError([problem]) from error
     if hyperparameters is None:
         hyperparameters = _after_durations(list(columns)) if stored is None else stored[HYPERPARAMETERS]
-    names = list(hyperparameters)
-    if missing := [name for name in names if name not in columns]:
-        have = printable(", ".join(columns)) or "none"
-        problems = [f"{name!r} is no column of {os.fspath(path)!r}; it has: {have}" for name in missing]
-        raise InvalidArgumentError(problems)
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
             columns[name] = [float(value) for value in columns[name]]  # a hand-written file may have 1 for 1.0
-    table = from_columns(columns, names)
+    table = from_columns(columns, hyperparameters)
     table.attrs |= _decisive(stored or {})
-    return table
+    return table if stored else _copied(table, [])
 
 
 def write_results(table: pd.DataFrame, experiment: Path) -> None:

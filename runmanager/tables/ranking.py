@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, parse_goal
-from runmanager.hyperparameters import RESERVED
+from runmanager.hyperparameters import COLUMNS, RESERVED
 from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Design, assumption
 from runmanager.storage.folder_names import varying
@@ -39,6 +39,7 @@ from runmanager.tables.columns import (
     beside,
     check_table,
     hyperparameters_of,
+    naming,
     of_experiments,
 )
 from runmanager.wording import aligned, did_you_mean, label, printable
@@ -595,7 +596,7 @@ def over_repeats(
         0  0.10           2            0.8
         1  0.01           1            0.6
     """
-    check_table(runs)
+    check_table(runs, needs_axes=True)
     axes, is_assumed = repeats_of(runs, repeats)
     if not axes and repeats is None:
         raise InvalidArgumentError(["no axis of these runs repeats a setting: name it, as repeats='seed'"])
@@ -665,6 +666,7 @@ def check_comparable(
     params = axes_of(runs)
     problems = Problems(
         f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}"
+        f"{f'; the column becomes one by {naming(runs, [axis])}' if axis in {*runs} - COLUMNS else ''}"
         for axis in axes
         if axis not in params
     )
@@ -715,7 +717,7 @@ def lost(runs: pd.DataFrame) -> "pd.Series[bool]":
 def are_epochs(runs: pd.DataFrame) -> bool:
     """Whether the rows are epochs, with several rows per run."""
     names = [name for name in ("experiment", "run") if name in runs]
-    return "epoch" in runs and bool(runs.duplicated(names).any())
+    return "epoch" in runs and bool(names) and bool(runs.duplicated(names).any())
 
 
 class Statistics(NamedTuple):

@@ -1,0 +1,238 @@
+"""Tables from elsewhere: whoever names their hyperparameters gets the answers of a table of load_runs."""
+
+import io
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from runmanager import (
+    RunManager,
+    best,
+    compare,
+    effects,
+    export,
+    importances,
+    load_runs,
+    load_table,
+    over_repeats,
+    pareto,
+    show,
+    verdict,
+)
+from runmanager.errors import InvalidArgumentError
+
+RUNS = [(lr, seed, 0.9 + lr / 5 + (seed * seed * (3 if lr > 0.05 else 2) % 7) / 1000) for lr in (0.1, 0.01) for seed in range(8)]
+BETTER = "lr=0.1 is better than lr=0.01 by 0.01"
+LOST = "this table does not name its hyperparameters"
+NAMES = "load_table(runs, hyperparameters=['lr', 'seed'])"
+
+
+def frame():
+    return pd.DataFrame(RUNS, columns=["lr", "seed", "f1"])
+
+
+def of_csv(path):
+    frame().to_csv(path / "mine.csv")
+    return pd.read_csv(path / "mine.csv", index_col=0), {}
+
+
+def of_concat(path):
+    parts = [frame()[frame()["lr"] == lr].assign(day=day) for day, lr in enumerate((0.1, 0.01))]
+    return pd.concat(parts, keys=["monday", "tuesday"], names=["when"]), {}
+
+
+def of_wandb(path):
+    table = frame().rename(columns={"f1": "val/f1"})
+    table.insert(0, "Name", [f"sunny-dog-{row}" for row in table.index])
+    table.insert(1, "State", "finished")
+    table.insert(2, "Created", "2026-11-25T08:00:00.000Z")
+    crashed = pd.DataFrame({"Name": ["x"], "State": ["crashed"], "lr": [0.1], "seed": [9]})
+    pd.concat([table, crashed]).to_csv(path / "wandb.csv", index=False)
+    return path / "wandb.csv", {"goal": "max:val/f1"}
+
+
+def of_mlflow(path):
+    table = pd.DataFrame({"run_id": [f"{row:032x}" for row in range(16)], "status": "FINISHED"})
+    table["start_time"] = pd.Timestamp("2026-11-25", tz="UTC")
+    table["metrics.f1"] = frame()["f1"]
+    for name in ("lr", "seed"):
+        table[f"params.{name}"] = frame()[name].astype(str)  # as mlflow.search_runs() has them
+    names = {"hyperparameters": ["params.lr"], "repeats": "params.seed", "goal": "max:metrics.f1"}
+    return table, names
+
+
+def of_optuna(path):
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    spaces = {
+        "lr": optuna.distributions.FloatDistribution(0.01, 1),
+        "seed": optuna.distributions.IntDistribution(0, 9),
+    }
+    for lr, seed, f1 in RUNS:
+        trial = optuna.create_trial(params={"lr": lr, "seed": seed}, distributions=spaces, value=f1)
+        study.add_trial(trial)
+    pruned = optuna.trial.TrialState.PRUNED
+    study.add_trial(
+        optuna.create_trial(params={"lr": 0.1, "seed": 9}, distributions=spaces, state=pruned)
+    )
+    names = {"hyperparameters": ["params_lr"], "repeats": "params_seed", "goal": "max:value"}
+    return study.trials_dataframe(), names
+
+
+TABLES = {each.__name__.removeprefix("of_"): each for each in (of_csv, of_concat, of_wandb, of_mlflow, of_optuna)}
+
+
+@pytest.mark.parametrize("tool", TABLES)
+def test_a_table_from_elsewhere_whose_axes_are_named_gets_every_answer(tmp_path, tool):
+    table, names = TABLES[tool](tmp_path)
+    names = {"hyperparameters": ["lr"], "repeats": "seed", "goal": "max:f1", **names}
+    lr, metric = names["hyperparameters"][0], names["goal"].removeprefix("max:")
+
+    runs = load_table(table, **names)
+
+    said = str(verdict(runs))
+    assert said.replace(lr, "lr").startswith(BETTER)
+    assert str(verdict(runs, lr)).replace(lr, "lr") == said.replace(lr, "lr")
+    assert best(runs)[lr].tolist() == [0.1, 0.01]
+    assert over_repeats(runs)[f"{metric} n"].tolist() == [8, 8]
+    assert effects(runs)["axis"].unique().tolist() == [lr]
+    assert compare(runs, lr, metric)["0.1"].notna().sum() == 8
+    assert pareto(runs, [f"max:{metric}", f"min:{names['repeats']}"], repeats=())[lr].iloc[0] == 0.1
+    assert importances(runs)["axis"].tolist() == [lr]
+    assert said.partition(";")[0] in show(runs).caption
+
+
+@pytest.mark.parametrize("answer", [verdict, effects, over_repeats, importances, lambda runs: compare(runs, "lr")])
+def test_a_table_without_names_is_answered_with_the_call_that_gives_them(answer):
+    with pytest.raises(InvalidArgumentError) as caught:
+        answer(frame().assign(accuracy=frame()["f1"]))
+
+    assert LOST in str(caught.value)
+    assert str(caught.value).endswith(f"name them, as {NAMES}")
+
+
+def test_the_rows_of_a_table_without_names_can_be_sorted():
+    assert best(frame(), "max:f1")["f1"].iloc[0] == max(f1 for _, _, f1 in RUNS)
+
+
+def trained(root, *names):
+    for name in names:
+        manager = RunManager(name, root=root, display=False, tensorboard=False, goal="max:f1")
+        for lr, seed, f1 in RUNS:
+            with manager.run({"lr": lr, "seed": seed}):
+                for _ in manager.epochs(1):
+                    manager.track(f1=f1)
+    return [load_runs(root / name) for name in names]
+
+
+KEEPING = {
+    "filter": lambda runs: runs[runs["seed"] < 8],
+    "query": lambda runs: runs.query("epochs == 1"),
+    "concat of its parts": lambda runs: pd.concat([runs[runs["lr"] > 0.05], runs[runs["lr"] < 0.05]]),
+    "merge with its own columns": lambda runs: runs.merge(runs[["run"]], on="run"),
+    "groupby, as columns": lambda runs: runs.groupby(["lr", "seed"], as_index=False).first(),
+    "columns": lambda runs: runs[["lr", "seed", "f1"]],
+    "assign, sort": lambda runs: runs.assign(size=1).sort_values("seed"),
+    "pickle": lambda runs: pickle.loads(pickle.dumps(runs)),  # noqa: S301 - its own
+}
+LOSING = {
+    "merge": lambda runs: runs.merge(pd.DataFrame({"run": range(1, 17), "size": 1}), on="run"),
+    "concat with others": lambda runs: pd.concat([runs, pd.DataFrame(runs.to_dict("list")).assign(lr=1.0)]),
+    "csv of pandas": lambda runs: pd.read_csv(io.StringIO(runs.to_csv(index=False))),
+    "records": lambda runs: pd.DataFrame(runs.to_dict("records")),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("root"), "one")[0]
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_goal_and_repeats_survive_where_pandas_lets_them(runs, kind):
+    table = KEEPING[kind](runs)
+
+    assert str(verdict(table)) == str(verdict(runs))
+    assert len(best(table)) == 2
+
+
+@pytest.mark.parametrize("kind", LOSING)
+def test_what_pandas_drops_is_asked_for_in_one_sentence(runs, kind):
+    table = LOSING[kind](runs)
+
+    for answer in (best, show, verdict, effects, over_repeats):
+        with pytest.raises(InvalidArgumentError, match=LOST) as caught:
+            answer(table)
+        assert str(caught.value).endswith(NAMES)
+    named = load_table(table, hyperparameters=["lr", "seed"], repeats="seed", goal="max:f1")
+    assert best(named)["lr"].iloc[-1] == 0.01
+
+
+def test_hyperparameters_in_the_index_are_asked_back(runs):
+    for table in (runs.groupby(["lr", "seed"]).first(), runs.set_index("lr")):
+        with pytest.raises(InvalidArgumentError, match=r"'lr' is in the index: give runs.reset_index\(\)"):
+            best(table)
+        assert str(verdict(table.reset_index())) == str(verdict(runs))
+        assert str(verdict(load_table(table))) == str(verdict(runs))
+
+
+def test_experiments_that_were_concatenated_are_named_again(tmp_path):
+    one, two = trained(tmp_path, "one", "two")
+
+    with pytest.raises(InvalidArgumentError, match=LOST):
+        best(pd.concat([one, two]))
+    table = pd.concat({"one": one, "two": two}, names=["experiment", "row"])
+    named = load_table(table, hyperparameters=["lr"], repeats="seed", goal="max:f1")
+
+    assert best(named)[["experiment", "lr"]].values.tolist()[:2] == [["one", 0.1], ["two", 0.1]]
+
+
+def test_a_renamed_column_becomes_a_hyperparameter_by_the_call_in_the_message(runs):
+    renamed = runs.rename(columns={"lr": "rate"})
+
+    with pytest.raises(InvalidArgumentError) as caught:
+        verdict(renamed, "rate")
+
+    assert str(caught.value).endswith("the column becomes one by load_table(runs, hyperparameters=['seed', 'rate'])")
+    named = load_table(renamed, hyperparameters=["seed", "rate"])
+    assert str(verdict(named, "rate")).startswith("rate=0.1 is better")
+
+
+def test_names_survive_a_file_of_export(tmp_path):
+    runs = load_table(frame(), hyperparameters=["lr"], repeats="seed", goal="max:f1")
+    export(runs, tmp_path / "runs.csv")
+
+    assert str(verdict(load_table(tmp_path / "runs.csv"))) == str(verdict(runs))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hyperparameters": ["rate"]}, "'rate' is no column of the table; it has: lr, seed, f1"),
+        ({"hyperparameters": ["lr"], "repeats": "fold"}, "'fold' is no column of the table"),
+        ({"hyperparameters": ["lr"], "goal": "max:f2"}, "these runs have no column 'f2'; did you mean 'f1'"),
+    ],
+)
+def test_names_that_are_no_columns_are_refused(given, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        load_table(frame(), **given)
+
+
+def test_a_status_that_nobody_knows_is_asked_for():
+    with pytest.raises(InvalidArgumentError, match="the column 'status' has 'ready', which is no status of a run"):
+        load_table(frame().assign(status="ready"), hyperparameters=["lr"])
+
+
+def test_the_table_that_was_given_stays_as_it_was():
+    table = frame().assign(State="finished", run=[f"dog-{row}" for row in range(16)])
+    before = table.copy()
+
+    runs = load_table(table, hyperparameters=["lr"], repeats="seed", goal="max:f1")
+
+    pd.testing.assert_frame_equal(table, before)
+    assert table.attrs == {}
+    assert {"status", "run name"} <= set(runs)
+    assert np.isfinite(best(runs, repeats=())["f1"]).all()
