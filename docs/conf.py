@@ -27,9 +27,8 @@ NAVIGATION = {
     "docs/quickstart": ["/docs/from-the-tutorial", "/docs/glossary", "/docs/compared"],
     "docs/training-function": [
         "/docs/fit", "/docs/trainers", "/docs/grids-and-pruning", "/docs/search", "/docs/devices-and-outcomes",
-        "/docs/ray", "/docs/slurm", "/docs/resuming", "/docs/debugging", "/docs/choosing", "/docs/verdict",
-        "/docs/report",
-        "/docs/tensorboard", "/docs/keeping", "/docs/extending",
+        "/docs/ray", "/docs/slurm", "/docs/resuming", "/docs/two-stages", "/docs/debugging", "/docs/choosing",
+        "/docs/verdict", "/docs/report", "/docs/tensorboard", "/docs/keeping", "/docs/extending",
     ],
     "docs/public-api": ["/docs/results", "/docs/command-line", "/docs/errors", "/docs/api/index"],
     "docs/architecture": ["/docs/benchmarks", "/benchmarks/README", "/CONTRIBUTING", "/SECURITY", "/CHANGELOG"],

@@ -67,7 +67,7 @@ def _key(name: str, key: Any) -> str:
     return key
 
 
-def _advice(value: Any) -> str:
+def _advice(value: Any) -> str:  # noqa: PLR0911 - one for each kind
     """Return an advice after which a run resumes right: a copy that the loop does not change is of no use."""
     if hasattr(value, "state_dict"):
         return "give it a name of its own in checkpoint="

@@ -100,7 +100,7 @@ def load_table(
     """Load a table of runs: of `export`, of the tutorial or a grid, of another tool, or any DataFrame.
 
     Args:
-        table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, with a row per run.
+        table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, a row per run.
         hyperparameters: The columns that are hyperparameters; needed for tables that do not name them. By
             default, `load_table` takes the names in the file. Without names, it takes the columns after
             `run duration` that runmanager does not write itself and whose names do not end in loss or accuracy.
@@ -114,8 +114,8 @@ def load_table(
         other tools for statuses, such as FINISHED, those of runmanager, in the column `status`.
 
     Raises:
-        InvalidArgumentError: `table` has another suffix, the file holds no table, `hyperparameters` or `repeats`
-            names no column, the goal is not valid, or a status is not known.
+        InvalidArgumentError: `table` has another suffix, the file holds no table, `hyperparameters` or
+            `repeats` names no column, the goal is not valid, or a status is not known.
         MissingExtraError: The suffix is ``.parquet``, and pyarrow is not installed.
         OSError: The file cannot be read.
 
@@ -123,7 +123,8 @@ def load_table(
         >>> results = load_table("runs/circle/results.csv", hyperparameters=["lr", "width", "device"])
         >>> results["accuracy"].tail(1).tolist()
         [0.9632]
-        >>> frame = pd.DataFrame({"lr": [0.1, 0.1, 0.01, 0.01], "seed": [0, 1, 0, 1], "f1": [0.7, 0.8, 0.6, 0.5]})
+        >>> frame = pd.DataFrame({"lr": [0.1, 0.1, 0.01, 0.01], "seed": [0, 1, 0, 1]})
+        >>> frame["f1"] = [0.7, 0.8, 0.6, 0.5]
         >>> from runmanager import best
         >>> runs = load_table(frame, hyperparameters=["lr"], repeats="seed", goal="max:f1")
         >>> best(runs)["lr"].tolist()
@@ -131,7 +132,11 @@ def load_table(
     """
     given = [] if hyperparameters is None else [*hyperparameters]
     axes = None if repeats is None else [repeats] if isinstance(repeats, str) else [*repeats]
-    loaded = _copied(table, [*given, *(axes or ())]) if isinstance(table, pd.DataFrame) else _loaded(table, hyperparameters)
+    loaded = (
+        _copied(table, [*given, *(axes or ())])
+        if isinstance(table, pd.DataFrame)
+        else _loaded(table, hyperparameters)
+    )
     names = list(dict.fromkeys([*(given or loaded.attrs.get(HYPERPARAMETERS, ())), *(axes or ())]))
     if missing := [name for name in names if name not in loaded]:
         have = printable(", ".join(map(str, loaded))) or "none"

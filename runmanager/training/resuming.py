@@ -41,8 +41,8 @@ class ResumeState:
             weights.pt; None saves none.
 
     Raises:
-        CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing, the
-            parts are too large, or `keep` is not valid.
+        CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
+            the parts are too large, or `keep` is not valid.
     """
 
     def __init__(
@@ -270,8 +270,9 @@ def _check_network(parts: Mapping[str, Any]) -> None:
     has_optimizer = "param_groups" in parts or any(isinstance(part, Optimizer) for part in parts.values())
     if has_optimizer and all(map(plain_state.is_plain_state, others)):
         raise CheckpointError(
-            "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that they would "
-            "start over on resume: add the network, as checkpoint={'network': network, 'optimizer': optimizer}"
+            "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that they "
+            "would start over on resume: add the network, "
+            "as checkpoint={'network': network, 'optimizer': optimizer}"
         )
 
 

@@ -4,10 +4,12 @@ import shutil
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
-from runmanager import load_run, load_runs, run_grid
+from runmanager import load_run, load_runs, run_grid, write_report
+from runmanager.cli.app import app
 from runmanager.storage.folders import read_runs
-from runmanager.storage.loaded_files import changes_since, loading_facts, note_file, noting_files
+from runmanager.storage.loaded_files import built_on, changes_since, loading_facts, note_file, noting_files
 from runmanager.storage.run_state import read_run
 
 SCALE = {"value": 1.0}
@@ -103,7 +105,9 @@ def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     (folder,) = read_runs(moved / "probe")
     result = read_run(folder)
 
-    assert list(result.loaded) == [f"pretrain/{path.name}/weights.pt" for path in (moved / "pretrain").glob("001*")]
+    assert list(result.loaded) == [
+        f"pretrain/{path.name}/weights.pt" for path in (moved / "pretrain").glob("001*")
+    ]
     assert changes_since(result, {}) == []
 
 
@@ -132,3 +136,98 @@ def test_own_weights_are_not_those_of_another_run(root):
 
     (path,) = (root / "pretrain").glob("001*/attempt-1.jsonl")
     assert not any("loaded" in json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_an_artifact_counts_once_it_is_taken(root):
+    def make(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+            for name in ("read.txt", "other.txt", "folder/inside.txt"):
+                manager.artifact(f"{name} {SCALE['value']}", name)
+
+    def use(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                files = load_run(root / "make" / "1").artifacts
+                manager.track_loss(len(files), 1)
+                assert (files["read.txt"].is_file(), files["folder"].is_dir()) == (True, True)
+
+    start(root, "make", make)
+    start(root, "probe", use)
+    (folder,) = read_runs(root / "probe")
+    assert [path.rpartition("artifacts/")[2] for path in read_run(folder).loaded] == ["read.txt", "folder"]
+
+    for name, attempts in (("other.txt", [1]), ("read.txt", [2]), ("folder/inside.txt", [3])):
+        next((root / "make").glob(f"001*/artifacts/{name}")).write_text("changed")
+        start(root, "probe", use)
+        assert losses(root)[1] == attempts
+
+
+def test_what_a_killed_run_had_loaded_in_its_loop_counts_for_its_next_attempt(root, monkeypatch):
+    def probe(run, manager):
+        network = nn.Linear(2, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(3, checkpoint={"network": network}):
+                if epoch == 1:
+                    load_run(root / "pretrain" / "1").load_weights(network)
+                manager.track_loss(network(torch.ones(1, 2)).item(), 1)
+                if epoch == 3 and next(faults, None):
+                    raise KeyboardInterrupt
+
+    faults = iter([True])
+    start(root, "pretrain", pretrain)
+    start(root, "probe", probe)
+    (folder,) = read_runs(root / "probe")
+    (journal,) = folder.path.glob("attempt-1.jsonl")
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:-1]))  # as a kill leaves it, without its end
+
+    assert list(read_run(folder).loaded) == [
+        f"pretrain/{path.name}/weights.pt" for path in (root / "pretrain").glob("001*")
+    ]
+    start(root, "probe", probe)
+    assert losses(root) == ([2.0], [2])
+    monkeypatch.setitem(SCALE, "value", 3.0)
+    start(root, "pretrain", pretrain)
+    start(root, "probe", probe)
+    assert losses(root) == ([6.0], [3])
+
+
+def test_a_run_built_on_another_of_its_grid_follows_it(root, monkeypatch, capsys):
+    def train(run, manager):
+        network = nn.Linear(2, 1)
+        load_run(root / ("pretrain", "both")[run.stage - 1] / "1").load_weights(network)
+        with manager.run(run, network):
+            for _ in manager.epochs(1, keep="last"):
+                manager.track_loss(network(torch.ones(1, 2)).item(), 1)
+
+    def grid(**options):
+        options = {"tensorboard": False, "display": False, "executor": "inline", "root": root, **options}
+        return run_grid({"stage": [1, 2]}, train, experiment="both", **options)
+
+    start(root, "pretrain", pretrain)
+    grid()
+    first, second = map(read_run, read_runs(root / "both"))
+    assert len(built_on(first)) == 1
+    assert built_on(second) == [f"weights of both/{first.folder.path.name}, attempt 1"]
+
+    monkeypatch.setitem(SCALE, "value", 3.0)
+    start(root, "pretrain", pretrain)
+    grid(display=True)
+
+    assert f"weights of both/{first.folder.path.name} (executed again) (1)" in capsys.readouterr().out
+    assert load_runs(root / "both")[["loss", "attempts"]].to_numpy().tolist() == [[6.0, 2], [6.0, 2]]
+
+
+def test_what_a_run_is_built_on_is_shown(root):
+    start(root, "pretrain", pretrain)
+    start(root, "probe", probe_of(root))
+    (source,) = read_runs(root / "pretrain")
+    built = f"weights of pretrain/{source.path.name}, attempt 1"
+
+    shown = json.loads(CliRunner().invoke(app, ["show", str(root / "probe" / "1"), "--json"]).stdout)
+    write_report(root / "probe", root / "page.html")
+
+    assert shown["how"]["built on"] == built
+    assert built in (root / "page.html").read_text()

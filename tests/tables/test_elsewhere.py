@@ -23,7 +23,11 @@ from runmanager import (
 )
 from runmanager.errors import InvalidArgumentError
 
-RUNS = [(lr, seed, 0.9 + lr / 5 + (seed * seed * (3 if lr > 0.05 else 2) % 7) / 1000) for lr in (0.1, 0.01) for seed in range(8)]
+RUNS = [
+    (lr, seed, 0.9 + lr / 5 + (seed * seed * (3 if lr > 0.05 else 2) % 7) / 1000)
+    for lr in (0.1, 0.01)
+    for seed in range(8)
+]
 BETTER = "lr=0.1 is better than lr=0.01 by 0.01"
 LOST = "this table does not name its hyperparameters"
 NAMES = "load_table(runs, hyperparameters=['lr', 'seed'])"
@@ -75,14 +79,14 @@ def of_optuna(path):
         trial = optuna.create_trial(params={"lr": lr, "seed": seed}, distributions=spaces, value=f1)
         study.add_trial(trial)
     pruned = optuna.trial.TrialState.PRUNED
-    study.add_trial(
-        optuna.create_trial(params={"lr": 0.1, "seed": 9}, distributions=spaces, state=pruned)
-    )
+    study.add_trial(optuna.create_trial(params={"lr": 0.1, "seed": 9}, distributions=spaces, state=pruned))
     names = {"hyperparameters": ["params_lr"], "repeats": "params_seed", "goal": "max:value"}
     return study.trials_dataframe(), names
 
 
-TABLES = {each.__name__.removeprefix("of_"): each for each in (of_csv, of_concat, of_wandb, of_mlflow, of_optuna)}
+TABLES = {
+    each.__name__.removeprefix("of_"): each for each in (of_csv, of_concat, of_wandb, of_mlflow, of_optuna)
+}
 
 
 @pytest.mark.parametrize("tool", TABLES)
@@ -105,7 +109,9 @@ def test_a_table_from_elsewhere_whose_axes_are_named_gets_every_answer(tmp_path,
     assert said.partition(";")[0] in show(runs).caption
 
 
-@pytest.mark.parametrize("answer", [verdict, effects, over_repeats, importances, lambda runs: compare(runs, "lr")])
+@pytest.mark.parametrize(
+    "answer", [verdict, effects, over_repeats, importances, lambda runs: compare(runs, "lr")]
+)
 def test_a_table_without_names_is_answered_with_the_call_that_gives_them(answer):
     with pytest.raises(InvalidArgumentError) as caught:
         answer(frame().assign(accuracy=frame()["f1"]))
@@ -136,7 +142,7 @@ KEEPING = {
     "groupby, as columns": lambda runs: runs.groupby(["lr", "seed"], as_index=False).first(),
     "columns": lambda runs: runs[["lr", "seed", "f1"]],
     "assign, sort": lambda runs: runs.assign(size=1).sort_values("seed"),
-    "pickle": lambda runs: pickle.loads(pickle.dumps(runs)),  # noqa: S301 - its own
+    "pickle": lambda runs: pickle.loads(pickle.dumps(runs)),
 }
 LOSING = {
     "merge": lambda runs: runs.merge(pd.DataFrame({"run": range(1, 17), "size": 1}), on="run"),
@@ -187,7 +193,7 @@ def test_experiments_that_were_concatenated_are_named_again(tmp_path):
     table = pd.concat({"one": one, "two": two}, names=["experiment", "row"])
     named = load_table(table, hyperparameters=["lr"], repeats="seed", goal="max:f1")
 
-    assert best(named)[["experiment", "lr"]].values.tolist()[:2] == [["one", 0.1], ["two", 0.1]]
+    assert best(named)[["experiment", "lr"]].to_numpy().tolist()[:2] == [["one", 0.1], ["two", 0.1]]
 
 
 def test_a_renamed_column_becomes_a_hyperparameter_by_the_call_in_the_message(runs):
@@ -196,7 +202,9 @@ def test_a_renamed_column_becomes_a_hyperparameter_by_the_call_in_the_message(ru
     with pytest.raises(InvalidArgumentError) as caught:
         verdict(renamed, "rate")
 
-    assert str(caught.value).endswith("the column becomes one by load_table(runs, hyperparameters=['seed', 'rate'])")
+    assert str(caught.value).endswith(
+        "the column becomes one by load_table(runs, hyperparameters=['seed', 'rate'])"
+    )
     named = load_table(renamed, hyperparameters=["seed", "rate"])
     assert str(verdict(named, "rate")).startswith("rate=0.1 is better")
 
@@ -222,7 +230,9 @@ def test_names_that_are_no_columns_are_refused(given, message):
 
 
 def test_a_status_that_nobody_knows_is_asked_for():
-    with pytest.raises(InvalidArgumentError, match="the column 'status' has 'ready', which is no status of a run"):
+    with pytest.raises(
+        InvalidArgumentError, match="the column 'status' has 'ready', which is no status of a run"
+    ):
         load_table(frame().assign(status="ready"), hyperparameters=["lr"])
 
 

@@ -1,6 +1,7 @@
-"""Whoever follows the advice of a refused checkpoint= gets the losses of an undisturbed run after an interrupt."""
+"""Whoever follows the advice for a refused checkpoint= resumes with the losses of an undisturbed run."""
 
 import collections
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,8 @@ class Numbers:
         return {"state": {name: str(number) for name, number in state.items()}, "recent": list(self.recent)}
 
     def load_state_dict(self, state):
-        self.random.bit_generator.state |= {"state": {name: int(n) for name, n in state["state"].items()}}
+        numbers = {name: int(number) for name, number in state["state"].items()}
+        self.random.bit_generator.state = {**self.random.bit_generator.state, "state": numbers}
         self.recent.extend(state["recent"])
 
 
@@ -44,11 +46,11 @@ class Parts:
         self.network = nn.Linear(2, 1)
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.5, momentum=0.9)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.5)
-        self.shift = torch.zeros(1, requires_grad=True)  # a tensor of the user's own
+        self.shift: Any = torch.zeros(1, requires_grad=True)  # a tensor of its own
         self.holder = nn.Module()
         self.holder.register_buffer("shift", self.shift)
         self.numbers = Numbers()
-        self.state = {"seen": [0], "factor": 1.0}
+        self.state: dict[str, Any] = {"seen": [0], "factor": 1.0}
 
     def step(self):
         self.optimizer.zero_grad()
@@ -107,7 +109,12 @@ def start(root, parts_of, fault=None):
                 manager.track_loss(parts.step(), INPUTS)
 
     faults = iter([fault] if fault else [])
-    options = {"tensorboard": False, "display": False, "executor": "inline", "retry_failed": True}
+    options: dict[str, Any] = {
+        "tensorboard": False,
+        "display": False,
+        "executor": "inline",
+        "retry_failed": True,
+    }
     return run_grid({"lr": [0.5]}, train, experiment="exp", root=root, **options)
 
 
