@@ -229,10 +229,12 @@ def effects(
         0   lr   0.1  2  0.75  0.0        1.0
         1   lr  0.01  2  0.50  0.0        1.0
     """
-    check_table(runs, needs_axes=True)
+    check_table(runs)
     value = default_metric(runs, "value='f1'") if value is None else value
+    check_comparable(runs, [], [value])
+    check_table(runs, needs_axes=True)
     averaged, is_assumed = repeats_of(runs, repeats)
-    check_comparable(runs, averaged, [value])
+    check_comparable(runs, averaged, [])
     numbers = completed(runs, value)
     within = None
     if averaged:

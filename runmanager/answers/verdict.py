@@ -152,8 +152,8 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
-    check_table(runs, needs_axes=True)
     goals = goals_of(runs, goal)
+    check_table(runs, needs_axes=True)
     rule = rule_of(runs, goals[0].metric, repeats_of(runs, repeats)[0])
     if axis is None or (axis == _SETTING and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None

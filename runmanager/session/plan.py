@@ -16,7 +16,7 @@ from runmanager.search.search import Journals, Search
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_files import changes_since, name_of, not_known
+from runmanager.storage.loaded_files import changes_since, loaded_name, not_known
 from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
@@ -212,7 +212,7 @@ def make_plan(
         differences = [] if folder.unavailable else list(map(str, changes_since(before, now)))
         if not (differences or folder.unavailable):
             rebuilt = [path for path in before.loaded if not again.isdisjoint(map(str, PurePath(path).parents))]
-            differences = [f"{name_of(path)} (executed again)" for path in rebuilt]
+            differences = [f"{loaded_name(path)} (executed again)" for path in rebuilt]
         if differences:
             changed[", ".join(differences)] += 1
         if folder.unavailable:

@@ -45,10 +45,10 @@ def loading_facts(run: Path) -> dict[str, Any]:
     return {"loaded": loaded} if loaded else {}
 
 
-def name_of(path: str) -> str:
+def loaded_name(path: str) -> str:
     """Name a loaded file by its path.
 
-    >>> name_of("pretrain/001-lr=0.1/weights.pt"), name_of("pretrain/001-lr=0.1/artifacts/plots/roc.png")
+    >>> loaded_name("pretrain/001-lr=0.1/weights.pt"), loaded_name("pretrain/001-lr=0.1/artifacts/plots/roc.png")
     ('weights of pretrain/001-lr=0.1', "artifact 'plots/roc.png' of pretrain/001-lr=0.1")
     """
     run, _, artifact = path.partition(f"/{paths.ARTIFACTS}/")
@@ -57,12 +57,12 @@ def name_of(path: str) -> str:
 
 def built_on(run: RunResult) -> list[str]:
     """Name the files that a run has loaded, each with the attempt that wrote it."""
-    return [f"{name_of(path)}, attempt {facts['attempt']}" for path, facts in sorted(run.loaded.items())]
+    return [f"{loaded_name(path)}, attempt {facts['attempt']}" for path, facts in sorted(run.loaded.items())]
 
 
 def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange]:
     """Return the changes since a run began: loaded files, code, data and versions."""
-    loaded = [FingerprintChange("loaded", name_of(path), *digests) for path, *digests in _compared(before)]
+    loaded = [FingerprintChange("loaded", loaded_name(path), *digests) for path, *digests in _compared(before)]
     since = changes_between(before.start.get("fingerprint", {}), now)
     return [*(change for change in loaded if change.now not in ("", change.before)), *since]
 
@@ -70,7 +70,7 @@ def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange
 def not_known(before: RunResult, now: Fingerprint) -> list[str]:
     """Say why it is not known whether a run has changed; empty if it is known."""
     unknown = "whether they changed is not known"
-    lost = [name_of(path) for path, _, digest in _compared(before) if not digest]
+    lost = [loaded_name(path) for path, _, digest in _compared(before) if not digest]
     reasons = [f"had loaded {name}, gone now: {unknown}" for name in lost]
     has_data = "data" in before.start.get("fingerprint", {}) and "data" not in now
     return [*reasons, *([f"had been given data=, not given now: {unknown}"] if has_data else [])]

@@ -226,11 +226,11 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
     """
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
-    known = table.attrs.get(HYPERPARAMETERS)
-    if known is None and (needs_axes or set(table) >= _OF_RUNS):
+    params = table.attrs.get(HYPERPARAMETERS)
+    if params is None and (needs_axes or set(table) >= _OF_RUNS):
         rule = "this table does not name its hyperparameters, as after a merge or a concat in pandas"
         raise InvalidArgumentError([f"{rule}: name them, as {naming(table)}"])
-    inside = [name for name in table.index.names if name in (known or ()) and name not in table]
+    inside = [name for name in table.index.names if name in (params or ()) and name not in table]
     if inside:
         raise InvalidArgumentError([f"hyperparameter {inside[0]!r} is in the index: give runs.reset_index()"])
 

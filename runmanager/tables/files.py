@@ -175,7 +175,7 @@ def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame
         if words and all(words):
             return copy.rename(columns={name: "status"}).assign(status=pd.Categorical(words))
         if words and name == "status":
-            word = next(value for value, known in zip(copy[name], words, strict=True) if not known)
+            word = next(value for value, status in zip(copy[name], words, strict=True) if not status)
             rule = f"the column 'status' has {word!r}, which is no status of a run"
             raise InvalidArgumentError([f"{rule}: write 'completed' or 'failed', or rename the column"])
     return copy
