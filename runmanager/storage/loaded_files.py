@@ -48,8 +48,8 @@ def loading_facts(run: Path) -> dict[str, Any]:
 def loaded_name(path: str) -> str:
     """Name a loaded file by its path.
 
-    >>> loaded_name("pretrain/001-lr=0.1/weights.pt"), loaded_name("pretrain/001-lr=0.1/artifacts/plots/roc.png")
-    ('weights of pretrain/001-lr=0.1', "artifact 'plots/roc.png' of pretrain/001-lr=0.1")
+    >>> loaded_name("pretrain/001-lr=0.1/weights.pt"), loaded_name("pretrain/001/artifacts/plots/roc.png")
+    ('weights of pretrain/001-lr=0.1', "artifact 'plots/roc.png' of pretrain/001")
     """
     run, _, artifact = path.partition(f"/{paths.ARTIFACTS}/")
     return f"artifact {artifact!r} of {run}" if artifact else f"weights of {PurePosixPath(path).parent}"

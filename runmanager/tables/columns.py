@@ -227,7 +227,7 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
     params = table.attrs.get(HYPERPARAMETERS)
-    if params is None and (needs_axes or set(table) >= _OF_RUNS):
+    if params is None and ((needs_axes and not table.empty) or set(table) >= _OF_RUNS):
         rule = "this table does not name its hyperparameters, as after a merge or a concat in pandas"
         raise InvalidArgumentError([f"{rule}: name them, as {naming(table)}"])
     inside = [name for name in table.index.names if name in (params or ()) and name not in table]
