@@ -8,19 +8,33 @@ from typing import NamedTuple
 from runmanager.errors import InvalidArgumentError
 
 _LARGER = frozenset((
-    "accuracy", "acc", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "miou", "precision", "psnr", "r2",
-    "recall", "reward", "rouge", "ssim",
+    "acc", "accuracy", "ami", "ap", "ari", "auc", "aucpr", "aucroc", "aupr", "auprc", "auroc", "bacc",
+    "bertscore", "bleu", "chrf", "cider", "dice", "dicecoefficient", "exactmatch", "explainedvariance",
+    "f1", "f2", "fbeta", "fmeasure", "fscore", "hits", "hota", "idf1", "iou", "jaccard", "jaccardindex",
+    "kappa", "kendall", "kendalltau", "map", "matthewscorrelation", "mcc", "meteor", "miou", "mota", "mrr",
+    "msssim", "ndcg", "nmi", "pck", "pearson", "pearsoncorrelation", "pearsonr", "pesq", "precision",
+    "psnr", "r2", "recall", "return", "returns", "rew", "reward", "rewards", "rocauc", "rouge", "rougel",
+    "rougelsum", "rsquared", "sacrebleu", "sdr", "sensitivity", "silhouette", "sisdr", "snr", "spearman",
+    "spearmancorrelation", "spearmanr", "specificity", "ssim", "stoi", "success", "throughput", "tnr",
+    "tpr", "truepositive", "winrate",
 ))  # fmt: skip
 _SMALLER = frozenset((
-    "cer", "duration", "error", "loss", "mae", "mape", "memory", "mse", "nll", "perplexity", "ppl", "rmse",
-    "wer",
+    "ade", "bce", "bpc", "bpd", "brier", "cer", "chamfer", "crossentropy", "crps", "der", "duration", "ece",
+    "eer", "epe", "err", "error", "errors", "falsealarm", "falsepositive", "fde", "fid", "fnr", "fpr",
+    "hausdorff", "huber", "kid", "latency", "loss", "lpips", "mae", "mape", "memory", "mpjpe", "mse",
+    "msle", "nll", "nrmse", "perplexity", "ppl", "regret", "rmse", "rmsle", "smape", "ter", "wer",
 ))  # fmt: skip
-_COSTS = ("duration", "memory")  # never a goal by default
-_QUALIFIERS = frozenset(("macro", "mean", "micro", "rate", "score", "weighted"))  # as in f1_macro, error_rate
-_NEGATED = frozenset(("neg", "negative"))  # as in neg_mse
-EVALUATED = ("validation", "val", "eval", "test")
-"""The prefixes of metrics of an evaluation."""
-_KINDS = ("accuracy", "loss")
+_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # never a goal by default
+_QUALIFIERS = frozenset((  # as in f1_macro, error_rate, recall_at_k, acc_epoch
+    "at", "average", "avg", "best", "cut", "ema", "epoch", "k", "macro", "max", "mean", "median", "micro",
+    "min", "pct", "percent", "rate", "score", "step", "weighted",
+))  # fmt: skip
+_NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # as in neg_mse
+EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
+"""The words that name the data of an evaluation, the most decisive first."""
+_DATA = (*EVALUATED, "train", "training")
+_TOP = re.compile(r"top\d+")
+_DIGITS = "0123456789"
 
 
 class Goal(NamedTuple):
@@ -78,47 +92,53 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
 def is_larger_better(name: str) -> bool | None:
     """Whether large values of a metric are good, None if its name does not imply it.
 
-    The last word of the name counts, with any prefix.
+    The last word of the name counts, without the data, the averaging, and the number of results, as in
+    `acc_top5`.
 
-    >>> is_larger_better("test_accuracy"), is_larger_better("val_f1_macro"), is_larger_better("policy_loss")
+    >>> is_larger_better("test_accuracy"), is_larger_better("val/mIoU"), is_larger_better("policy_loss")
     (True, True, False)
-    >>> is_larger_better("entropy"), is_larger_better("neg_mse")
-    (None, None)
+    >>> is_larger_better("entropy"), is_larger_better("neg_mse"), is_larger_better("top1_error")
+    (None, None, False)
     """
-    words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
-    while len(words) > 1 and words[-1] in _QUALIFIERS:
-        words.pop()
-    if not words or not _NEGATED.isdisjoint(words):
+    words = _words(name)
+    if not _NEGATED.isdisjoint(words) or name.lstrip().startswith("1-"):
         return None
-    if words[-1] in _LARGER or words[-1].endswith("accuracy"):
-        return True
-    return False if words[-1] in _SMALLER or words[-1].endswith("loss") else None
+    is_top = False
+    for before, word in reversed(list(zip(["", *words], words, strict=False))):
+        for metric in (f"{before}{word}", word):  # as in cross_entropy, r_2
+            if (direction := _direction(metric)) is not None:
+                return direction
+        is_top |= any(map(_TOP.fullmatch, (f"{before}{word}", word)))
+        if not _is_detail(word):
+            return None
+    return is_top or None
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
     """Return the default goal of runs with these metrics, None if no name implies one.
 
-    It is the accuracy of the validation, else of the test set, else of training, else the loss in the same
-    order. A loss with a prefix, as `policy_loss`, is only a part, and comes after all other metrics.
+    It is the accuracy of the validation, else of the test set, else of training, else the loss of the
+    validation or test set, else another of their metrics, else the loss. A loss with a prefix, as
+    `policy_loss`, is only a part, and comes after all other metrics.
 
     >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
     (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
+    >>> default_goal(["train_loss", "val_loss", "val_acc"])
+    Goal(metric='val_acc', sign=1)
     """
-    names = [name for name in names if " " not in name]  # as in "best accuracy" and "accuracy mean"
-    accuracy, loss = (
-        [*(f"{data}_{kind}" for data in EVALUATED), *(name for name in names if name.endswith(f"_{kind}"))]
-        for kind in _KINDS
+    names = [name for name in names if " " not in name and is_larger_better(name) is not None]
+    names = [name for name in names if _COSTS.isdisjoint(_words(name))]
+    accuracies = sorted(filter(_is_accuracy, names), key=_by_data)
+    losses = [name for name in names if _essence(name)[-1:] == ["loss"]]
+    evaluated = sorted(
+        (name for name in losses if _essence(name) == ["loss"] and _is_evaluated(name)), key=_by_data
     )
-    parts = loss[len(EVALUATED) :]
-    measures = [
-        name for name in names if is_larger_better(name) is not None and not name.endswith((*_KINDS, *_COSTS))
-    ]
-    evaluated = [name for data in EVALUATED for name in measures if name.startswith(f"{data}_")]
-    last = [*evaluated, *measures, *parts, "loss"] if parts else ["loss", *evaluated, *measures]
-    for name in (*accuracy, "accuracy", *loss[: len(EVALUATED)], *last):
-        if name in names:
-            return parse_goal(name)
-    return None
+    parts = [name for name in losses if name not in ("loss", *evaluated)]
+    measures = [name for name in names if name not in (*accuracies, *losses)]
+    evaluated += sorted(filter(_is_evaluated, measures), key=_by_data)
+    last = [*measures, *parts, "loss"] if parts else ["loss", *measures]
+    first = next((name for name in (*accuracies, *evaluated, *last) if name in names), None)
+    return None if first is None else parse_goal(first)
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
@@ -137,10 +157,70 @@ def companion(metric: str, names: Iterable[str]) -> str:
     names = [name for name in names if name != metric]
     if " " in metric:
         return ""
+    of_same_data = [name for name in names if _data(name) == _data(metric)]
     if metric.endswith("loss"):
         accuracy = f"{metric.removesuffix('loss')}accuracy"
-        return accuracy if accuracy in names else ""
+        others = filter(_is_accuracy, of_same_data if _essence(metric) == ["loss"] else ())
+        return accuracy if accuracy in names else min(others, key=_by_data, default="")
     words = metric.split("_")
     data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
     losses = [name for name in names if name.endswith("loss") and " " not in name]
-    return next((name for name in (*(f"{part}_loss" for part in data), "loss", *losses) if name in losses), "")
+    of_data = [name for name in of_same_data if _essence(name) == ["loss"]]
+    order = (*(f"{part}_loss" for part in data), *of_data, "loss", *losses)
+    return next((name for name in order if name in (*losses, *of_data)), "")
+
+
+def _words(name: str) -> list[str]:
+    """Split a name into lower-case words, also at capitals.
+
+    >>> _words("val/mIoU@50"), _words("MulticlassF1Score"), _words("testAcc1")
+    (['val', 'miou', '50'], ['multiclass', 'f1', 'score'], ['test', 'acc1'])
+    """
+    words: list[str] = []
+    for piece in re.split(r"[\W_]+", name.replace("IoU", "Iou")):
+        is_word = piece.islower() or _direction(piece.lower()) is not None
+        parts = [piece] if is_word else re.split(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", piece)
+        words += [part.lower() for part in parts if part]
+    return words
+
+
+def _direction(word: str) -> bool | None:
+    """Whether large values are good, by one word or two joined words; digits at its end do not count."""
+    for text in (word, word.rstrip(_DIGITS)):
+        if text in _LARGER or text.endswith("accuracy"):
+            return True
+        if text in _SMALLER or text.endswith("loss"):
+            return False
+    return None
+
+
+def _is_detail(word: str) -> bool:
+    return word in _QUALIFIERS or word in _DATA or word.isdigit() or word.rstrip(_DIGITS) == "top"
+
+
+def _essence(name: str) -> list[str]:
+    """Return the words of a metric without its data, averaging and numbers."""
+    return [word.rstrip(_DIGITS) for word in _words(name) if not _is_detail(word)]
+
+
+def _data(name: str) -> str:
+    """Return the word of a metric's data, "" if there is none."""
+    words = _words(name)
+    return next((data for data in _DATA if data in words), "")
+
+
+def _is_evaluated(name: str) -> bool:
+    return _data(name) in EVALUATED
+
+
+def _is_accuracy(name: str) -> bool:
+    words = _essence(name)
+    return bool(is_larger_better(name)) and (not words or words[-1] == "acc" or words[-1].endswith("accuracy"))
+
+
+def _by_data(name: str) -> tuple[int, int, int]:
+    """Return the order of equal metrics: by data, the plain one first, top 1 before top 5."""
+    data, words = _data(name), _essence(name)
+    is_plain = not data and len(words) < 2  # noqa: PLR2004 - that of training, as `accuracy`
+    rank = EVALUATED.index(data) if data in EVALUATED else len(EVALUATED) + (2 if is_plain else bool(data))
+    return rank, len(words), int(next(iter(re.findall(r"\d+", name)), 1))

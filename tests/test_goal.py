@@ -3,7 +3,7 @@ import math
 import pytest
 
 from runmanager.errors import GridError
-from runmanager.goal import Goal, default_goal, is_larger_better, parse_goal
+from runmanager.goal import Goal, companion, default_goal, is_larger_better, parse_goal
 
 UP = ["accuracy", "acc", "f1", "auc", "r2", "iou", "bleu", "reward"]
 RULE = "goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
@@ -36,6 +36,32 @@ def test_the_directions_of_the_fields_metrics_are_known(prefix, names, is_up):
 )
 def test_the_last_word_of_a_name_tells_the_direction(name, is_up):
     assert is_larger_better(name) is is_up
+
+
+LARGER = """
+    val_acc valid_acc acc_val valAcc top1 val_top1 acc@5 acc1 top_5 acc_top5 top5_acc balanced_acc acc_epoch
+    mIoU val_mIoU meanIoU val/mIoU mAP mAP50 mAP50-95 mAP@0.5 AP75 dice dice_coefficient pck mota
+    auroc roc_auc pr_auc auc_roc average_precision f1-score testF1 f_score precision@1 kappa mcc
+    true_positive_rate
+    bleu bleu4 sacrebleu rougeL rouge1_fmeasure exact_match bert_score recall@k recall_at_5 hits@10 ndcg@10 mrr
+    psnr ssim ms_ssim si_sdr pesq r2 r_squared explained_variance spearmanr ep_rew_mean episode_return win_rate
+    success_rate MulticlassAccuracy BinaryF1Score MulticlassJaccardIndex BLEUScore R2Score CohenKappa
+"""
+SMALLER = """
+    wer cer ter ppl perplexity nll bpc cross_entropy log_loss fid lpips ece brier_score crps
+    mae MAE rmse test_rmse_mean mape mse MeanSquaredError WordErrorRate error_rate top1_error err@5 error_top1
+    loss_epoch valLoss loss/val eer fpr false_positive_rate epe ade regret
+"""
+UNKNOWN = """
+    entropy kl correlation elbo score top_k learning_rate f1_loss_weight value_loss_coef loss_scale grad_norm
+    accuracy_gap reward_std ep_len_mean env_steps iou_road 1-accuracy negative_log_likelihood inverse_accuracy
+    fps params temperature val top mean 5
+"""
+
+
+@pytest.mark.parametrize(("names", "is_up"), [(LARGER, True), (SMALLER, False), (UNKNOWN, None)])
+def test_the_names_that_people_log_have_a_direction_unless_they_are_ambiguous(names, is_up):
+    assert {name: is_larger_better(name) for name in names.split()} == dict.fromkeys(names.split(), is_up)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +109,14 @@ def test_what_is_no_goal_is_asked_for(given, problem):
         (["policy_loss", "loss"], "policy_loss"),
         (["loss", "f1"], "loss"),
         (["best accuracy", "epoch duration", "entropy"], None),
+        (["train_loss", "val_loss", "train_acc", "val_acc", "test_acc"], "val_acc"),
+        (["valid_loss", "valid_acc", "loss", "accuracy"], "valid_acc"),
+        (["val_top5", "val_top1", "val_loss"], "val_top1"),
+        (["loss/val", "acc/val"], "acc/val"),
+        (["loss", "val_mIoU"], "val_mIoU"),
+        (["loss", "val_loss", "val_mIoU"], "val_loss"),
+        (["d_loss", "g_loss", "latency", "fid"], "fid"),
+        (["throughput", "latency"], None),
     ],
 )
 def test_without_a_goal_the_usual_metric_decides(names, metric):
@@ -99,3 +133,16 @@ def test_the_score_of_an_epoch_is_larger_where_it_is_better():
 def test_a_metric_that_cannot_be_the_name_of_a_column_is_refused():
     with pytest.raises(GridError, match="goal must be"):
         parse_goal("max:\ud800")
+
+
+@pytest.mark.parametrize(
+    ("metric", "names", "other"),
+    [
+        ("val_acc", ["train_loss", "val_loss"], "val_loss"),
+        ("val_loss", ["train_acc", "val_acc"], "val_acc"),
+        ("acc/val", ["loss", "loss/val"], "loss/val"),
+        ("val_loss", ["accuracy"], ""),
+    ],
+)
+def test_the_metric_beside_the_goal_is_of_the_same_data(metric, names, other):
+    assert companion(metric, names) == other

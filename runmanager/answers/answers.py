@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.changes import Change, changes, repeats_differ
 from runmanager.answers.effects import effects
@@ -16,6 +17,7 @@ from runmanager.answers.importance import importances, percent, what_matters
 from runmanager.answers.sampled import is_sampled
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.goal import companion
+from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import LEADING, Status, counts_of
 from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals
 from runmanager.wording import printable
@@ -146,7 +148,10 @@ def answers_of(
 def columns_of_numbers(
     findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers for a table of settings, with a row for each of `settings`."""
+    """Return the columns of numbers for a table of settings, with a row for each of `settings`.
+
+    They are the goals, with repeats and interval, the goal's companion, the duration, and what else was logged.
+    """
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {
         goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(findings.goals)
@@ -154,7 +159,9 @@ def columns_of_numbers(
     if findings.repeats:
         ends = zip(*((s.statistics.low, s.statistics.high) for s in settings), strict=True)
         columns |= {INTERVAL: intervals(metric, *ends), REPEATS: [setting.counts for setting in settings]}
-    for name in (companion(metric, metrics_of(runs)), "run duration"):
+    names = metrics_of(runs)
+    logged = [name for name in names if name not in COLUMNS and is_numeric_dtype(runs[name])]
+    for name in (companion(metric, names), "run duration", *logged):
         if name in runs and name not in columns:
             numbers = completed(runs, name)
             columns[name] = [numbers.iloc[list(setting.rows)].mean() for setting in settings]

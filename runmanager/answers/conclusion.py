@@ -136,8 +136,10 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     elif num_without > 0:
         which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
     numbers = columns_of_numbers(findings, runs, best)
-    if "run duration" in numbers and "run duration" not in (goal.metric for goal in findings.goals):
-        numbers["time"] = durations(numbers.pop("run duration"))
+    goals = [goal.metric for goal in findings.goals]
+    if "run duration" in numbers and "run duration" not in goals and "time" not in numbers:
+        times = {"run duration": ("time", durations(numbers["run duration"]))}
+        numbers = dict(times.get(name, (name, column)) for name, column in numbers.items())
     columns: list[tuple[str, Sequence[Any]]] = []
     columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
     columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
@@ -148,7 +150,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         zip(*(cells for _, cells in columns), strict=True),
         right=["time", REPEATS],
         even=[name for name in numbers if name not in (INTERVAL, REPEATS, "time")],
-        first=["run", *(goal.metric for goal in findings.goals), *findings.varying, REPEATS, INTERVAL],
+        first=["run", *goals, *findings.varying, REPEATS, INTERVAL],
         best=[0],
         bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
     )

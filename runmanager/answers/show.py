@@ -12,7 +12,7 @@ from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.goal import Goal, companion
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import COLUMNS, counted
 from runmanager.outcome import LEADING, counts_of
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.tables.ranking import (
@@ -159,7 +159,8 @@ def of_runs(
     order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
     main = [name for name in order if name in {*essential, *measured, *errors}]
     first = [*_LEADING, metric, *goals, *params, "status"]
-    dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs") if name in same}
+    constant = [name for name in measured if name not in COLUMNS and name in same and cell(same[name])]
+    dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs", *constant) if name in same}
     caption = in_one_line(
         (
             f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",

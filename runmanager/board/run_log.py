@@ -37,11 +37,11 @@ CHARTS = {
         "loss of the training": ["^loss/train$"],
         "loss of the evaluation": ["^loss/(?!train$)"],
         "accuracy of the training": ["^accuracy/train$"],
-        "accuracy of the evaluation": ["^accuracy/(?!train$)"],
+        "accuracy of the evaluation": ["^acc(uracy)?/(?!train$)"],
     },
     "overview": {
         "loss": ["^loss/"],
-        "accuracy": ["^accuracy/"],
+        "accuracy": ["^acc(uracy)?/"],
         "epoch duration (s)": ["^time/epoch_s$"],
         "parts of an epoch (s)": ["^time/phase_"],
     },

@@ -104,10 +104,10 @@ class ReportData:
         """All runs: those with a score first, the best setting first, then pruned ones, then the others."""
         numbers = (self.runs[self.findings.goal.metric] * -self.findings.goal.sign).fillna(math.inf).tolist()
 
-        def place(row: int) -> tuple[float, int]:
+        def order(row: int) -> tuple[float, int]:
             return (numbers[row] if self.results[row].status is Status.PRUNED else math.inf, row)
 
-        return [*self.order, *sorted({*range(len(self.results))} - {*self.order}, key=place)]
+        return [*self.order, *sorted({*range(len(self.results))} - {*self.order}, key=order)]
 
     def axis(self, name: str) -> PageAxis:
         """Return the varying hyperparameter with this name or column."""

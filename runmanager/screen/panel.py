@@ -12,9 +12,10 @@ from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
 from runmanager.table import Table, wrapped
-from runmanager.wording import join
+from runmanager.wording import join, listed
 
 _WIDEST = 120  # characters of a line of text
+_MOST_NAMED = 8  # columns without room
 _INDENT = "  "
 _RULE = "━"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
@@ -105,7 +106,7 @@ def _table(table: Table, which: str, width: int) -> list[Text]:
     fitted, left_out = table.fitted(width - len(_INDENT))
     lines = [Text(_INDENT).append_text(line) for line in fitted.texts(width - len(_INDENT))]
     if left_out:
-        which = f"{which}; not shown: {', '.join(left_out)}"
+        which = f"{which}; not shown: {listed(left_out, _MOST_NAMED)}"
     if left_out or not which.startswith("all"):
         lines += [Text(line, "dim") for line in wrapped(f"({which})", width, _INDENT)]
     return lines

@@ -415,3 +415,34 @@ def test_a_notebook_draws_the_panel_of_what_run_grid_returns(tmp_path):
     assert "<code>write_report(&quot;runs/e&quot;)</code>" in page
     above = cell.outputs[0].data["text/plain"]
     assert "! lr=0.3 width=8 leads the other 4" in above
+
+
+def train_foreign(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(2):
+            manager.track(train_loss=run.lr, val_loss=run.lr, val_acc=0.9 - run.lr, env_steps=1000 * epoch)
+        manager.summary(test_acc=0.8 - run.lr)
+
+
+def test_the_table_has_what_the_program_logged_beside_the_goal_as_far_as_it_fits(tmp_path):
+    root = tmp_path / "runs"
+    grid = {"lr": [0.1, 0.2], "width": [8, 9]}
+    outcome = run_grid(grid, train_foreign, experiment="e", root=root, executor="inline", display=False)
+
+    wide, narrow = ([line.plain for line in outcome.panel.lines(width)] for width in (100, 54))
+
+    (headings,) = (line.split() for line in wide if "val_acc" in line and "val_loss" in line)
+    assert headings == [
+        "run",
+        "lr",
+        "width",
+        "val_acc",
+        "val_loss",
+        "time",
+        "train_loss",
+        "env_steps",
+        "test_acc",
+    ]
+    assert "not shown: train_loss, env_steps, test_acc" in " ".join(" ".join(narrow).split())
+    assert "best val_acc first" in str(show(load_runs(root)))
+    assert "env_steps=2000" in str(show(load_runs(root)))
