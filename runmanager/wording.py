@@ -42,7 +42,9 @@ def label(params: Mapping[str, Any]) -> str:
 
 
 def brief(value: Any) -> str:
-    """Format the value of a hyperparameter for a sentence; a long value is cut."""
+    """Format the value of a hyperparameter for a sentence: four digits; a long value is cut."""
+    if isinstance(value, float) and math.isfinite(value):
+        return cell(value)
     content = "none" if type(value).__name__ == "NAType" else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
