@@ -14,7 +14,7 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError
 from runmanager.storage import durable, paths
 
-_LONGEST = 200  # bytes of a name, with room for the additions of a temporary one
+_LONGEST = 200  # bytes of a name; a temporary name is longer
 _NOT_EVERYWHERE = set('<>:"|?*\\')  # characters that some systems do not allow in names
 _OLD = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.old\.tmp", re.DOTALL)
 _LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.new)?\.tmp", re.DOTALL)
@@ -26,11 +26,11 @@ _KINDS = "artifact() takes the path of a file or folder, a figure with savefig()
 
 
 def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
-    """Write an artifact to a run's folder, see `RunManager.artifact`; without `is_writer`, only check it.
+    """Write an artifact to a run's folder, see `RunManager.artifact`; without `is_writer`, only validate it.
 
     Raises:
         InvalidArgumentError: The name or the content cannot be used; nothing was written.
-        StorageError: It could not be written; a previous artifact of that name is unchanged.
+        StorageError: The artifact could not be written; a previous artifact of the same name is unchanged.
     """
     source = _source(content, name)
     figure = None if source else _figure(content)
@@ -45,7 +45,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         _check_source(source, target, folder)
     if not is_writer:
         return target
-    # before anything is written
+    # a figure that cannot be drawn must fail before any file changes
     saved = _saved(figure, target) if figure else str(content).encode("utf-8", "backslashreplace")
     _check_target(target, folder)
     durable.make_folder(target.parent)
@@ -83,7 +83,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _source(content: Any, name: str | None) -> Path | None:
-    """Return the path to copy, None if the content is no path.
+    """Return the path to copy, None if the content is not a path.
 
     Raises:
         InvalidArgumentError: The path does not exist.
@@ -96,7 +96,7 @@ def _source(content: Any, name: str | None) -> Path | None:
     if isinstance(content, str) and name is not None and not _is_like_path(content, name):
         return None
     hint = ""
-    with suppress(OSError, ValueError):  # raised for a long text, or one with a NUL
+    with suppress(OSError, ValueError):  # raised for a long text, or a text with a NUL
         hint = paths.nearest(path)
     hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
@@ -112,7 +112,7 @@ def _figure(content: Any) -> Any:
     """Return an object with `savefig`, None for a text.
 
     Raises:
-        InvalidArgumentError: The content is neither.
+        InvalidArgumentError: The content is neither a figure nor a text.
     """
     if isinstance(content, str):
         return None
@@ -133,10 +133,10 @@ def _saved(figure: Any, target: Path) -> bytes:
 
 
 def _checked(name: Any) -> PurePosixPath:
-    """Return a name as a path of one or more parts.
+    """Return a name as a relative path.
 
     Raises:
-        InvalidArgumentError: It leads outside `artifacts/`, or some systems do not allow it.
+        InvalidArgumentError: The name leads outside `artifacts/`, or some systems do not allow it.
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     if all(map(_is_usable, parts)):
@@ -157,10 +157,10 @@ def _is_usable(part: str) -> bool:
 
 
 def _check_source(source: Path, target: Path, folder: Path) -> None:
-    """Refuse a source that cannot be copied, naming all links and special files at once.
+    """Refuse a source that cannot be copied; the message lists all its links and special files.
 
     Raises:
-        InvalidArgumentError: It cannot be copied.
+        InvalidArgumentError: The source cannot be copied.
     """
     if source.is_symlink():
         raise InvalidArgumentError([f"{str(source)!r} is a link: give the file or folder that it leads to"])
@@ -220,7 +220,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def _instead_of_a_folder(target: Path) -> Iterator[None]:
-    """Let a file replace a file or folder of its name."""
+    """Let the block write a file in place of a folder at the target."""
     if not target.is_dir():
         yield
         return
@@ -230,7 +230,7 @@ def _instead_of_a_folder(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _aside(target: Path) -> Iterator[None]:
-    """Move the target aside while the block replaces it, then remove it; restore it if the block fails."""
+    """Move the target aside during the block, then remove it; restore it if the block fails."""
     old = _beside(target, "old") if os.path.lexists(target) else None
     if old:
         target.rename(old)
@@ -249,7 +249,7 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    """Clean up after a writer that died, and restore the file that it had moved aside."""
+    """Remove temporary files of a writer that died, and restore the files that it had moved aside."""
     for path in list(folder.iterdir()):
         if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
             path.rename(folder / match["name"])

@@ -1,10 +1,11 @@
-"""Checkpoints of a run: states, random states and the epoch's record, in two generations.
+"""Checkpoints of a run: the states, the random states and the record of the epoch.
 
-A checkpoint inside an epoch has the epoch's partial metrics in place of the record, and one generation.
+A run keeps two generations of checkpoints. A checkpoint inside an epoch has the partial metrics of the epoch in
+place of its record, and only one generation.
 
-A checkpoint is 32 bytes of SHA-256 before the bytes of torch.save, because torch.load does not notice damage.
-It is always read with ``weights_only=True``: no code in a file under runs/ is ever executed. The hash reveals
-damage, not forgery.
+A checkpoint is a SHA-256 (32 bytes), then the bytes of torch.save: torch.load does not detect damage.
+It is always loaded with ``weights_only=True``, so no code in a file under runs/ is ever executed. The hash
+detects damage, not forgery.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_OVERHEAD = 2**26  # the most bytes of a file beside its tensors
+_OVERHEAD = 2**26  # the most bytes of a file in addition to its tensors
 _HASH = 32  # bytes of SHA-256
 _LARGEST = 1 << 36  # the most bytes of a checkpoint
 
@@ -36,22 +37,23 @@ _LARGEST = 1 << 36  # the most bytes of a checkpoint
 class Checkpoint:
     """A run's state after an epoch, or inside one."""
 
-    id: str  # of the run
-    record: EpochRecord  # repairs a journal that lacks it; inside an epoch, only its number
+    id: str  # identity of the run
+    record: EpochRecord  # restores a record missing in the journal; inside an epoch, has only its number
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
     random: Mapping[str, Any]  # the argument of `restore_random`
-    is_left: bool = False  # whether the loop over the epochs ended by break in this epoch
-    inside: Mapping[str, Any] | None = None  # the partial metrics of an epoch, and the position of its loader
+    is_left: bool = False  # whether the loop over the epochs was left with break in this epoch
+    inside: Mapping[str, Any] | None = None  # the partial metrics of the epoch, and the position of its loader
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
-    """Write a checkpoint. The previous one stays as second generation; one inside an epoch is replaced.
+    """Write a checkpoint, and keep the previous one as second generation.
 
-    `verify` loads it from memory first, to fail now and not on resume.
+    A checkpoint inside an epoch replaces the previous one inside an epoch. `verify` loads the new checkpoint
+    from memory first, so that an error occurs now and not on resume.
 
     Raises:
-        CheckpointError: It contains objects that cannot be loaded safely, or is too large to be read.
-        StorageError: It could not be written; the previous generation is intact.
+        CheckpointError: The checkpoint has objects that cannot be loaded safely, or is too large to be read.
+        StorageError: The checkpoint could not be written; the previous generation is intact.
     """
     content = _checked(checkpoint, verify=verify)
     if checkpoint.inside is None:
@@ -61,7 +63,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
 
 
 def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
-    check_size(checkpoint.states)  # before a second copy takes as much memory
+    check_size(checkpoint.states)  # before torch.save needs as much memory again
     try:
         content = _to_bytes(checkpoint)
         if verify:
@@ -78,7 +80,7 @@ def check_size(states: Mapping[str, Any]) -> None:
     """Refuse states that are too large to be read.
 
     Raises:
-        CheckpointError: They are too large; the message names the largest.
+        CheckpointError: The states are too large; the message names the largest.
     """
     sizes = {name: _num_bytes(state, set()) for name, state in states.items()}
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
@@ -92,13 +94,13 @@ def check_size(states: Mapping[str, Any]) -> None:
 def load_checkpoint(
     folder: Path, id_: str, problems: list[str], *, is_inside: bool = False
 ) -> Checkpoint | None:
-    """Read the newest intact checkpoint of a run, or with `is_inside` the one inside an epoch.
+    """Read the newest intact checkpoint of a run; with `is_inside`, the checkpoint inside an epoch.
 
-    `problems` gets a sentence for each checkpoint that is damaged, or of another run than that of this
-    identity; it is renamed to ``*.damaged``.
+    A damaged checkpoint, or one with another identity than `id_`, is renamed to ``*.damaged``; a sentence about
+    it is appended to `problems`.
 
     Raises:
-        StorageError: The system could not read an existing one.
+        StorageError: The system could not read an existing checkpoint.
     """
     after_epochs = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
     for path in (folder / name for name in ((paths.INSIDE_CHECKPOINT,) if is_inside else after_epochs)):
@@ -125,7 +127,7 @@ def load_checkpoint(
 
 
 def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
-    """Remove all checkpoints of a completed run, or with `is_inside` the one inside an epoch.
+    """Remove all checkpoints of a completed run; with `is_inside`, only the checkpoint inside an epoch.
 
     Raises:
         StorageError: A file could not be removed.
@@ -145,14 +147,14 @@ def set_aside(folder: Path, attempt: int) -> None:
     path = folder / paths.CHECKPOINT
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
         path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    remove_checkpoint_files(folder)  # the second generation is left
+    remove_checkpoint_files(folder)  # the second generation remains
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
     """Rename the weights of a superseded attempt, if there are any.
 
     Raises:
-        StorageError: They could not be renamed.
+        StorageError: The weights could not be renamed.
     """
     path = folder / paths.WEIGHTS
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
@@ -163,7 +165,7 @@ def save_weights(folder: Path, network: torch.nn.Module) -> None:
     """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``.
 
     Raises:
-        StorageError: They could not be written; the previous weights are intact.
+        StorageError: The weights could not be written; the previous weights are intact.
     """
     file = io.BytesIO()
     torch.save(network.state_dict(), file)
@@ -190,7 +192,7 @@ def state_of(name: str, part: Any) -> Any:
     """Return the state of one part of a checkpoint.
 
     Raises:
-        CheckpointError: It has no state, or its plain state is not JSON.
+        CheckpointError: The part has no state, or its plain state is not JSON.
     """
     if isinstance(part, torch.Generator):
         return part.get_state()
@@ -209,7 +211,7 @@ def restore(name: str, part: Any, state: Any) -> None:
     """Restore the state of one part of a checkpoint.
 
     Raises:
-        CheckpointError: The state does not fit.
+        CheckpointError: The state does not fit the part.
     """
     try:
         if isinstance(part, torch.Generator):
@@ -230,7 +232,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
-        "python": (version, torch.tensor(words), gauss),  # as a tensor: 625 separate numbers take a millisecond
+        "python": (version, torch.tensor(words), gauss),  # a tensor, as 625 separate numbers take a millisecond
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
@@ -239,7 +241,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
-    """Restore the random states; that of an accelerator only if the checkpoint and the run have one."""
+    """Restore the random states; an accelerator's state only if both checkpoint and run have an accelerator."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words.tolist()), gauss))
     name, keys, *rest = state["numpy"]
@@ -250,7 +252,7 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
 
 
 def _num_bytes(state: Any, seen: set[int]) -> int:
-    """Count the bytes of the tensors in a state; shared memory counts once."""
+    """Count the bytes of the tensors in a state; shared memory is counted once."""
     if isinstance(state, torch.Tensor):
         if state.layout != torch.strided:
             return state.numel() * state.element_size()  # an upper bound
@@ -291,7 +293,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a checkpoint's bytes; b"" if it is no regular file or too large. Other errors are no damage."""
+    """Read a checkpoint's bytes; b"" if the path is not a regular file or the file is too large."""
     size = path.stat().st_size  # reading up to `_LARGEST` would allocate that much memory
     if path.is_symlink() or not path.is_file() or size > _LARGEST:
         return b""
@@ -321,7 +323,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
 
 
 def _check_members(file: io.BytesIO) -> None:
-    """Refuse a file whose members are larger than their space in the file."""
+    """Refuse a file with compressed members, which may unpack to any size."""
     with zipfile.ZipFile(file) as archive:  # torch does not check the sizes of the older format
         if any(
             m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()

@@ -26,8 +26,8 @@ _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of deci
 class Rule:
     """The rule of `Decide`: the compared axis, and when it is decided."""
 
-    axis: str | None = None  # the axis whose values are compared; None compares settings
-    margin: float | None = None  # differences up to it count as equal, in units of the metric
+    axis: str | None = None  # the axis whose values are compared; None: settings are compared
+    margin: float | None = None  # differences up to the margin count as equal, in units of the metric
     error: float = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Rule:
         return None if rule.problems() or not (axis is None or isinstance(axis, str)) else rule
 
     def problems(self) -> list[str]:
-        """Return the errors of its numbers."""
+        """Return the errors of the rule's numbers."""
         problems = []
         if not (self.margin is None or _is_between(self.margin, math.inf)):
             problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
@@ -66,13 +66,13 @@ class Design:
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the repeat axes
     rule: Rule | None = None  # the rule of `decide=`
-    note: str | None = None  # why it was executed, in one line
+    note: str | None = None  # a note on the whole experiment, in one line
     run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
     x_axis: str | None = None  # the x-axis of curves, see `runmanager.storage.x_axis`
-    goals: tuple[Goal, ...] | None = None  # all goals of a search with several; `goal` is the first
+    goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first
 
     def updated(self, design: "Design") -> tuple["Design", list[str]]:
-        """Override this design with the fields that a start sets; return it with a sentence per change."""
+        """Override this design with the fields set in `design`; return the result and a sentence per change."""
         sentences = []
         changed = {name: value for name, value in vars(design).items() if value is not None}
         for name, words in _WORDS.items():
@@ -84,11 +84,11 @@ class Design:
         return replace(self, **changed), sentences
 
     def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
-        """Return the repeat axes: as set, else the varying axes named in `SEEDS`."""
+        """Return the repeat axes: the set ones, or by default the varying axes named in `SEEDS`."""
         return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
 
     def assumption(self, varying: Iterable[str]) -> str:
-        """Return a sentence about axes that are repeat axes by name, "" if none are."""
+        """Return a sentence that the repeat axes were chosen by name; "" if none were."""
         return assumption(self.repeating(varying)) if self.repeats is None else ""
 
     @property
@@ -97,12 +97,12 @@ class Design:
         return self.goals or (() if self.goal is None else (self.goal,))
 
     def without(self, ids: Collection[str]) -> "Design":
-        """Return the design without the notes of some runs, by identity."""
+        """Return the design without the notes of the runs with these identities."""
         notes = {id_: note for id_, note in (self.run_notes or {}).items() if id_ not in ids}
         return replace(self, run_notes=notes or None)
 
     def decisive(self, starts: Iterable[Mapping[str, Any]]) -> Goal | None:
-        """Return the goal; by default that of `keep=`, from the last first line of a run that has one."""
+        """Return the goal; by default, the last metric of `keep=` in the first lines of journals."""
         goal = self.goal
         for start in () if goal else starts:
             keep = start.get("keep")
@@ -112,7 +112,7 @@ class Design:
         return goal
 
     def as_json(self) -> dict[str, Any]:
-        """Return its entries of grid.json: only fields that are set."""
+        """Return the entries of grid.json for the fields that are set."""
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
         if self.goals:
             content["goals"] = list(map(str, self.goals))
@@ -126,7 +126,7 @@ class Design:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any] | None) -> "Design":
-        """Read it from the content of a grid.json, without damaged fields."""
+        """Read a design from the content of grid.json, without damaged fields."""
         document = document or {}
         goal, repeats, notes, x_axis = None, document.get("repeats"), document.get("notes"), None
         with contextlib.suppress(InvalidArgumentError):
@@ -153,7 +153,7 @@ class Design:
 
 
 def assumption(axes: Sequence[str]) -> str:
-    """Return a sentence about axes that are repeat axes by name, "" if none are.
+    """Return a sentence that these axes were chosen as repeat axes by name; "" without axes.
 
     >>> assumption(["seed"])
     'By its name, seed only repeats a setting; repeats=() says that no axis does'
@@ -172,7 +172,7 @@ def check_note(note: object) -> str:
     """Return a note in one line.
 
     Raises:
-        InvalidArgumentError: It is not a text, or too long.
+        InvalidArgumentError: The note is not a text, or too long.
 
     >>> check_note("smaller  steps ")
     'smaller steps'

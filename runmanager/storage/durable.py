@@ -1,4 +1,4 @@
-"""Durable files, the only code that writes them: by rename or synced appends; also safe reading."""
+"""Durable files: atomic writes by rename, synced appends, and safe reads."""
 
 import errno
 import json
@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from runmanager.errors import StorageError
 
-_BINARY = getattr(os, "O_BINARY", 0)  # otherwise Windows writes two bytes for a newline
-_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its writer
+_BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows writes two bytes for a newline
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without it, opening a pipe would wait for its writer
 _A_LINK = "a link, which is not followed"
-_AT_ONCE = 1 << 20  # bytes read at once when a file is copied
+_AT_ONCE = 1 << 20  # bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers, and a crash at any moment, see the old or the new content.
+    """Write a file atomically: after a crash too, readers see the old or the new content, never a part.
 
     Raises:
-        StorageError: It could not be written; the old content is intact.
+        StorageError: The file could not be written; the old content is intact.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
@@ -45,10 +45,10 @@ def copy_file(source: Path, path: Path) -> None:
 
 
 def write_generation(path: Path, previous: Path, content: bytes) -> None:
-    """Write a file as `write_file`, and keep its former content as `previous`.
+    """Write a file as `write_file` does, and rename the previous file to `previous`.
 
     Raises:
-        StorageError: It could not be written; the former content is in one of the two files.
+        StorageError: The file could not be written; the previous content is in one of the two files.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         if path.exists():
@@ -58,13 +58,13 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Create a file atomically with its content; return False if it exists already.
+    """Create a file atomically with its content; return False if it already exists.
 
-    Of several processes, only one succeeds, on network file systems too. On file systems without hard links, as
-    exFAT and mounted cloud drives, the file is empty for a moment.
+    If several processes create it, one succeeds, on network file systems too. On file systems without hard
+    links, such as exFAT and mounted cloud drives, the file is empty for a moment.
 
     Raises:
-        StorageError: It could not be written.
+        StorageError: The file could not be written.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         try:
@@ -89,7 +89,7 @@ def make_folder(path: Path) -> None:
     """Create a folder and its parents, so that they survive a power failure.
 
     Raises:
-        StorageError: It could not be created.
+        StorageError: The folder could not be created.
     """
     with explained(path):
         missing = [parent for parent in (path, *path.parents) if not parent.exists()]
@@ -112,7 +112,7 @@ def sync_folder(path: Path) -> None:
 def remove_leftovers(folder: Path, *names: str) -> None:
     """Remove temporary files of writers that died.
 
-    Only this process may write files with these names; without names, any file in the folder.
+    The writers were writing `names`, or any file in the folder. No other process may be writing these files.
 
     Raises:
         StorageError: A file could not be removed.
@@ -126,8 +126,8 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 class AppendFile:
     """A file of appended records, each on disk when `append` returns.
 
-    One writer only. After an error, the file again ends with a whole record. It is created with its `first`
-    record.
+    Only one process may write the file. After a failed append, the file again ends with a whole record. A
+    new file begins with the record `first`.
 
     Raises:
         StorageError: The file exists already or cannot be created.
@@ -143,15 +143,15 @@ class AppendFile:
 
     @classmethod
     def reopen(cls, path: Path, length: int, size: int) -> Self:
-        """Open a file whose writer is gone; the first append cuts off all after `length` bytes.
+        """Open a file whose writer is gone; the first append cuts off everything after `length` bytes.
 
-        `size` is the size up to which it was read; bytes beyond that are never cut off.
+        `size` is the file's size when it was read; the file must not have grown since.
 
         Raises:
-            StorageError: It cannot be opened, or its size has changed.
+            StorageError: The file cannot be opened, or its size has changed.
         """
         file = cls.__new__(cls)
-        file.path, file._length = path, length  # noqa: SLF001 - its own
+        file.path, file._length = path, length  # noqa: SLF001 - of this class
         with explained(path):
             file._descriptor = _open(path, os.O_WRONLY | os.O_APPEND)  # noqa: SLF001
             if os.fstat(file._descriptor).st_size != size:  # noqa: SLF001
@@ -166,7 +166,7 @@ class AppendFile:
             StorageError: The record is not on disk; all earlier records are.
         """
         with explained(self.path):
-            self._cut()  # the last cut may have failed
+            self._cut()  # the cut after a failed append may have failed too
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
@@ -199,12 +199,12 @@ def version(state: os.stat_result) -> tuple[int, int, int]:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file for reading during the block; yield its descriptor and its state at that time.
+    """Open a file for reading during the block; yield its descriptor and its `os.stat_result`.
 
-    Every file of a run is opened here. Links are not followed, as they may lead anywhere.
+    Every file of a run is opened by this function. It follows no links, as they may lead anywhere.
 
     Raises:
-        OSError: It cannot be read, or is no regular file.
+        OSError: The file cannot be read, or is not a regular file.
     """
     descriptor = _open(path, os.O_RDONLY | _NOT_WAITING)
     try:
@@ -220,7 +220,7 @@ def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
     """Read up to `most` bytes of a file, and its state before reading.
 
     Raises:
-        OSError: It cannot be read, is a link, or is no file.
+        OSError: The file cannot be read, is a link, or is not a regular file.
     """
     with opened(path) as (descriptor, state):
         return read_at_most(descriptor, min(most, state.st_size)), state
@@ -230,7 +230,7 @@ def read_end(path: str | Path, most: int) -> bytes:
     """Read up to `most` bytes from the end of a file.
 
     Raises:
-        OSError: It cannot be read, is a link, or is no file.
+        OSError: The file cannot be read, is a link, or is not a regular file.
     """
     with opened(path) as (descriptor, state):
         os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
@@ -247,15 +247,15 @@ def read_at_most(descriptor: int, most: int) -> bytes:
 
 
 def strict_json(content: Any) -> bytes:
-    """Write a JSON document: indented, UTF-8, no NaN."""
+    """Return a JSON document as bytes: indented, UTF-8, no NaN."""
     document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    # half a surrogate pair, as in a file name that is not UTF-8, becomes its JSON escape
+    # a lone surrogate, as in a file name that is not UTF-8, becomes its JSON escape
     return f"{document}\n".encode("utf-8", "backslashreplace")
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError about a file into a StorageError with advice."""
+    """During the block, turn an OSError about a file into a StorageError with advice."""
     try:
         yield
     except StorageError:
@@ -277,7 +277,7 @@ def _open(path: str | Path, flags: int) -> int:
 
 @contextmanager
 def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
-    """Write content to a temporary file beside `path`, synced to disk and removed after the block."""
+    """Write content to a temporary file beside `path` and sync it; remove the file after the block."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
@@ -302,7 +302,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 def _write_all(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
-        # on a nearly full disk, a call writes a part, and only the next one fails
+        # on a nearly full disk, one call writes a part and only the next call fails
         rest = rest[os.write(descriptor, rest) :]
 
 

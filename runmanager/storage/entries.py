@@ -21,9 +21,9 @@ class RunFolder:
 
     path: Path  # exists once the run has begun
     number: int  # in the experiment, from 1; the column `run`
-    id: str  # the identity of its parameters
+    id: str  # the identity of the hyperparameters
     params: Mapping[str, Any]
-    unavailable: str = ""  # why it cannot be executed on this machine, empty if it can
+    unavailable: str = ""  # why the run cannot be executed on this machine, empty if it can
 
     @property
     def is_here(self) -> bool:
@@ -51,7 +51,7 @@ def from_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         if any(map(is_deep, params.values())):
             raise ValueError("a value is nested too deep")  # noqa: TRY301
-        "".join(params).encode()  # half a surrogate pair cannot name a column
+        "".join(params).encode()  # a lone surrogate cannot name a column
         reason = str(entry.get("unavailable", ""))
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def _checksum(entry: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
-    """Read a file with one JSON object; None if it is missing, or unreadable, which goes to `damaged`."""
+    """Read a file with one JSON object; None if missing or unreadable, the latter noted in `damaged`."""
     damaged = [] if damaged is None else damaged
     try:
         content = json.loads(read_file(path, _LARGEST)[0])

@@ -27,11 +27,11 @@ from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.provenance import versions
 
 MOST_BYTES = 1 << 20
-"""The most bytes of an array compared by content; a larger one counts by its shape."""
+"""The most bytes of an array compared by content; of a larger array, only the shape is compared."""
 
 _MOST_TEXT = 1 << 24  # the most characters of any other value
-_OBJECT_SIZE = 128  # characters per nested object, as shared objects are written at each place
-_MOST_HASHED = 1 << 26  # bytes of a tensor in data=: a larger one is sampled evenly
+_OBJECT_SIZE = 128  # characters added per nested object, as a shared object is written wherever it occurs
+_MOST_HASHED = 1 << 26  # bytes of a tensor in data=; a larger tensor is sampled evenly
 _MOST_PARTS = 8  # parts of data with separate hashes
 _MOST_SHOWN = 80  # characters of a value
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
@@ -46,8 +46,8 @@ _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("
 _CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
 """Modules whose functions return different values at each start."""
 _VOLATILE = "<clock or id>"
-_DEPTH = 5  # the most statements and functions followed to a clock
-_BEGAN = time.time() - 600  # the program may import this package late
+_DEPTH = 5  # the most statements and functions followed in search of a clock
+_BEGAN = time.time() - 600  # 600 s earlier, as the program may import this package late
 _MOMENT = re.compile(
     r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"
     r"(?:[.,]\d+)?(?![0-9a-f])"
@@ -56,18 +56,18 @@ _MOMENT = re.compile(
 )
 
 _RECORDS: dict[object, Any] = {}
-"""Values changed by runs in this process; the references prevent reuse of their ids."""
+"""Values changed by runs in this process; the references prevent reuse of the values' ids."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
     """Compute the fingerprint of a training function.
 
     It has the source of the user's functions and classes that `train` reaches, and the plain values that they
-    read. Other objects, as a transform, count by the statements that assign them, and by the values that these
-    read; so do values of clocks, random names and process ids.
+    read. Any other object, such as a transform, is compared by the statements that assign it and the values
+    that these statements read. So is a value that comes from a clock, a random name or a process id.
 
-    `data` is tensors, arrays, a dataset of them, or a text that names a version of the data; anything else
-    counts by type, length and repr. `notes` gets sentences about values that are not compared.
+    `data` is tensors, arrays, a dataset of them, or a text that names a version of the data. Other data are
+    compared by type, length and repr. `notes` gets sentences about values that are not compared.
     """
     reached = _Reached(train, data)
     if notes is not None:
@@ -83,7 +83,7 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
-    """Ignore values that in-process runs have modified, from now on."""
+    """From now on, ignore values that runs in this process have modified."""
     for name, value in _Reached(train, None).values.items():
         if before["values"].get(name) != _journal_text(name, value.text):
             _RECORDS[value.key] = value
@@ -101,17 +101,17 @@ class _Scope:
 
     values: Mapping[str, Any]
     bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that assign it
-    owner: object  # the module by its name, or the function
+    owner: object  # the name of the module, or the function
     outer: "_Scope | None" = None
 
     def having(self, name: str) -> "_Scope | None":
-        """Return the innermost scope that has a name, from this one outwards."""
+        """Return the innermost scope that has a name: this scope or an outer one."""
         if name in self.values or (self.outer and name in self.bindings):
             return self
         return self.outer.having(name) if self.outer else None
 
     def origin(self, name: str) -> "tuple[str, _Scope]":
-        """Return a name and its scope, following an import from a user's module."""
+        """Return a name and its scope; an imported name is followed to the user's module that defines it."""
         module = sys.modules.get(self.owner) if isinstance(self.owner, str) else None
         for node in (self.bindings.get(name) or self.bindings.get("*", ())) if module else ():
             if home := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
@@ -119,7 +119,7 @@ class _Scope:
         return name, self
 
     def statements(self, name: str) -> str:
-        """Return the text of the statements that assign a name, or an attribute as `args.name`."""
+        """Return the text of the statements that assign a name, or an attribute such as `args.name`."""
         nodes = self.bindings.get(name.partition(".")[0], ())
         if "." in name:
             nodes = [
@@ -133,7 +133,7 @@ class _Value:
     """A plain value that code reads."""
 
     text: str
-    key: object  # the key of a record
+    key: object  # the key of this value in `_RECORDS`
     content: Any
 
 
@@ -144,7 +144,7 @@ class _Reached:
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
         self.values: dict[str, _Value] = {}
-        self.objects: dict[str, str] = {}  # objects that are not plain: a description
+        self.objects: dict[str, str] = {}  # name -> description of an object that is not plain
         self._data = set(map(id, _contents_of_data(data)))
         self._seen: set[object] = set()
         self._volatile = _Volatile()
@@ -152,7 +152,7 @@ class _Reached:
         self._without_source: list[str] = []
         self._waiting: list[Any] = []
         for part in source.layers(train):
-            self._read_part(part)  # also a function of an installed package
+            self._read_part(part)  # always, even if it is a function of an installed package
         self._read_arguments(train)
         while self._waiting:
             part = self._waiting.pop()
@@ -178,7 +178,7 @@ class _Reached:
             arguments = {**numbered, **train.keywords, **arguments}
             train = train.func
         for name, value in arguments.items():
-            if not isinstance(value, str):  # a text is mostly a path
+            if not isinstance(value, str):  # a text is usually a path
                 self._read_value(name, value, _Scope({}, {}, id(train)))
 
     def _read_part(self, part: Any) -> None:
@@ -197,7 +197,7 @@ class _Reached:
             scope = _Scope(cells, source.enclosing_bindings(part), part, scope)
         self._add(self.code, name, text, scope)
         body = _Scope({}, source.class_bindings(part), part, scope)
-        for member, value in members.items():  # may be assigned outside the class
+        for member, value in members.items():  # an attribute may be assigned outside the class
             is_content = type(value).__module__ == "builtins" and not _is_code(value)
             if is_content and not member.startswith("__") and not self._volatile.is_name(member, body):
                 self._read_value(f"{part.__qualname__}.{member}", value, scope, part)
@@ -229,9 +229,9 @@ class _Reached:
             self._read_value(name, value, where)
 
     def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
-        """Record a value by its text, and by its statements if the text is incomplete.
+        """Record a value as text; if the text is incomplete, also record the value's statements.
 
-        `owner` is the object with this attribute.
+        If the value is an attribute, `owner` is its object.
         """
         if isinstance(value, PurePath) or value is os.environ or is_torch(value, "device"):
             return
@@ -252,7 +252,7 @@ class _Reached:
             self._read_content(name, value, key, scope)
 
     def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
-        """Record a function or class by its source, or a library's by its full name if it has an alias."""
+        """Record a function or class by its source; a library's function with an alias also by full name."""
         self._waiting += source.layers(value)
         if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):  # as step = scaled(step, 2)
             self._read_statements(name, scope)
@@ -263,11 +263,11 @@ class _Reached:
         writer = _Text(self._data, self._volatile.values_in(scope))
         try:
             text = writer.of(value)
-        except Exception:  # noqa: BLE001 - of a class that is somebody's own, or it is too deep
+        except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # a number in a function that reads a clock may come from elsewhere
+        # a number from a function that reads a clock may have another source
         depth = _DEPTH if isinstance(value, str) else 1
         if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
             text, writer.is_plain = _VOLATILE, False
@@ -278,7 +278,7 @@ class _Reached:
             self._read_statements(name.partition(".")[0], scope)
 
     def _note(self, name: str, value: _Value, scope: _Scope) -> None:
-        """Record a plain value with its statements, which count if it is plain at only one of two starts."""
+        """Record a plain value and its statements, for a start at which the value is not plain."""
         if name not in self.values or self.values[name].text != value.text:
             name = _unique(name, self.values)
             self.values[name] = value
@@ -298,7 +298,7 @@ class _Reached:
 
 
 class _Volatile:
-    """Finds values of clocks, random names and process ids, by their statements."""
+    """Finds values from clocks, random names and process ids, by the statements that assign them."""
 
     def __init__(self) -> None:
         self._texts: dict[object, bool] = {}
@@ -310,7 +310,7 @@ class _Volatile:
         return self._is_text(scope.statements(name), scope, depth)
 
     def values_in(self, scope: _Scope) -> Sequence[Any]:
-        """Return the volatile texts of a scope, which other values may contain, and the process id."""
+        """Return the values that may be volatile parts of others: texts, and the process id if it is read."""
         if scope.owner not in self._values:
             texts = {
                 name: value for name, value in list(scope.values.items()) if isinstance(value, str) and value
@@ -323,7 +323,7 @@ class _Volatile:
         return self._values[scope.owner]
 
     def _items(self, value: Any, nodes: Iterable[ast.stmt], scope: _Scope) -> Iterator[Any]:
-        """Yield texts and numbers in a mapping or in settings whose expressions read a clock."""
+        """Yield the texts and numbers in a mapping or settings object whose expressions read a clock."""
         inside = value if isinstance(value, dict) else _fields(value) if isinstance(value, _HOLDERS) else {}
         for part in itertools.chain.from_iterable(map(ast.walk, nodes)) if inside else ():
             pairs: list[tuple[Any, Any]] = []
@@ -413,11 +413,11 @@ class _Text:
     def _array(self, value: Any, holders: tuple[int, ...]) -> str:
         text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
-            self.is_plain = False  # training changes a parameter, and a meta tensor has no elements
+            self.is_plain = False  # training changes a parameter; a meta tensor has no elements
         elif getattr(value.dtype, "hasobject", False):
             return f"{text}, {self.of(value.tolist(), holders)})"
         elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
-            with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):  # quantized or nested, say
+            with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):  # quantized or nested
                 return f"{text}, {digest(value)})"
         return f"{text})"
 
@@ -430,7 +430,7 @@ class _Text:
             return f"{text})"
         try:
             rows = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
-        except TypeError:  # cells that are lists, say
+        except TypeError:  # such as cells with lists
             rows = value.to_numpy()
         kinds = [str(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
         return f"{text}, {kinds}, {digest(rows)})"
@@ -440,7 +440,7 @@ class _Text:
         items: Iterator[str]
         if isinstance(value, _SEQUENCES):
             items = (self.of(item, holders) for item in value)
-        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):  # a file
+        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):  # a file-backed mapping
             items = (f"{self.of(key, holders)}: {self.of(item, holders)}" for key, item in value.items())
         elif isinstance(value, functools.partial):
             items = (self.of(item, holders) for item in (value.func, value.args, value.keywords))
@@ -461,7 +461,7 @@ class _Text:
         return self._spend(0 if size <= MOST_BYTES else _MOST_TEXT)
 
     def _spend(self, size: int) -> bool:
-        """Count characters; return whether the value is still small enough."""
+        """Subtract characters from the budget; return whether any are left."""
         self._left -= size
         if self._left <= 0:
             self.is_too_large, self.is_plain = True, False
@@ -475,14 +475,14 @@ def _scope_of(part: Any) -> _Scope:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is a function or a class, which count by source."""
+    """Whether a value is a function or a class, which are compared by source."""
     if isinstance(value, functools.partial):
         return False
     return isinstance(value, types.MethodType) or source.layers(value)[0] is not type(value)
 
 
 def _is_settings(value: Any) -> bool:
-    """Whether an object counts by its attributes; objects with a state, which training changes, do not."""
+    """Whether an object is compared by its attributes: not if it has a state that training changes."""
     others = (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping)
     if _is_code(value) or isinstance(value, others) or hasattr(type(value), "state_dict"):
         return False
@@ -490,7 +490,7 @@ def _is_settings(value: Any) -> bool:
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    """Return the attributes of an object, without those of its class."""
+    """Return the attributes of an object, without the attributes of its class."""
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     filled = {name: getattr(value, name) for name in slots if isinstance(name, str) and hasattr(value, name)}
     return {
@@ -508,7 +508,7 @@ def _cells(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _unique(name: str, names: Mapping[str, Any]) -> str:
-    """Return a unique name, as several modules may have the same."""
+    """Return a unique name: several modules may use the same name."""
     numbered = (f"{name} ({number})" for number in itertools.count(2))
     return next(unique for unique in itertools.chain([name], numbered) if unique not in names)
 
@@ -519,7 +519,7 @@ def _is_time(number: float) -> bool:
 
 
 def _without_moment(match: re.Match[str]) -> str:
-    """Replace an id, or a time since this process began, by a placeholder; other times stay."""
+    """Replace an id, or a time since this process began, with a placeholder; keep other times."""
     if match["id"]:
         return _VOLATILE
     if match["seconds"]:
@@ -535,7 +535,7 @@ def _without_moment(match: re.Match[str]) -> str:
 
 
 def _journal_text(name: str, text: str) -> str:
-    """Return the text of a value for a journal: short, and a hash where it may contain a key."""
+    """Return the text of a value for a journal: shortened, with a hash in place of possible keys."""
     may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
     if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
         return f"a value with hash {_short_hash(text)[:8]}"
@@ -568,7 +568,7 @@ def _hash_of_data(data: Any) -> str:
         joined = "-".join(map(_hash_of_data, parts))
         return joined if len(parts) <= _MOST_PARTS else _short_hash(joined)
     length = len(data) if hasattr(data, "__len__") else ""
-    # the repr of a dataset has its folder and transforms
+    # the repr of a dataset includes its folder and transforms
     return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
 
 
@@ -579,7 +579,7 @@ def _is_numbers(data: Any) -> bool:
 
 
 def _parts_of_data(data: Any) -> Sequence[Any] | None:
-    """Return the parts of data, None if unknown."""
+    """Return the parts of data, None if the type of data is unknown."""
     if isinstance(data, Mapping):
         return [part for item in data.items() for part in item]
     if isinstance(data, (list, tuple)):

@@ -11,7 +11,7 @@ _DEVICE = "device"
 
 
 def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of hyperparameters that differ between runs, or that some runs lack, in order."""
+    """Return, in order, the names of hyperparameters that differ between runs or are missing in some runs."""
     values: dict[str, list[str]] = {}
     for params in grid:
         for name, value in params.items():
@@ -20,7 +20,7 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
-    """Sort hyperparameters: repeat axes last, and the device before them.
+    """Sort hyperparameters for a folder name: repeat axes last, the device before them.
 
     >>> telling_first(["device", "seed", "lr"], ["seed"])
     ['lr', 'device', 'seed']
@@ -31,9 +31,9 @@ def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
 def of_loop(
     params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the hyperparameters that name a run of a loop: all that may vary, as later runs are unknown.
+    """Return the hyperparameters that name a run of a loop: all, as later runs may vary any of them.
 
-    The device is included if another run has a different one.
+    The device is included only if another run has a different device.
     """
     devices = {text(run.get(_DEVICE)) for run in (params, *others)}
     names = [name for name in params if name != _DEVICE or len(devices) > 1]

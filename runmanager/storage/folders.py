@@ -1,7 +1,7 @@
-"""Experiments and the folders of their runs, as recorded in grid.json and every run.json.
+"""Experiments and the folders of their runs, as recorded in grid.json and run.json.
 
-A run is found by the identity of its parameters, never by its number. When a grid grows, its earlier runs keep
-their numbers and folders, and new runs get the next free numbers.
+A run is found by the identity of its hyperparameters, never by its number. When a grid grows, its earlier runs
+keep their numbers and folders, and new runs get the next free numbers.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from runmanager.storage import durable, folder_names, paths
 from runmanager.storage.design import Design
 from runmanager.storage.durable import strict_json
 from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
-from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
+from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - other modules import it from here
 from runmanager.storage.identity import identity
 from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
 from runmanager.wording import listed
 
 _LAST_TRIAL = "last_trial"  # in grid.json
-_MOST_NAMES = 8  # of experiments, in a message
+_MOST_NAMES = 8  # the most experiments named in a message
 
 
 class Experiment:
-    """An experiment and its runs, as seen by its one writer."""
+    """An experiment and its runs, as seen by the process that writes them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class Experiment:
     ) -> list[RunFolder]:
         """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design.
 
-        `unavailable` maps the identity of each run that cannot be executed here to the reason.
+        `unavailable` maps the identity of a run that cannot be executed on this machine to the reason.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -140,7 +140,7 @@ class Experiment:
         return run
 
     def _look_again(self) -> None:
-        """Load runs whose folders another process has created meanwhile, as for a search."""
+        """Load the runs whose folders another process has created since, such as a search."""
         names = {run.path.name for run in self.runs.values()}
         folders, others = _run_folders(self.path)
         entries = {name: read_json(self.path / name / paths.RUN) for name in folders if name not in names}
@@ -156,13 +156,13 @@ class Experiment:
         unavailable: Mapping[str, str],
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
-        """Create the folder of a run from a search, unless it exists.
+        """Create the folder of a run proposed by a search, unless the folder exists.
 
         Args:
-            params: Its hyperparameters.
+            params: The hyperparameters of the run.
             names: The hyperparameters in the folder's name.
-            unavailable: As for `plan`.
-            trials: Trials to add to those in its run.json.
+            unavailable: As in `plan`.
+            trials: Trials to add to the trials in run.json.
 
         Raises:
             StorageError: The folder could not be written.
@@ -180,12 +180,12 @@ class Experiment:
 
     @property
     def last_trial(self) -> int | None:
-        """An upper bound of the numbers of removed trials; None if none was removed."""
+        """An upper bound of the numbers of removed trials; None if no trial was removed."""
         last = (read_json(self.path / paths.GRID) or {}).get(_LAST_TRIAL)
         return last if type(last) is int and 0 <= last <= LARGEST else None
 
     def note_last_trial(self) -> None:
-        """Write the highest trial number to grid.json, so that it is not reused after runs are removed.
+        """Write the highest trial number to grid.json, so that no trial reuses it after runs are removed.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -213,12 +213,12 @@ class Experiment:
 
 
 def _with(document: Mapping[str, Any] | None, design: Design) -> dict[str, Any]:
-    """Return the content of a grid.json with another design."""
+    """Return the content of grid.json with its design replaced."""
     return {k: value for k, value in (document or {}).items() if k not in Design.NAMES} | design.as_json()
 
 
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters as they are after a round trip through JSON."""
+    """Return hyperparameters as read back from JSON."""
     return {name: decode(encode(value)) for name, value in params.items()}
 
 
@@ -241,7 +241,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
             entry = read_json(experiment / name / paths.RUN, damaged)
             run = from_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
-                runs.pop(absent.get(run.id, ""), None)  # grid.json has it under a name that does not exist
+                runs.pop(absent.get(run.id, ""), None)  # grid.json names a folder that does not exist
                 runs[name] = run
             elif entry is None and _has_journals(experiment / name):
                 damaged.append(f"{experiment / name} (no {paths.RUN})")
@@ -268,7 +268,7 @@ def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a run's folder has no file, as its process died before the first one was complete."""
+    """Whether a run's folder has no file: its process died before the first file was complete."""
     try:
         return all(path.name.startswith(".") for path in folder.iterdir())
     except OSError:
@@ -283,26 +283,26 @@ def is_experiment(path: Path) -> bool:
 
 
 def _has_run(folder: Path) -> bool:
-    """Whether a folder named like a run, as dates are too, is a run's folder."""
+    """Whether a folder with a run's name is a run's folder: the name may also be a date."""
     with contextlib.suppress(OSError):
         return (folder / paths.RUN).exists() or _has_journals(folder)
     return False
 
 
 def experiments(root: Path) -> list[Path]:
-    """Return the experiments in a folder; only the folder itself if it is one."""
+    """Return the experiments in a folder; if the folder is an experiment, only the folder itself."""
     if not root.is_dir() or is_experiment(root):
         return [root]
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
 
 
 def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
-    """Return a message for a folder without runs, or epochs, with advice."""
+    """Return a message with advice for a folder without runs or epochs."""
     return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
 
 
 def no_experiment(path: Path, asked: Path | None = None) -> str:
-    """Say that a path is no experiment, and which one was meant or is there; `asked` is what was given."""
+    """Return a message that a path is no experiment, with existing ones; `asked` is the user's path."""
     root = path if path.is_dir() and not is_experiment(path) else path.parent
     folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
     if not folders:
@@ -316,7 +316,7 @@ def _is_oversized(name: str) -> bool:
 
 
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
-    """Return the names of run folders, and similar names of links, files and too large numbers."""
+    """Return the names of run folders, and similar names: links, files, and folders with a too large number."""
     folders: list[str] = []
     others: set[str] = set()
     try:
@@ -324,7 +324,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
     except OSError:
         return folders, others
     for entry in entries:
-        # a link may lead anywhere, so it is not a run
+        # a link may lead anywhere, so it does not count as a run
         if entry.is_dir(follow_symlinks=False) and not _is_oversized(entry.name):
             folders.append(entry.name)
         else:
@@ -333,7 +333,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
 
 
 class RunFolders:
-    """The run folders that one manager opens. The experiment is created when its first run begins.
+    """The run folders that a manager opens; the experiment is created when its first run begins.
 
     Raises:
         GridError: `experiment` cannot be a folder's name, or `root` cannot be a folder.
@@ -343,7 +343,7 @@ class RunFolders:
         # None until the experiment's folder exists
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
-        # None if its folder will be named by date and time
+        # None for an experiment named by date and time
         self.name = None if name is None else paths.check_experiment(name)
         paths.check_root(root)
         self._root = Path(root).absolute()  # the loop may change the working directory
@@ -351,19 +351,19 @@ class RunFolders:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment; a folder named by date and time is created now."""
+        """The experiment; if it is to be named by date and time, its folder is created now."""
         if self.opened is None:
             self.opened = Experiment(self._root / self.name if self.name else _dated(self._root))
         return self.opened
 
     def open_on_all_ranks(self, params: Mapping[str, Any]) -> RunFolder:
-        """Open the folder of a run that begins. All ranks call it; rank 0 opens the folder for all."""
+        """Open the folder of a run that begins. All ranks call this; rank 0 opens the folder for all ranks."""
         folder, path = ranks.from_main(lambda: (self.open(params), self.experiment.path))
         self.opened = self.opened or Experiment(path)
         return folder
 
     def open(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
-        """Open the folder of the next run with these hyperparameters; with `again`, of the last one."""
+        """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
         id_ = identity(params)
         repeat = self._num_begun.get(id_, 0) + (not again)
         folder = self.experiment.open(params, repeat)
@@ -372,7 +372,7 @@ class RunFolders:
 
 
 def _dated(root: Path) -> Path:
-    """Create a folder named by date and time; processes in the same second get different ones."""
+    """Create a folder named by date and time; two processes in the same second get different folders."""
     name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
     durable.make_folder(root)
     for number in itertools.count(1):

@@ -13,13 +13,13 @@ from typing import Any
 
 from runmanager.hyperparameters import digest, full_name, is_array, is_torch, plain
 
-# addresses differ between processes, and all lambdas of a function share a name
+# addresses differ between processes, and all lambdas of a function have the same name
 _NAMELESS = re.compile(r" at 0x[0-9a-fA-F]+|<lambda>")
 _ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch round and omit elements
 
 
 def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's parameters, in any order, to 16 hex digits.
+    """Hash the canonical form of a run's hyperparameters, independent of their order, to 16 hex digits.
 
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True
@@ -28,7 +28,7 @@ def identity(params: Mapping[str, Any]) -> str:
 
 
 def is_nameable(value: Any) -> bool:
-    """Whether a value has the same identity in another process, so that its run can be found."""
+    """Whether a value has the same identity in every process, so that its run can be found again."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(is_nameable(item) for item in value)
     if isinstance(value, Mapping):
@@ -44,9 +44,9 @@ def is_nameable(value: Any) -> bool:
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Return the canonical form of a value as strict JSON: equal values have equal forms.
 
-    Numbers count by value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. Lists count as
-    tuples. Arrays, tensors, sets and data classes count by content, classes and functions by full name, torch
-    devices by their text, and anything else by class and `repr`.
+    Numbers are compared by value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. Lists equal
+    tuples. Arrays, tensors, sets and data classes are compared by content, classes and functions by full name,
+    torch devices by their text, and other values by class and `repr`.
 
     >>> canonical((1.0, "a", None)), canonical(float("nan"))
     ([1, 'a', None], {'number': 'nan'})

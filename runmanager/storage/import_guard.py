@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from runmanager.errors import LifecycleError
 
 _refusal = ""
-"""Why no run may begin in this process, "" if runs may."""
+"""Why no run may begin in this process; "" if runs may begin."""
 
 
 @contextlib.contextmanager
@@ -14,7 +14,7 @@ def begin_nothing(why: str) -> Iterator[None]:
     """Refuse to begin runs in this process during the block.
 
     Raises:
-        LifecycleError: The block begins a run or a grid.
+        LifecycleError: A run or a grid begins in the block.
     """
     global _refusal  # noqa: PLW0603 - guards the process itself
     before, _refusal = _refusal, why
@@ -25,7 +25,7 @@ def begin_nothing(why: str) -> Iterator[None]:
 
 
 def check_beginning() -> None:
-    """Raise an error inside a block of `begin_nothing`.
+    """Raise an error if called inside a block of `begin_nothing`.
 
     Raises:
         LifecycleError: No run may begin now.

@@ -1,8 +1,9 @@
 """The lock of an experiment: one grid at a time.
 
-The lock file is created exclusively. On the holder's machine, the holder is alive if its process is. On other
-machines the file decides: a heartbeat renews its time, and it is locked in the kernel. A long C call or a
-signal may stop the heartbeat, and file systems may lack locks, so either sign is enough.
+The lock file is created exclusively. On the same machine, the holder is alive if its process is alive. On other
+machines, the holder is alive while its heartbeat renews the time of the file, or while the kernel has the file
+locked. One of the two is enough: a long C call or a signal may stop the heartbeat, and a file system may lack
+locks.
 """
 
 import hashlib
@@ -23,11 +24,11 @@ from runmanager.wording import printable
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
-_ANSWER_S = 1.0  # a network file system may never answer whether a file is locked
+_ANSWER_S = 1.0  # a query for a kernel lock may never return on a network file system
 _LARGEST = 2**20  # the most bytes of a lock file
 
 _held: dict[str, int] = {}
-"""Nonce -> thread of each lock of this process; a lock file with this process id and no nonce here is stale."""
+"""Nonce -> thread of each lock of this process; a lock file with this process id and another nonce is stale."""
 
 
 @contextmanager
@@ -36,10 +37,10 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 
     Args:
         experiment: The folder.
-        say: Receives a line if it takes 15 seconds to find out whether an earlier holder is alive.
+        say: Receives a line when the check of an earlier holder takes 15 seconds.
 
     Raises:
-        ExperimentLockedError: Another process or thread holds it; the message names it and its last activity.
+        ExperimentLockedError: The lock is held; the message names the holder and its last activity.
         StorageError: The lock file could not be written.
     """
     path = experiment / paths.HOLDER
@@ -60,7 +61,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 
 def _release(path: Path, nonce: str) -> None:
     if _read(path).get("nonce") == nonce:
-        with suppress(OSError):  # the lock file of a dead process holds nothing
+        with suppress(OSError):  # a lock file left behind is stale
             path.unlink()
 
 
@@ -85,12 +86,12 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool | None]:
-    """Lock a file in the kernel during the block; yield whether it was free, None if unknown."""
+    """Lock a file in the kernel during the block; yield whether the file was free, None if unknown."""
     descriptors: list[int] = []
     answers: list[bool] = []
 
     def lock() -> None:
-        with suppress(ImportError, OSError):  # Windows; no locks; a missing file, or another user's
+        with suppress(ImportError, OSError):  # Windows, no locks, no file, or no permission
             import fcntl
 
             descriptors.append(os.open(path, os.O_RDWR))
@@ -112,7 +113,7 @@ def _locked(path: Path) -> Iterator[bool | None]:
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
-    """Return the holder of an experiment and the seconds since its last activity; None if it is free."""
+    """Return the holder of an experiment and the seconds since its last activity; None without a holder."""
     path = experiment / paths.HOLDER
     content = _read(path)
     try:
@@ -125,7 +126,7 @@ def check_free(experiment: Path) -> None:
     """Raise an error if another process or thread holds an experiment.
 
     Raises:
-        ExperimentLockedError: It is held.
+        ExperimentLockedError: Another process or thread holds the experiment.
     """
     current = holder(experiment)
     if current and is_holding(*current) and not _is_this_thread(current[0]):
@@ -133,13 +134,13 @@ def check_free(experiment: Path) -> None:
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
-    """Whether a holder is alive: by its process on this machine, by its age on others."""
+    """Whether a holder is alive: on this machine by its process, on another machine by the age of its file."""
     alive = _lives_here(process)
     return abs(age_s) < GONE_AFTER_S if alive is None else alive
 
 
 def _lives_here(process: dict[str, Any]) -> bool | None:
-    """Whether a holder on this machine is alive; None if it is on another one, even of the same name."""
+    """Whether a holder on this machine is alive; None for another machine, even one with the same name."""
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
     is_another = process.get("boot") != processes.this_process()["boot"]
@@ -156,10 +157,10 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
             return
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
-            return  # our own file: a network file system lost the answer and repeated the call
+            return  # our own file: a network file system repeated the call after it lost the answer
         lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
-            continue  # the lock was released, written or taken over meanwhile
+            continue  # the lock was released, written or taken over in the meantime
         if not lives and _succeed(path, current, content):
             return
         if lives and current:
@@ -171,8 +172,8 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
 def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
     """Whether the holder named in a lock file is alive.
 
-    Without a sign of life, the file is watched for longer than a heartbeat's period: clocks may have jumped,
-    and a new holder may not have written the file yet.
+    Without a sign of life, watch the file for longer than a heartbeat's period: clocks may have jumped, and a
+    new holder may not have written the file yet.
     """
     alive = _lives_here(process)
     if alive is not None:
@@ -183,7 +184,7 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
         if is_free is False:
             return True
         if is_free and processes.has_same_kernel(process) and abs(_age(path)) > RENEWED_EVERY_S:
-            return False  # in another container of this machine, as after a restart
+            return False  # in another container of this machine, for example after a restart
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")
@@ -205,8 +206,8 @@ def _state(path: Path) -> tuple[dict[str, Any], int]:
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
     """Replace the lock file of a dead holder; False if another process was faster.
 
-    The replacing process holds a second lock file, named after the dead holder and taken in the same way, so a
-    process that dies in between can be replaced too.
+    Meanwhile this process holds a second lock file, named after the dead holder. If this process dies too,
+    another process can take over the second lock file in the same way.
     """
     name = hashlib.sha256(str(gone.get("nonce")).encode()).hexdigest()[:8]
     successor = path.with_name(f"{path.name}.{name}")
@@ -219,7 +220,7 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
 
 
 def _age(path: Path) -> float:
-    """Return the seconds since a file was renewed, by its file system's clock."""
+    """Return the seconds since a file was renewed, by the clock of its file system."""
     probe = path.with_name(f".probe.{uuid.uuid4().hex}")
     try:
         probe.touch()

@@ -31,16 +31,16 @@ TRAINER = "trainer"
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# a hyphen only before a setting, unlike in a date
+# a hyphen is allowed only before a setting; a date has other hyphens
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
 """The largest number of a run."""
-_LONGEST = 64  # characters of a run folder's name: TensorBoard clips longer names
+_LONGEST = 64  # characters of a run folder's name; TensorBoard cuts longer names
 
 
 def for_people(path: Path) -> Path:
-    """Return a path for messages: relative if it is below the working directory."""
+    """Return a path as shown in messages: relative if it is below the working directory."""
     with suppress(OSError):  # the working directory may have been removed
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path
@@ -53,7 +53,7 @@ def absolute(path: Path) -> Path:
 
 
 def nearest(path: Path) -> str:
-    """Suggest an existing path similar to a missing one, "" if there is none."""
+    """Suggest an existing path similar to a missing path, "" if there is none."""
     if path.exists():
         return ""
     missing = path
@@ -72,11 +72,11 @@ def check_root(root: str | os.PathLike[str]) -> None:
     """Refuse a root that cannot be a folder.
 
     Raises:
-        InvalidArgumentError: It, or a parent of it, is a file.
+        InvalidArgumentError: The root, or one of its parents, is a file.
     """
     path = Path(root).absolute()
     present = path
-    with suppress(OSError, ValueError):  # if it cannot be read, writing will report why
+    with suppress(OSError, ValueError):  # if it cannot be read, a later write reports why
         present = next(parent for parent in (path, *path.parents) if parent.exists())
     if present.is_file():
         raise InvalidArgumentError(
@@ -88,9 +88,9 @@ def check_experiment(name: str) -> str:
     """Return the name of an experiment if it is a valid folder name.
 
     Raises:
-        InvalidArgumentError: It is not valid; the message has a valid one.
+        InvalidArgumentError: The name is not valid; the message suggests a valid one.
     """
-    value: object = name  # a type checker cannot check it
+    value: object = name  # the caller may pass another type
     if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and run_number(value) is None:
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
@@ -100,10 +100,10 @@ def check_experiment(name: str) -> str:
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
-    """Return the folder name of a run: its number, then these parameters, in 64 characters.
+    """Return the folder name of a run: its number, then these hyperparameters, in at most 64 characters.
 
-    It has only letters, digits and ``. _ = -``, so it filters well, needs no quotes in a shell, and is valid on
-    every system. TensorBoard breaks its lines after a hyphen.
+    The name has only letters, digits and ``. _ = - ~``. So it is valid on every system, is easy to filter by,
+    and needs no quotes in a shell. TensorBoard breaks lines after the hyphens.
 
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007-lr=0.01-device=cuda0'
@@ -114,7 +114,7 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def combination(params: Mapping[str, Any]) -> str:
-    """Name a combination of values in 64 characters; values with the same text get different suffixes.
+    """Return a name of 64 characters or fewer for hyperparameters; values with equal text differ by a suffix.
 
     >>> combination({"lr": 0.010, "device": "cuda:0"})
     'lr=0.01-device=cuda0'
@@ -126,7 +126,7 @@ def combination(params: Mapping[str, Any]) -> str:
 
 
 def _is_unambiguous(value: Any) -> bool:
-    """Whether a value is unambiguous in a name: a number of few digits, or a plain word."""
+    """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
     if value is None or isinstance(value, bool | int):
         return True
     if isinstance(value, float):
@@ -141,7 +141,7 @@ def _is_unambiguous(value: Any) -> bool:
 
 
 def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters; a hash of it, or of `whole`, at its end keeps it unique."""
+    """Cut a name to 64 characters, with a hash of `whole` or the name at its end to keep it unique."""
     return name if len(name) <= _LONGEST else _marked(name, whole or name)
 
 
@@ -151,13 +151,13 @@ def _marked(name: str, whole: str) -> str:
 
 
 def run_number(folder: str) -> int | None:
-    """Return the number in a run's folder name, None if it is no such name."""
+    """Return the number in a run's folder name, None for any other name."""
     digits = number_text(folder)
     return int(digits) if digits else None
 
 
 def number_text(folder: str) -> str:
-    """Return the number in a run's folder name with its zeros, "" if it is no such name.
+    """Return the number in a run's folder name with its zeros, "" for any other name.
 
     >>> number_text("007-lr=0.01"), number_text("2026-11-22")
     ('007', '')
@@ -167,17 +167,17 @@ def number_text(folder: str) -> str:
 
 
 def journal(number: int) -> str:
-    """Return the journal's name of an attempt, from 1."""
+    """Return the file name of an attempt's journal; attempts count from 1."""
     return f"attempt-{number}.jsonl"
 
 
 def steps(number: int) -> str:
-    """Return the name of the file of an attempt's logged steps."""
+    """Return the file name of an attempt's logged steps."""
     return f"attempt-{number}.steps.jsonl"
 
 
 def journals_by_attempt(folder: Path) -> dict[int, str]:
-    """Return the journals in a run's folder: attempt -> path, in order."""
+    """Return the journals in a run's folder in order: attempt -> path."""
     path = os.fspath(folder)
     names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
     journals = {int(m["number"]): f"{path}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}

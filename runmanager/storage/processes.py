@@ -9,9 +9,9 @@ from typing import Any
 
 
 def this_process() -> dict[str, Any]:
-    """Return the identity of this process, unique across machines, as JSON.
+    """Return the identity of this process as JSON, unique across machines.
 
-    Process ids are reused, so the identity includes the machine's boot and the start of the process, if
+    Process ids are reused. So the identity includes the boot of the machine and the start of the process, if
     available.
     """
     pid = os.getpid()
@@ -19,12 +19,12 @@ def this_process() -> dict[str, Any]:
 
 
 def is_this(process: Mapping[str, Any]) -> bool:
-    """Whether an identity from `this_process` is that of this process."""
+    """Whether this process has an identity from `this_process`."""
     return this_process().items() <= process.items()
 
 
 def lives(process: Mapping[str, Any]) -> bool | None:
-    """Whether the process with an identity is alive; None if it is on another machine."""
+    """Whether the process with an identity is alive; None for a process on another machine."""
     pid = process.get("pid")
     if process.get("host") != _host():
         return None
@@ -48,14 +48,14 @@ def _host() -> str:
 
 
 def has_same_kernel(process: Mapping[str, Any]) -> bool:
-    """Whether a process belongs to this boot of this machine, maybe in another container."""
+    """Whether a process belongs to this boot of this machine, perhaps in another container."""
     boot = str(process.get("boot")).partition(" ")[0]
     return bool(boot) and boot == _boot().partition(" ")[0]
 
 
 @cache
 def _boot() -> str:
-    """Return an identifier of the machine's boot and the container, as both determine process ids."""
+    """Return an identifier of the machine's boot and of the container: process ids are unique within these."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -64,9 +64,9 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start of a process, in ticks since boot; empty if unavailable."""
+    """Return the start time of a process, in ticks since boot; empty if unavailable."""
     try:
-        # the name in parentheses may contain anything, so count from its end (proc_pid_stat(5): field 22)
+        # the name in parentheses may contain any character, so count from its end (proc_pid_stat(5): field 22)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""

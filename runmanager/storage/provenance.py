@@ -31,14 +31,14 @@ def git_commit() -> str:
 
 
 def command() -> str:
-    """Return the name of the program, without its arguments, which may contain secrets."""
+    """Return the name of the program without its arguments: these may contain secrets."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
 
 
 def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", *arguments],  # noqa: S607 - whichever git the user has
+            ["git", *arguments],  # noqa: S607 - the git on the user's path
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

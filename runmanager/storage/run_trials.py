@@ -1,4 +1,4 @@
-"""The entries of a search in run.json: the trials of a run, and the value told by a loop."""
+"""The entries of a search in run.json: the trials of a run, and the value that a loop told."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToldValue(msgspec.Struct, frozen=True):
-    """The value told by a loop for a run.
+    """The value that a loop told for a run.
 
     Attributes:
-        attempts: The run's number of attempts then; a later attempt overrides the value.
+        attempts: The number of attempts at the run at that time; a later attempt overrides the value.
         values: The value of each metric; None if the run failed.
     """
 
@@ -45,13 +45,13 @@ class ToldValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run, and the value told for it."""
+    """The trials of a run, and the value that a loop told for the run."""
 
     trials: Sequence[KeptTrial] = ()
     told: ToldValue | None = None
 
     def adding(self, trials: Sequence[KeptTrial]) -> "RunTrials":
-        """Return this with further trials."""
+        """Return these entries with further trials."""
         numbers = {trial.number for trial in self.trials}
         new = [trial for trial in trials if trial.number not in numbers]
         return RunTrials([*self.trials, *new], self.told)
@@ -67,7 +67,7 @@ class RunTrials:
 
 
 def read_trials(run: RunFolder) -> RunTrials:
-    """Read the entries of a search in run.json, without damaged ones."""
+    """Read the entries of a search in run.json, without damaged entries."""
     document = read_json(run.path / paths.RUN) or {}
     entries = document.get("trials")
     trials: list[KeptTrial] = []
@@ -84,7 +84,7 @@ def read_trials(run: RunFolder) -> RunTrials:
 
 
 def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's attributes that are plain JSON without text, as CMA-ES would unpickle text.
+    """Return the attributes of a trial that are plain JSON without text: CMA-ES would unpickle text.
 
     >>> without_text({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
     {'generation': 3, 'axes': {'width': [1, 2]}}
@@ -99,10 +99,10 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_run(run: RunFolder, trials: RunTrials) -> None:
-    """Write run.json, creating the folder of the run if needed; skip if the content is the same.
+    """Write run.json unless its content is unchanged; create the folder of the run if needed.
 
     Raises:
-        StorageError: It could not be written.
+        StorageError: The file could not be written.
     """
     content = {"v": VERSION, **to_entry(run), **trials.as_json()}
     if read_json(run.path / paths.RUN) != content:

@@ -17,20 +17,20 @@ from runmanager.storage.user_code import is_users_file
 
 _DEBUGGERS = ("pdb", "ipdb", "pudb", "debugpy", "IPython")
 _ONLY_READ = ("isnan", "isinf", "isfinite", "any", "all", "item", "abs", "len", "isinstance", "max", "min")
-"""Functions without side effects, which the condition of a debugger call may use."""
+"""Functions without side effects: the condition of a debugger call may use them."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IN_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _LAMBDA = "<lambda>"
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
-"""Sources by id of a module's spec or a notebook cell's code; references to them keep the ids unique."""
+"""Sources by the id of a module's spec or of a notebook cell's code; the references keep the ids unique."""
 
 
 @dataclass(frozen=True)
 class Source:
     """The statements of a module or notebook, and its functions and classes by qualified name.
 
-    Without comments, docstrings, annotations of functions, layout and debugger calls.
+    Comments, docstrings, layout, debugger calls and annotations of functions are removed.
     """
 
     body: list[ast.stmt]
@@ -57,7 +57,7 @@ def is_users(part: Any) -> bool:
 def names_of(part: Any) -> dict[str, Any]:
     """Return the names in a module, or in the module of a function or class."""
     if isinstance(part, types.FunctionType):
-        return part.__globals__  # its module may not be imported
+        return part.__globals__  # as its module may not be imported
     name = getattr(part, "__module__", None)
     module = (
         part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
@@ -66,7 +66,7 @@ def names_of(part: Any) -> dict[str, Any]:
 
 
 def layers(function: Any) -> list[Any]:
-    """Return the functions or the class behind a callable, outermost first."""
+    """Return the functions or the class wrapped by a callable, outermost first."""
     functions: list[Any] = []
     while not any(function is one for one in functions):
         functions.append(function)
@@ -84,12 +84,12 @@ def layers(function: Any) -> list[Any]:
 def source_of(part: Any) -> Source:
     """Return the source of a module, or of the module of a function or class; empty if unavailable.
 
-    It is cached: the executed code does not change when its file is edited. A reloaded module gets a new
-    source.
+    The source is cached: the executed code does not change when its file is edited. A reloaded module gets a
+    new source.
     """
     scope, code = names_of(part), getattr(part, "__code__", None)
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
-        return _merged(map(_parsed, cells))  # of a notebook, up to the executed cell
+        return _merged(map(_parsed, cells))  # the cells of a notebook, up to the executed cell
     is_typed = code is not None and code.co_filename.startswith("<")
     key = code if is_typed else scope.get("__spec__") or scope
     if id(key) not in _SOURCES:
@@ -101,9 +101,9 @@ def source_of(part: Any) -> Source:
 
 
 def text_of(part: Any) -> str:
-    """Return the cleaned source of a function or class, "" if it has none.
+    """Return the cleaned source of a function or class, "" without source.
 
-    Several definitions on one line count together.
+    Several definitions on one line are returned together.
     """
     code = part.__code__ if isinstance(part, types.FunctionType) else None
     name = code.co_qualname if code else part.__qualname__
@@ -112,19 +112,19 @@ def text_of(part: Any) -> str:
     return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
 
 
-@functools.lru_cache(maxsize=4096)  # by identity: each start of a grid asks for the same nodes
+@functools.lru_cache(maxsize=4096)  # by identity: every start of a grid asks for the same nodes
 def unparsed(node: ast.AST) -> str:
     """Return the text of a node."""
     return ast.unparse(node)
 
 
 def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType, str] | None:
-    """Return the user's module from which a statement imports a name, and the name there."""
+    """Return the user's module from which a statement imports a name, and the name in that module."""
     if not isinstance(node, ast.ImportFrom):
         return None
     try:
         module = sys.modules.get(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
-    except ImportError:  # a relative import outside a package, replaced by another statement
+    except ImportError:  # a relative import outside a package: another statement replaces it
         return None
     names = [name if alias.name == "*" else alias.name for alias in node.names
              if alias.name == "*" or name == (alias.asname or alias.name)]  # fmt: skip
@@ -146,7 +146,7 @@ def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
 
 
 def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
-    """Return `bindings_in` of the functions around a function or class."""
+    """Return `bindings_in` of the functions that enclose a function or class."""
     names = part.__qualname__.split(".<locals>.")[:-1]
     outer = [".<locals>.".join(names[: number + 1]) for number in range(len(names))]
     nodes = [node for name in outer for node in source_of(part).definitions.get(name, [])[-1:]]
@@ -178,7 +178,7 @@ def names_read(text: str) -> tuple[str, ...]:
 
 
 def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
-    """Return the attributes that functions read; with `texts`, also texts that may name attributes."""
+    """Return the attributes that functions read; with `texts`, also all texts, which may name attributes."""
     names: set[str] = set()
     for function in nodes:
         inside = [*ast.walk(function)]
@@ -196,7 +196,7 @@ def _parsed(text: str) -> Source:
         tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
     except (SyntaxError, ValueError, RecursionError):
         return Source([], {})
-    match tree.body:  # a cell magic such as %%time, whose body is text
+    match tree.body:  # a cell magic such as %%time: its body is text
         case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
             return _parsed(cell)
     definitions: dict[str, list[ast.AST]] = {}
@@ -231,7 +231,7 @@ def _first_line(node: Any) -> int:
 
 
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield simple statements of nested blocks, with functions, classes and loops."""
+    """Yield functions, classes and simple statements, in nested blocks too, and each `for` and `with`."""
     for node in body:
         inside = [one for one in ast.iter_child_nodes(node) if isinstance(one, _IN_BLOCKS)]
         is_whole = not inside or isinstance(node, (*_FUNCTIONS, ast.ClassDef))
@@ -242,13 +242,13 @@ def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.stmt) -> dict[str, bool]:
-    """Return the names that a statement assigns, and whether the assignment is a new value."""
+    """Return name -> whether a statement gives the name a new value, for all names that it assigns."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name: True}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
             return {alias.asname or alias.name.partition(".")[0]: True for alias in names}
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):  # as layers.append(...)
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):  # such as layers.append(...)
             return {_root(method): False}
     header = {ast.For: "target", ast.With: "items"}.get(type(node), "")
     parts = getattr(node, header, node)
@@ -259,7 +259,7 @@ def _bound(node: ast.stmt) -> dict[str, bool]:
 
 
 def _root(node: ast.AST) -> str:
-    """Return the name that an expression begins with."""
+    """Return the first name of an expression."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -281,13 +281,13 @@ def _free(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 class _Cleaner(ast.NodeTransformer):
-    """Removes docstrings, debugger calls and annotations, except in classes, where they may be fields."""
+    """Removes docstrings, debugger calls and annotations; classes keep annotations, which may define fields."""
 
     def __init__(self, tree: ast.Module) -> None:
         imports = [node for node in ast.walk(tree) if _imports_debugger(node)]
         names = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}  # type: ignore[attr-defined]
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # functions of the user are not debuggers
+        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # a user's function is not a debugger
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name in ("annotation", "returns"):
@@ -300,12 +300,12 @@ class _Cleaner(ast.NodeTransformer):
                 if not isinstance(node, ast.ClassDef):
                     left = [_without_annotation(one) for one in left if getattr(one, "value", one) is not None
                             or not isinstance(one, ast.AnnAssign)]  # fmt: skip
-                # a block must not be empty
+                # a block needs a statement
                 setattr(node, name, left or ([ast.Pass()] if name == "body" and statements else []))
         return super().generic_visit(node)
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        return ast.copy_location(ast.Global(node.names), node)  # so that the function can be read on its own
+        return ast.copy_location(ast.Global(node.names), node)  # makes the function valid on its own
 
     def _has_no_effect(self, node: ast.AST) -> bool:
         match node:
@@ -342,7 +342,7 @@ def _imports_debugger(node: ast.AST) -> bool:
 
 
 def _only_reads(test: ast.AST) -> bool:
-    """Whether an expression has no side effects, by its syntax."""
+    """Whether the syntax of an expression rules out side effects."""
     return not any(
         isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
         or (

@@ -1,8 +1,8 @@
-"""Logged steps of an attempt: blocks, one per line of a file beside its journal, written and read.
+"""The step file of an attempt: its logged steps, in one line per block, beside the journal.
 
-They are not in the journal, since reading a status reads the whole journal. A line has the type ``steps`` and a
-checksum as in the journal. It has an epoch, and the steps and values by name: ``{"step_loss": [[50, 100], [0.7,
-0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
+Steps are not in the journal: every read of a status reads the whole journal. A line has the type ``steps`` and
+a checksum, as in the journal. It has an epoch, and for each name the steps and values: ``{"step_loss": [[50,
+100], [0.7, 0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
 """
 
 import math
@@ -27,11 +27,11 @@ STEP = "step"
 """The third column, beside `run` and `epoch`; no value may have this name."""
 
 Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
-"""Name -> steps of the run, in order, and their values."""
+"""Name -> the steps of the run, in order, and the values."""
 
 
 class StepFile:
-    """The step file of one attempt, open for appending; created with its first block."""
+    """The step file of one attempt, open for appending; the first block creates the file."""
 
     def __init__(self, folder: Path, attempt: int) -> None:
         self._path = folder / paths.steps(attempt)
@@ -39,7 +39,7 @@ class StepFile:
         self._file: AppendFile | None = None
 
     def append(self, epoch: int, block: Block) -> None:
-        """Append a block; it is on disk on return.
+        """Append a block; when this returns, the block is on disk.
 
         Raises:
             StorageError: The block is not on disk; earlier blocks are.
@@ -52,7 +52,7 @@ class StepFile:
         line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
         if self._file is None:
             with durable.explained(self._path):
-                self._path.unlink(missing_ok=True)  # left by an attempt whose journal is gone
+                self._path.unlink(missing_ok=True)  # left behind by an attempt whose journal is gone
             self._file = AppendFile(self._path, line)
         else:
             self._file.append(line)
@@ -97,10 +97,10 @@ def are_logged(folder: Path) -> bool:
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
-    """Read the steps of a run by name, without duplicates; append unreadable files to `damaged`.
+    """Read the steps of a run by name, without duplicates; append the paths of unreadable files to `damaged`.
 
-    An attempt that resumes supersedes all later steps. Steps of an uncommitted epoch are included until the
-    epoch is executed again.
+    A resumed attempt supersedes all later steps. Steps of an uncommitted epoch are included until the epoch is
+    executed again.
     """
     if not are_logged(folder.path):
         return {}
@@ -108,7 +108,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     starts = {attempt.number: attempt.start for attempt in attempts}
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
-    latest: _Parts = {}  # of all attempts, even those killed before their first commit
+    latest: _Parts = {}  # of all attempts, even if killed before the first commit
     for number in paths.journals_by_attempt(folder.path):
         path = folder.path / paths.steps(number)
         of_attempt: _Parts = {}
@@ -127,8 +127,8 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
                 begun[name] = [*begun.get(name, []), *blocks]
             of_attempt = {**of_attempt, inside.epoch: begun}
         if (start := valid.get(number)) is not None:
-            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # for a damaged first line
-            restored = start.get("restored", after)  # the last epoch may be in the checkpoint alone
+            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # if the first line is damaged
+            restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
             parts = {epoch: blocks for epoch, blocks in parts.items() if epoch <= after}
             parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
             parts |= of_attempt
@@ -154,13 +154,13 @@ def _until(names: _Blocks, last: int) -> _Blocks:
 
 
 def _points(name: str, parts: _Parts) -> Points:
-    """Concatenate the blocks of a name; for duplicate steps, the last value counts."""
+    """Concatenate the blocks of a name; the last value of a duplicate step wins."""
     blocks = [(epoch, *block) for epoch, names in sorted(parts.items()) for block in names.get(name, ())]
     steps = np.concatenate([steps for _, steps, _ in blocks])
     values = np.concatenate([values for _, _, values in blocks])
     epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
     is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
-    if not is_later.all():  # as after a line was copied by hand
+    if not is_later.all():  # for example, a line was copied by hand
         order = np.lexsort((np.arange(len(steps)), steps, epochs))
         epochs, steps, values = epochs[order], steps[order], values[order]
         is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])
@@ -169,7 +169,7 @@ def _points(name: str, parts: _Parts) -> Points:
 
 
 def _read(path: Path, parts: _Parts) -> Attempt:
-    """Read the blocks of a file, complete or still growing; return its damaged lines.
+    """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines.
 
     Raises:
         OSError: The file cannot be read at all.
@@ -190,7 +190,7 @@ def _read(path: Path, parts: _Parts) -> Attempt:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file without newlines; a line that is too long is cut and ends the reading."""
+    """Yield the lines of a file without newlines; a line that is too long is cut, and ends the reading."""
     rest = b""
     with durable.opened(path) as (descriptor, state):
         most = min(journal.PIECE, state.st_size + 1)

@@ -1,4 +1,4 @@
-"""User code: which files belong to it, and the line of it that raised an exception."""
+"""User code: which files belong to the user, and which line raised an exception."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from runmanager.wording import printable
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-_INSTALLED = ("site-packages", "dist-packages")  # folders in a path
+_INSTALLED = ("site-packages", "dist-packages")  # folders in the path of an installed file
 _GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
 _CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
 _TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")  # lines without a file
@@ -29,14 +29,14 @@ class _Frame(NamedTuple):
 
 
 def is_users_file(file: str) -> bool:
-    """Whether a file is the user's: not Python's, not installed, and not of this package."""
+    """Whether a file is the user's: not of Python, an installed package or this package."""
     return not file.startswith("<") and not _is_library(file)
 
 
 def location_of(error: BaseException) -> str:
     """Return the innermost line of user code in an exception's traceback, "" if there is none.
 
-    For an exception from another process, as a loader's worker, the traceback in its text counts.
+    If another process raised the exception, such as a loader's worker, the traceback in its text is used.
 
     >>> location_of(ValueError("was never raised"))
     ''
@@ -44,13 +44,13 @@ def location_of(error: BaseException) -> str:
     frames = [*_frames(error)]
     typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
     users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
-    # an installed training function was called by this package
+    # this package called an installed training function
     installed = [frame for frame in frames if _is_installed(frame.file)][:1]
     return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
 
 
 def caller() -> tuple[str, int]:
-    """Return the file and line of user code that called this package."""
+    """Return the file and line of the user code that called this package."""
     frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
     while frame.f_back and not (is_users_file(frame.f_code.co_filename) or _is_typed(frame.f_code.co_filename)):
         frame = frame.f_back

@@ -37,13 +37,13 @@ def x_column(x_axis: str | None) -> str:
 
 
 def x_of(record: EpochRecord, x_axis: str | None) -> int:
-    """Return the x value of an epoch; its number if it has none."""
+    """Return the x value of an epoch; without one, the number of the epoch."""
     value = x_value(record, x_axis)
     return record.epoch if value is None else value
 
 
 def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
-    """Return the x value of an epoch, rounded down; None if it has none.
+    """Return the x value of an epoch, rounded down; None without an x value.
 
     >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
     120000
@@ -55,13 +55,13 @@ def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
 
 
 def seen(x_axis: str | None, num_steps: int, num_samples: float) -> dict[str, float]:
-    """Return the column of steps or samples, if it is the x-axis."""
+    """Return the column of steps or samples seen, if the x-axis is one of these."""
     numbers = {"steps": num_steps, "samples": num_samples}
     return {_SEEN[x_axis]: float(numbers[x_axis])} if x_axis in _SEEN and x_axis else {}
 
 
 def samples_of(records: Iterable[EpochRecord]) -> float:
-    """Return the number of samples seen, from the last epoch that has it, else from the throughput."""
+    """Return the number of samples seen: from the last epoch that records it, else from the throughput."""
     total = 0.0
     for record in records:
         per_second = record.times.get("throughput_images_per_s", 0.0)
