@@ -1,6 +1,5 @@
 """The rows of runs in a terminal; ended and running runs share the same columns."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
