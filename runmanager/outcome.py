@@ -10,6 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from runmanager.flags import argument
+
 LEADING = ("loss", "accuracy", "epoch duration", "run duration")
 """The metrics in front of the hyperparameters, as in the tutorial's table."""
 
@@ -18,9 +20,6 @@ LARGEST = 2**53
 
 BY_TRAIN = "train"
 """The rule of a run that raised optuna.TrialPruned."""
-
-RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
-"""What to do about runs that failed, in Python and on the command line."""
 
 
 class Status(StrEnum):
@@ -122,6 +121,15 @@ class Status(StrEnum):
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1
 
 
+def retry_failed(effect: str) -> str:
+    """Say what the option that executes failed runs again does.
+
+    >>> retry_failed("executes them again")
+    'retry_failed=True executes them again'
+    """
+    return f"{argument('retry_failed=True', '--retry-failed')} {effect}"
+
+
 def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
     """Say what to do about runs of a status, "" if nothing is to be done.
 
@@ -131,12 +139,12 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
         same: What starts the grid again.
         them: The pronoun of the runs, "it" of one.
     """
-    again = RETRY_FAILED.replace("them", them)
+    again = retry_failed(f"executes {them} again")
     steps = {
         Status.FAILED: f"see {evidence}; once it is fixed, {again}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
         Status.DIVERGED: "not repeated: the same numbers would diverge again",
-        Status.HUNG: f"see {evidence}; fix it, or raise timeout= (--timeout); {again}",
+        Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",
         Status.KILLED: f"see {evidence}; {same} continues {them}",
         Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
     }

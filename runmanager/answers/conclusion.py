@@ -16,7 +16,7 @@ from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
 from runmanager.answers.time_spent import TimeSpent
 from runmanager.hyperparameters import counted
-from runmanager.outcome import Status, counts_of
+from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, notes_of
 from runmanager.tables.ranking import numbered
@@ -235,7 +235,7 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     kept = f"they keep their checkpoints: the same grid without {' or '.join(stoppers)} continues them"
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
-    return by_grid + ([Sentence("–", raised, ["retry_failed=True continues them"])] if by_train else [])  # noqa: RUF001
+    return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
 
 
 def _matters(answers: Answers) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runmanager.board.link import hint
 from runmanager.hyperparameters import counted
-from runmanager.outcome import RETRY_FAILED, Status
+from runmanager.outcome import Status, retry_failed
 from runmanager.search.search import Pruner, Search
 from runmanager.session.plan import Action, Plan
 
@@ -45,7 +45,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
         runs = f"{counted(count, 'run')} unavailable"
         say(f"! {runs}: {reason}; run the same command on a machine that has it")
     if num_failed:
-        say(f"! {counted(num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
+        them = "it" if num_failed == 1 else "them"
+        say(f"! {counted(num_failed, 'run')} ended by a fault before; {retry_failed(f'executes {them} again')}")
 
 
 def point_to_tensorboard(say: Say, experiment: Path) -> None:

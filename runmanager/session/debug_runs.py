@@ -8,6 +8,7 @@ from typing import Any
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
+from runmanager.flags import argument
 from runmanager.listener import Listener
 from runmanager.outcome import Status
 from runmanager.run import device_of
@@ -121,7 +122,9 @@ def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
         yield f"only={number}: {folder.unavailable}; run {number} can be executed on a machine that has it"
     elif read_run(folder).status is Status.COMPLETED:
         copy, number_there = _free_copy(folder, grid)
-        there = f"experiment={copy!r}, only={number_there} (--experiment {copy} --only {number_there})"
+        there = argument(
+            f"experiment={copy!r}, only={number_there}", f"--experiment {copy} --only {number_there}"
+        )
         yield (
             f"only={number}: run {number} is completed, and its results are kept; "
             f"to execute it again, do so in a copy: {there}"

@@ -12,6 +12,7 @@ from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type
 from runmanager.executors.inline import InlineExecutor
+from runmanager.flags import argument
 from runmanager.listener import Listener, Slot
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -277,9 +278,10 @@ class GridOptions:
         executor = self.executor
         if self.is_alone:
             if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
-                argument = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
-                rule = f"only= executes a run in this process, got executor={argument}"
-                problems.append(f"{rule}: leave it out, or write executor='inline' (--executor inline)")
+                given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
+                rule = f"only= executes a run in this process, got executor={given}"
+                inline = argument("executor='inline'", "--executor inline")
+                problems.append(f"{rule}: leave it out, or write {inline}")
             return InlineExecutor()
         settings: dict[str, Any] = {
             name: getattr(self, name) for name in ("jobs", "runs_per_device", "timeout")

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from runmanager.devices import ranks
+from runmanager.flags import argument
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.run import Run
@@ -19,10 +20,15 @@ from runmanager.storage.folders import RunFolder
 from runmanager.storage.loaded_files import changes_since, loaded_name, not_known
 from runmanager.storage.run_state import RunResult, read_run
 
-STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
 KEPT = "kept", "unfinished runs resume, marked as mixed"
-"""The action for changed runs, and an explanation."""
+"""The action for changed runs that go on, and an explanation."""
 _MOST_CAUSES = 4  # in a sentence
+
+
+def started_over() -> tuple[str, str]:
+    """Return the action for changed runs that start over, and an explanation."""
+    step = argument("changed='keep'", "--changed keep")
+    return "executed again", f"their old attempts are kept; {step} continues them"
 
 
 class Action(StrEnum):
@@ -57,7 +63,7 @@ class Plan:
 
     runs: Sequence[PlannedRun]  # all of the grid, in order
     changed: Mapping[str, int]  # cause of a change -> number of runs
-    policy: tuple[str, str]  # `STARTED_OVER` or `KEPT`
+    policy: tuple[str, str]  # `started_over` or `KEPT`
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
     order: Sequence[str] = ()  # identities of the due runs, after a decision
     sentences: Sequence[str] = ()  # of the search, to print
@@ -226,4 +232,4 @@ def make_plan(
             action = _executed(before)
         unknown.update(not_known(before, now) if action is not Action.START_OVER else ())
         planned.append(PlannedRun(run, folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes, not_known=unknown)
+    return Plan(planned, changed, KEPT if keep_changed else started_over(), axes, not_known=unknown)

@@ -185,7 +185,7 @@ class RunTask:
     def _no_debugger(self, run: Run) -> LifecycleError:
         folder = self.experiment.find(params_of(run))
         number = folder.number if folder else "NUMBER"
-        step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
+        step = f"only={number} executes this run alone, in the process that starts the grid"
         return LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
 
 

@@ -128,7 +128,7 @@ def test_a_run_is_found_by_its_number_and_shown_with_its_traceback(command, root
     cause = f"division by zero (in epoch 1, step 2, {line_with('1 / 0', CONFTEST)})"
     assert f"ZeroDivisionError: {cause}" in result.stdout
     assert "at_end=lambda _: 1 / 0" in result.stdout
-    assert "--retry-failed" in result.stdout
+    assert "retry_failed=True" in result.stdout
     assert "attempt-1.jsonl" in result.stdout
 
 

@@ -202,7 +202,7 @@ def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
 
     assert "3 of 24 runs did not complete: " in words
     assert "failed run 3 (lr=0.1 optimizer=adam seed=1 device=cpu) ValueError: no" in words
-    assert "--retry-failed" in words
+    assert "retry_failed=True" in words
     assert "Traceback ValueError: no" in words
     assert "loss became nan in epoch 2Next: not repeated: the same numbers would diverge again" in words
 

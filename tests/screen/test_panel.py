@@ -41,8 +41,8 @@ TITLE = f"━━ runs/e · 15 completed · 6 failed · 3 diverged {'━' * 31}"
 FAILED = [
     "✗ failed: all 6 runs with lr=0.4",
     "    ValueError: width 8 or 9 is too much (in program.py:9)",
-    "    see runmanager show runs/e/19; once it is fixed, retry_failed=True",
-    "    (--retry-failed) executes them again",
+    "    see runmanager show runs/e/19; once it is fixed, retry_failed=True executes",
+    "    them again",
     "✗ diverged: all 3 runs with lr=0.3 and width=9",
     "    loss became nan in epoch 1, step 1",
     "    not repeated: the same numbers would diverge again",
@@ -360,7 +360,7 @@ def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
     page = html.unescape(outcome._repr_html_())
 
     assert "runmanager " not in page
-    assert "--retry-failed" in page
+    assert "retry_failed=True" in page
     call = f'show(load_runs("{tmp_path}/e"), where="run=1")'
     assert f"see {call}; once it is fixed" in page
     assert f"<code>{call}</code>" in page

@@ -162,7 +162,7 @@ def test_runs_that_cannot_be_executed_alone_are_named_all_at_once(start, tmp_pat
 
     assert raised.value.problems[0] == (
         "only=2: run 2 is completed, and its results are kept; to execute it again, do so in a copy: "
-        "experiment='exp-only', only=2 (--experiment exp-only --only 2)"
+        "experiment='exp-only', only=2"
     )
     assert raised.value.problems[1].startswith("only=7: run 7 is in this experiment, but not in this grid")
     assert raised.value.problems[2].startswith("only=70: there is no such run; the runs of this grid are ")
