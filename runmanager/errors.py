@@ -24,12 +24,13 @@ RunManagerError
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from runmanager.user_frames import in_user_frames
+from runmanager.user_frames import in_user_frames, show_user_frames
 
 
 class RunManagerError(Exception):
-    """The base of all errors below; notebooks show them without this package's frames.
+    """The base of all errors below; notebooks and uncaught errors show no frames of this package.
 
     Example:
         >>> import runmanager
@@ -39,6 +40,10 @@ class RunManagerError(Exception):
         ...     print(type(error).__name__)
         NoRunsError
     """
+
+    def __init__(self, *_: object, **__: Any) -> None:
+        super().__init__(*_, **__)
+        show_user_frames()
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows: the user's frames, and the message."""
@@ -66,12 +71,14 @@ class GridError(RunManagerError, ValueError):
         axis 'width' has no values: give it at least one, or leave it out
     """
 
+    _so_far = ", nothing was started"
+
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems: list[str] = list(problems)
         lines = self.problems
         if len(lines) != 1:
             numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
-            lines = [f"{len(problems)} problems, nothing was started:", *numbered]
+            lines = [f"{len(problems)} problems{self._so_far}:", *numbered]
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
@@ -85,6 +92,8 @@ class InvalidArgumentError(GridError):
         >>> issubclass(InvalidArgumentError, ValueError)  # `except ValueError` catches it too
         True
     """
+
+    _so_far = ""  # also of functions that only read
 
 
 class MissingExtraError(GridError, ImportError):
@@ -161,10 +170,10 @@ class LifecycleError(RunManagerError, RuntimeError):
 
     Example:
         >>> from runmanager import RunManager
-        >>> RunManager("hooks").track_loss(0.5, 8)
+        >>> RunManager("hooks").track_loss(0.5, 8)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        runmanager.errors.LifecycleError: track_loss() outside a run: call begin_run(run, network, loader) first
+        runmanager.errors.LifecycleError: track_loss() outside a run: write `with manager.run(run, network, ...
     """
 
 

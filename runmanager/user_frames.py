@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -20,14 +21,24 @@ def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     return shortened
 
 
+def from_user_frame(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback that begins with the first frame of the user, if there is one."""
+    return next(_user_frames_of(traceback), traceback)
+
+
 def _user_frames_of(traceback: TracebackType | None) -> Iterator[TracebackType]:
     is_inside = False  # inside a call of this package without user code
     while traceback is not None:
-        module = str(traceback.tb_frame.f_globals.get("__name__")).partition(".")[0]
-        is_inside = module == _PACKAGE or (is_inside and module in sys.stdlib_module_names)
+        is_inside = _is_inside(traceback.tb_frame.f_globals, is_inside=is_inside)
         if not is_inside:
             yield traceback
         traceback = traceback.tb_next
+
+
+def _is_inside(names: dict[str, Any], *, is_inside: bool) -> bool:
+    """Whether the code of a module is this package's, or the standard library's, called by this package."""
+    module = str(names.get("__name__")).partition(".")[0]
+    return module == _PACKAGE or (is_inside and module in sys.stdlib_module_names)
 
 
 @contextmanager
@@ -61,3 +72,25 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
         for error_of_chain, frames, cause_before, is_hidden in before:
             error_of_chain.__traceback__, error_of_chain.__cause__ = frames, cause_before
             error_of_chain.__suppress_context__ = is_hidden
+
+
+def show_user_frames() -> None:
+    """Print errors of this package that end the program without its frames, unless another hook prints them."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_uncaught
+
+
+def _print_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if not hasattr(error, "_render_traceback_"):  # not of this package
+        sys.__excepthook__(kind, error, traceback)
+        return
+    with in_user_frames(error):
+        sys.__excepthook__(kind, error, error.__traceback__)
+
+
+def user_level() -> int:
+    """Return the `stacklevel` of a warning that names the user's line, for the caller of this function."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as warnings does
+    while frame.f_back is not None and _is_inside(frame.f_globals, is_inside=True):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -155,7 +155,11 @@ def lines_of(output):
             "NotAFolderError: results are loaded from a folder, got the file 'a_file':",
         ),
         ("root", "GridError", "GridError: root must be a folder, such as 'runs'; 'a_file' is a file"),
-        ("hooks", "LifecycleError", "LifecycleError: track_loss() outside a run: call begin_run(run, network"),
+        (
+            "hooks",
+            "LifecycleError",
+            "LifecycleError: track_loss() outside a run: write `with manager.run(run, ",
+        ),
     ],
 )
 def test_a_notebook_shows_the_line_of_the_user_and_the_sentence(notebook, cell, error, last):

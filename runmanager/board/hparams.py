@@ -19,6 +19,7 @@ from runmanager.storage.durable import strict_json
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment, RunFolder, read_runs
 from runmanager.storage.run_state import read_run
+from runmanager.user_frames import user_level
 
 _VERSION = 1
 _LARGEST = 2**24  # largest size of an experiment's format file (bytes)
@@ -88,7 +89,7 @@ def decide(experiment: Path) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
         problem = f"{experiment}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
-        warnings.warn(problem, RunsWarning, stacklevel=3)
+        warnings.warn(problem, RunsWarning, stacklevel=user_level())
 
 
 def _decide(experiment: Path) -> None:

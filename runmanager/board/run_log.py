@@ -29,6 +29,7 @@ from runmanager.storage.steps import Block, Points, read_steps
 from runmanager.storage.x_axis import EPOCH, x_of, x_value
 from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import RunListener
+from runmanager.user_frames import user_level
 
 CHARTS = {
     "side by side": {  # two charts in a row
@@ -253,7 +254,7 @@ class RunLog(RunListener):
         if not self._warned:
             self._warned = True
             message = f"{self._name}: TensorBoard does not show everything ({problem}); training goes on"
-            warnings.warn(message, RunsWarning, stacklevel=4)
+            warnings.warn(message, RunsWarning, stacklevel=user_level())
 
     def give_up(self, error: OSError) -> None:
         """Stop writing this event file, as its folder is not writable."""

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from runmanager.devices import describe, torch_devices
 from runmanager.errors import RunsWarning, first_line
+from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,7 @@ def _rows(device: torch.device) -> Iterator[dict[str, object]]:
         except RuntimeError as error:
             reason = first_line(error)
             message = f"{device}: {workload.name} could not be timed ({reason})"
-            warnings.warn(message, RunsWarning, stacklevel=3)
+            warnings.warn(message, RunsWarning, stacklevel=user_level())
             continue
         rates = [workload.amount / seconds for seconds in taken]
         yield {

@@ -9,6 +9,7 @@ from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.outcome import Outcome
 from runmanager.run import Run, device_of
+from runmanager.user_frames import user_level
 
 
 class InlineExecutor(Executor):
@@ -61,7 +62,7 @@ class InlineExecutor(Executor):
                 changed, left = set_back(before)
             if changed and not is_reported:
                 is_reported = True
-                warnings.warn(_changed(repr(run), changed, left), RunsWarning, stacklevel=2)
+                warnings.warn(_changed(repr(run), changed, left), RunsWarning, stacklevel=user_level())
             yield run, outcome
 
 

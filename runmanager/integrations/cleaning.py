@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable
 
 from runmanager.errors import RunsWarning
+from runmanager.user_frames import user_level
 from runmanager.wording import printable
 
 _MOST_NAMED = 5  # changes in a warning
@@ -57,7 +58,7 @@ class Cleaning:
             more = len(self._changes) - _MOST_NAMED
             named = "; ".join([*self._changes][:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
             text = f"changed for {self._tool}: {named}"
-            warnings.warn(printable(text), RunsWarning, stacklevel=3)
+            warnings.warn(printable(text), RunsWarning, stacklevel=user_level())
 
 
 def _numbered(name: str, number: int, longest: int | None) -> str:

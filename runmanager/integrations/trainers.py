@@ -14,6 +14,7 @@ from runmanager.hyperparameters import RESERVED
 from runmanager.launch.manager import RunManager, hooks_of
 from runmanager.storage import paths
 from runmanager.training.trainer_state import TrainerState
+from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
     from runmanager.training.open_run import OpenRun
@@ -69,7 +70,7 @@ class TrainedRun:
         records, problems = self.opened.resume_with(state)
         hooks_of(self.manager).add_rows(records)
         if problems:
-            warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         if not records:
             remove_trainer_files(self.folder)  # checkpoints of changed code
         return self.opened.number

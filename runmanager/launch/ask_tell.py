@@ -30,6 +30,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
+from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -256,7 +257,7 @@ class AskTell:
         run = self._search.ask(params)
         for sentence in self._search.sentences():
             if not (self._started and self._started.say(sentence)):
-                warnings.warn(sentence.removeprefix("! "), RunsWarning, stacklevel=2)
+                warnings.warn(sentence.removeprefix("! "), RunsWarning, stacklevel=user_level())
         return run
 
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:

@@ -17,6 +17,7 @@ from runmanager.errors import first_line, gib
 from runmanager.outcome import Status
 from runmanager.storage import durable
 from runmanager.storage.user_code import location_of
+from runmanager.user_frames import from_user_frame
 
 # without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
 _DEVICE_MEMORY = re.compile(
@@ -105,7 +106,8 @@ def write_traceback(error: BaseException, path: Path) -> None:
     Raises:
         StorageError: It could not be written.
     """
-    durable.write_file(path, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
+    lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
+    durable.write_file(path, "".join(lines).encode("utf-8", "replace"))
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from runmanager.training.epoch_options import Interval
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
 from runmanager.training.step_log import StepLog
+from runmanager.user_frames import user_level
 
 _COSTS = "so a kill inside an epoch costs that epoch"
 
@@ -248,7 +249,7 @@ class InsideEpoch:
         kind = re.sub(r"\d+", "", sentence)  # once per kind of sentence, not per epoch
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=5)
+            warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=user_level())
 
 
 def _position_of(saved: Checkpoint) -> Inside:
