@@ -34,11 +34,13 @@ class Deaths:
         if memory:
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             peak = f" (it had {gib(memory)} of {gib(total)})"
-        if self._num_oom_kills > before:
+        if self._num_oom_kills is not None and before is not None and self._num_oom_kills > before:
             cause = "the system ran out of memory and killed its process (SIGKILL)"
             return Status.OUT_OF_MEMORY, f"{cause}{where}{peak}"
-        cause = f"its process was killed (SIGKILL){where}, often by the out-of-memory killer"
-        return Status.KILLED, f"{cause}{peak}"
+        killer = "not by the system's out-of-memory killer"
+        if self._num_oom_kills is None:
+            killer = "maybe by the system's out-of-memory killer, which is not counted here"
+        return Status.KILLED, f"its process was killed (SIGKILL){where}, {killer}{peak}"
 
 
 def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: str) -> Outcome:
@@ -56,8 +58,8 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
     return ""
 
 
-def _num_oom_kills(root: Path = Path("/")) -> int:
-    """Return the number of processes killed by Linux's out-of-memory killer, 0 on other systems.
+def _num_oom_kills(root: Path = Path("/")) -> int | None:
+    """Return the number of processes killed by Linux's out-of-memory killer, None on other systems.
 
     It counts this process's control group (cgroups(7), version 2), or else the whole machine.
     """
@@ -68,7 +70,7 @@ def _num_oom_kills(root: Path = Path("/")) -> int:
         with suppress(OSError, StopIteration, ValueError):
             lines = path.read_text(encoding="ascii").splitlines()
             return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
-    return 0
+    return None
 
 
 def _signal_name(number: int) -> str:

@@ -15,7 +15,7 @@ from runmanager.outcome import EpochRecord, Status
         (-signal.SIGSEGV, "its process crashed (segmentation fault, signal 11) in epoch 1"),
         (-signal.SIGTERM, "its process crashed (SIGTERM, signal 15) in epoch 1"),
         (-99, "its process crashed (signal 99) in epoch 1"),
-        (-9, "its process was killed (SIGKILL) in epoch 1, often by the out-of-memory killer"),
+        (-9, "its process was killed (SIGKILL) in epoch 1, not by the system's out-of-memory killer"),
     ],
 )
 def test_the_cause_of_a_death_is_read_from_the_exit_code(code, cause, monkeypatch):
@@ -57,8 +57,14 @@ def test_who_ran_out_of_memory_is_counted_in_the_own_control_group_if_there_is_o
     assert deaths._num_oom_kills(tmp_path) == num_kills
 
 
-def test_a_machine_that_does_not_count_counts_none(tmp_path):
-    assert deaths._num_oom_kills(tmp_path) == 0
+def test_a_machine_that_does_not_count_says_so(tmp_path, monkeypatch):
+    assert deaths._num_oom_kills(tmp_path) is None
+
+    monkeypatch.setattr(deaths, "_num_oom_kills", lambda: None)
+    status, cause = Deaths().explain(-9, "", 0)
+
+    assert status is Status.KILLED
+    assert cause.endswith("(SIGKILL), maybe by the system's out-of-memory killer, which is not counted here")
 
 
 def test_a_run_is_where_its_last_news_were():
