@@ -21,7 +21,7 @@ from runmanager.storage.design import SEEDS, Rule
 from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
-from runmanager.wording import brief, label, printable
+from runmanager.wording import brief, label, listed, printable
 
 _MOST_NAMED = 2  # rivals with lost repeats that are named
 _TWO = 2
@@ -44,6 +44,7 @@ class Contest:
     statuses: Sequence[Mapping[str, int]]
     unit: str
     rivals: str
+    alone: Collection[int] = ()  # rivals that have scores, but no setting of another rival
 
     @property
     def means(self) -> Numbers:
@@ -100,7 +101,7 @@ class Contest:
 
     def _losses(self, order: Sequence[int]) -> list[str]:
         """Say which rivals lost repeats, and why; one sentence covers all rivals without a result."""
-        without = [i for i in order if not self.num_repeats[i] and not self._is_open(i)]
+        without = [i for i in order if not self.num_repeats[i] and not self._is_open(i) and i not in self.alone]
         each = [i for i in order if self._lost(i) and (i not in without or len(without) == 1)]
         texts = [self._loss(i) for i in each[:_MOST_NAMED]]
         if more := each[_MOST_NAMED:]:
@@ -109,6 +110,12 @@ class Contest:
             counts = sum((self._lost(i) for i in without), Counter[str]())
             which = self.names[without[0]] if len(without) == 1 else f"{len(without)} {self.rivals}"
             texts.append(f"{which} {'has' if len(without) == 1 else 'have'} no result{_reasons(counts)}")
+        if self.alone:
+            which = listed([self.names[i] for i in order if i in self.alone])
+            are = "is" if len(self.alone) == 1 else "are"
+            texts.append(
+                f"{which} {are} not compared: no run of another value has the same other hyperparameters"
+            )
         return texts
 
     def _loss(self, rival: int) -> str:
@@ -195,7 +202,9 @@ def contest(
         for rival, status in zip(rivals.tolist(), runs["status"].astype(str), strict=True):
             if status in Status._value2member_map_:
                 statuses[rival][status] += 1
-    return Contest(names, table, statuses, unit, what)
+    has_number = set(rivals[~np.isnan(numbers)].tolist())
+    alone = [i for i in sorted(has_number) if np.isnan(table[i]).all()]
+    return Contest(names, table, statuses, unit, what, alone)
 
 
 def of_values(
