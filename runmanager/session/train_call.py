@@ -1,7 +1,7 @@
 """The call of a training function, with hyperparameters as further arguments."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runmanager.errors import Problems
@@ -26,18 +26,29 @@ def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Pro
         signature = inspect.signature(train)
     except (TypeError, ValueError):  # a builtin
         return
+    if list(signature.parameters)[:_OWN] == ["manager", "run"]:
+        problems.append("train gets (run, manager), in this order, but takes (manager, run): exchange them")
     further = _further(train)
     try:
         for fields in dict.fromkeys(run._fields for run in runs):
             names = _named_like(further, fields)
             signature.bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
-        problems.append(f"train must take (run, manager), and axes of the grid by name: {error}")
+        rule = "train must take (run, manager), and axes of the grid by name"
+        problems.append(f"{rule}: {error}; write def train(run, manager)")
 
 
 def call(train: Callable[..., object], run: Run, manager: Any) -> None:
     """Call a training function; its parameters named like hyperparameters get the run's values."""
     train(run, manager, **{name: getattr(run, name) for name in _named_like(_further(train), run._fields)})
+
+
+def parameters_of(train: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a training function; of a builtin none are known."""
+    try:
+        return inspect.signature(train).parameters
+    except (TypeError, ValueError):  # a builtin
+        return {}
 
 
 def _named_like(further: Iterable[str], fields: Iterable[str]) -> list[str]:
@@ -48,9 +59,6 @@ def _named_like(further: Iterable[str], fields: Iterable[str]) -> list[str]:
 
 def _further(train: Callable[..., object]) -> dict[str, inspect.Parameter]:
     """Return the parameters after the run and the manager that accept keyword arguments."""
-    try:
-        parameters = list(inspect.signature(train).parameters.values())[_OWN:]
-    except (TypeError, ValueError):  # a builtin
-        return {}
+    parameters = list(parameters_of(train).values())[_OWN:]
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {parameter.name: parameter for parameter in parameters if parameter.kind in by_name}

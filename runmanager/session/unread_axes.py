@@ -7,6 +7,7 @@ from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.run import Run
+from runmanager.session.train_call import parameters_of
 from runmanager.storage.fingerprint import reached_source
 from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
@@ -82,6 +83,19 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
     return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
 
 
+def _read_off(train: Callable[..., object]) -> set[str]:
+    """Return the names that the user's code reads off an object that is called like the run in `train`."""
+    its_name = next(iter(parameters_of(train)), "run")
+    names: set[str] = set()
+    for node in (node for tree in map(ast.parse, reached_source(train)) for node in ast.walk(tree)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == its_name:
+                names.add(attribute)
+            case ast.Call(args=[ast.Name(id=name), ast.Constant(value=str(text)), *_]) if name == its_name:
+                names.add(text)  # of getattr
+    return names
+
+
 def unread_axes(
     unread: Iterable[str], train: Callable[..., object], *, repeats: Collection[str] = (), number: int = 1
 ) -> str:
@@ -100,7 +114,8 @@ def unread_axes(
     unused = [name for name in suspects if name not in names and not names.issuperset(name.split("."))]
     if not unused:
         return ""
-    meant = {name: closest(name, names) for name in unused}
+    read = _read_off(train)
+    meant = {name: closest(name, read) for name in unused}
     hints = [f"{name!r}" + (f" (did you mean {meant[name]!r}?)" if meant[name] else "") for name in unused]
     if len(unused) == 1:
         step = f"its values change nothing; read run.{unused[0]}, or leave it out"
