@@ -18,6 +18,7 @@ from runmanager.session.announce import announce, point_to_tensorboard
 from runmanager.session.dispatch import Dispatcher, Guarded
 from runmanager.session.display import Display, GridListener
 from runmanager.session.exports import Exports, commit_outcome
+from runmanager.session.goal_watch import GoalWatch
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.session.stopwatch import Stopwatch
@@ -86,7 +87,8 @@ class Execution:
         self._pruner = pruner
         self.stopwatch = Stopwatch()
         self._guarded = [Guarded(listener, display.say) for listener in options.listeners_in("parent")]
-        listeners = [*filter(None, [pruner]), self.stopwatch, display]
+        goal_watch = GoalWatch(design, partial(self._results, plan), display.say)
+        listeners = [*filter(None, [pruner]), self.stopwatch, goal_watch, display]
         listeners += [self._exports, *followers] if ranks.is_main() else []
         stopping = partial(display.stopping, stop)
         self._dispatcher = Dispatcher([*listeners, *self._guarded], stop, display.say, stopping)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
+from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
+from runmanager.outcome import EpochRecord
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import printable
 
@@ -95,6 +97,18 @@ class Design:
     def all_goals(self) -> tuple[Goal, ...]:
         """All goals: one, several for a search, or none."""
         return self.goals or (() if self.goal is None else (self.goal,))
+
+    def misspelled(self, record: EpochRecord) -> str:
+        """Return a sentence if an epoch has not a goal's metric but a similar one, else "".
+
+        Without a similar one, a later epoch or the summary of a run may have it.
+        """
+        for goal in self.all_goals:
+            names = [name for name in record.metrics if not name.endswith("duration")]
+            if goal.metric not in names and (close := closest(goal.metric, names)):
+                fact = f"the goal is {str(goal)!r}, but epoch {record.epoch} has no such metric"
+                return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
+        return ""
 
     def without(self, ids: Collection[str]) -> "Design":
         """Return the design without the notes of the runs with these identities."""
