@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from runmanager.errors import GridError, HyperparameterError, Problems
 from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
 
+_OF_MANAGERS = ("run", "epochs", "batches", "begin_run", "begin_epoch", "remaining")
+"""The first hooks that a training function calls, for arguments in the wrong order."""
+
 
 class Run(tuple[Any, ...]):
     """One assignment of hyperparameters: a namedtuple that pickles.
@@ -37,6 +40,8 @@ class Run(tuple[Any, ...]):
             raise AttributeError(name)
         names = dict.fromkeys(field.partition(".")[0] for field in self._fields)
         hint = "; runs of expand() have run.config" if name == "config" else ""
+        if name in _OF_MANAGERS:
+            hint = "; it is a hook of the manager: train gets the run first, so write def train(run, manager)"
         raise HyperparameterError(
             f"{self._name} has no hyperparameter {name!r}; it has: {', '.join(names) or 'none'}{hint}"
         )

@@ -73,4 +73,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError) as caught:
         runmanager.RunManger  # noqa: B018
 
-    assert str(caught.value) == "module 'runmanager' has no attribute 'RunManger'"
+    assert str(caught.value) == "module 'runmanager' has no attribute 'RunManger'; did you mean 'RunManager'?"

@@ -4,16 +4,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from runmanager.board import run_logs
+from runmanager.calls import advised
+from runmanager.close_names import closest
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.goal import parse_goal
@@ -29,7 +30,7 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.correct import num_correct
 from runmanager.training.epoch_options import EpochOptions
-from runmanager.training.evaluation import Evaluation, Metric
+from runmanager.training.evaluation import Evaluation, Metric, check_evaluated
 from runmanager.training.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -45,23 +46,10 @@ _PAGE = (
     "additions to the tutorial's class"
 )
 
-P = ParamSpec("P")
+_hook = advised(_PAGE, guesses=False)
+"""Adds a pointer to the migration page to the TypeError of a call with wrong arguments."""
+
 T = TypeVar("T")
-
-
-def _hook(method: Callable[P, T]) -> Callable[P, T]:
-    """Add a pointer to the migration page to the TypeError of a call with wrong arguments."""
-
-    @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # of the call itself
-                raise TypeError(f"{error}: {_PAGE}") from None
-            raise
-
-    return call
 
 
 def _of_hooks(name: str, doc: str) -> Any:
@@ -156,6 +144,7 @@ class RunManager:
         "outcome", "How the last run ended, None before the first run and while one is open."
     )
 
+    @advised("write RunManager('name')")
     def __init__(
         self,
         experiment: str | Experiment | None = None,
@@ -271,6 +260,7 @@ class RunManager:
         """
         self._hooks.end_epoch()
 
+    @advised("write track_loss(loss, labels)")
     def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
         """Add a batch's loss to the epoch's mean. Does not wait for the device.
 
@@ -294,6 +284,7 @@ class RunManager:
         """
         self._hooks.tracking("track_loss()").add_loss(loss, batch)
 
+    @advised("write track_num_correct(preds, labels)")
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the samples whose label has the largest score. Does not wait for the device.
 
@@ -324,6 +315,7 @@ class RunManager:
                 return
         sums.add_correct(preds, labels)
 
+    @advised("write track(f1=0.5)")
     def track(
         self,
         values: Mapping[str, torch.Tensor | float] | None = None,
@@ -358,8 +350,10 @@ class RunManager:
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
             [[0.5, 1.5]]
         """
+        metrics.check_mapping("track", values)
         self._hooks.tracking("track()").track({**(values or {}), **named}, how)
 
+    @advised("write log(step_loss=loss)")
     def log(
         self,
         values: Mapping[str, torch.Tensor | float] | None = None,
@@ -399,8 +393,10 @@ class RunManager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        self._hooks.open_run("log()").log({**(values or {}), **named}, every)
+        metrics.check_mapping("log", values)
+        self._hooks.logging().log({**(values or {}), **named}, every)
 
+    @advised("write summary(test_f1=0.5)")
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
     ) -> None:
@@ -425,8 +421,10 @@ class RunManager:
             >>> load_runs("runs/example")["num_parameters"].tolist()
             [9.0]
         """
+        metrics.check_mapping("summary", values)
         self._hooks.open_run("summary()").add_summary({**(values or {}), **named})
 
+    @advised("write artifact('model.onnx')")
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
 
@@ -461,6 +459,7 @@ class RunManager:
             self._hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
         )
 
+    @advised("write load_weights()")
     def load_weights(self, network: nn.Module | None = None) -> None:
         """Load the weights that ``epochs(keep=...)`` has kept so far, for example for a final test.
 
@@ -483,7 +482,7 @@ class RunManager:
         opened = self._hooks.open_run("load_weights()")
         network = network or opened.network
         if network is None:
-            raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
+            raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
         ranks.broadcast(None)  # waits until rank 0 has written the weights
         checkpoints.load_weights(opened.folder.path, network)
 
@@ -536,6 +535,7 @@ class RunManager:
             loop_output.save(self.run_data, Path(fileName))
 
     @contextmanager
+    @advised("write `with manager.run(run, network, loader):`")
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
         """Begin a run, as `begin_run` does, and end it with the block, also after an exception.
 
@@ -569,6 +569,7 @@ class RunManager:
         with self._hooks.run(run, lambda: self.begin_run(run, network, loader), self.end_run):
             yield self
 
+    @advised("write epochs(10)")
     def epochs(
         self,
         n: int,
@@ -632,6 +633,7 @@ class RunManager:
         options = EpochOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
         return self._hooks.epochs(n, options, self.begin_epoch, self.end_epoch)
 
+    @advised("write batches()")
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
 
@@ -658,9 +660,10 @@ class RunManager:
         """
         epoch = self._hooks.open_epoch("batches()")
         if self.loader is None:
-            raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
+            raise LifecycleError("batches() without a loader: write manager.run(run, network, loader)")
         return epoch.batches(skip=skip)
 
+    @advised("write evaluate(loader, 'validation')")
     def evaluate(
         self,
         loader: Iterable[Any],
@@ -704,12 +707,14 @@ class RunManager:
             (True, True)
         """
         opened = self._hooks.open_run("evaluate()")
+        check_evaluated("evaluate", loader, name)
         if opened.network is None:
-            raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
+            raise LifecycleError("evaluate() without a network: write manager.run(run, network, loader)")
         self._hooks.open_for_evaluation("evaluate()")
         return opened.evaluate(loader, name, loss, step, metrics)
 
     @contextmanager
+    @advised("write `with manager.evaluating(loader) as batches:`")
     def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
         """Evaluate in your own loop: the block gets the loader's batches on the device.
 
@@ -740,6 +745,7 @@ class RunManager:
             >>> [name for name in manager.results if name.startswith("validation")]
             ['validation_mae']
         """
+        check_evaluated("evaluating", loader, name)
         opened = self._hooks.open_for_evaluation("evaluating()")
         with opened.evaluating(loader, name) as evaluation:
             yield evaluation.batches()
@@ -905,7 +911,12 @@ class RunManager:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
+            if name in getattr(self.__dict__.get("_hooks"), "hyperparameters", ()):
+                step = "take it from the run, which train(run, manager) gets first"
+                raise AttributeError(f"RunManager has no {name!r}, a hyperparameter: {step}")
+            close = closest(name, [each for each in dir(type(self)) if not each.startswith("_")])
+            step = f"did you mean {close!r}?" if close and not name.startswith(close) else _PAGE
+            raise AttributeError(f"RunManager has no {name!r}: {step}")
 
 
 def hooks_of(manager: RunManager) -> Hooks:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.calls import advised
 from runmanager.devices import ranks
 from runmanager.executors import Executor
 from runmanager.launch.live_page import LivePage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from runmanager.training.batch_size import Measure
 
 
+@advised("write run_grid(params, train, experiment='name')")
 def run_grid(
     params: "Grid | Sequence[Run]",
     train: Train,

@@ -25,6 +25,7 @@ from runmanager.storage.fingerprint import fingerprint
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.x_axis import check_x_axis
+from runmanager.user_frames import user_level
 from runmanager.wording import did_you_mean
 
 
@@ -36,7 +37,7 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
     notes: list[str] = []
     now = fingerprint(train, data() if callable(data) else data, notes)
     for note in notes if ranks.is_main() else ():
-        warnings.warn(note, RunsWarning, stacklevel=3)
+        warnings.warn(note, RunsWarning, stacklevel=user_level())
     return now
 
 
@@ -204,12 +205,22 @@ def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: 
 def _runs(params: Any, max_runs: int) -> list[Run]:
     runs = list(params) if isinstance(params, Iterable) else []
     if not runs or not all(isinstance(run, Run) for run in runs):
-        raise GridError(
-            [f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"]
-        )
+        rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
+        raise GridError([f"{rule}: write {_of_mappings(runs)}"])
     if len(runs) > max_runs:
         raise GridError([f"these are {len(runs):,} runs, the limit is {max_runs:,}: allow it with max_runs="])
     return runs
+
+
+def _of_mappings(grids: Sequence[Any]) -> str:
+    """Write the code of a grid for whatever was given, as a list of grids or of single settings."""
+    mappings = [grid for grid in grids if isinstance(grid, Mapping)]
+    if not mappings or len(mappings) < len(grids):
+        return "{'lr': [0.1, 0.01]}"
+    values = [value for grid in mappings for value in grid.values()]
+    are_axes = all(_is_axis(value) for value in values)
+    each = "params" if are_axes else "{name: [value] for name, value in params.items()}"
+    return f"[run for params in grids for run in RunBuilder.get_runs({each})], where grids is your list"
 
 
 def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:

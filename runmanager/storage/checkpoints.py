@@ -29,6 +29,7 @@ from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
 _OVERHEAD = 2**26  # the most bytes of a file in addition to its tensors
+_MOST_NAMED = 3  # parameters in a message
 _HASH = 32  # bytes of SHA-256
 _LARGEST = 1 << 36  # the most bytes of a checkpoint
 
@@ -183,9 +184,30 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
         rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
         raise CheckpointError(f"{paths.for_people(folder)} {rule}")
     try:
-        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError(f"{paths.for_people(path)} cannot be loaded: {first_line(error)}") from error
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        why = _misfit(network, state) or first_line(error)
+        step = "make the network as the run did"
+        raise CheckpointError(f"{paths.for_people(path)} does not fit the network ({why}): {step}") from error
+
+
+def _misfit(network: torch.nn.Module, state: Mapping[str, Any]) -> str:
+    """Name the first parameters that a network and a saved state do not share, with their shapes."""
+    here, saved = (
+        {name: tuple(np.shape(value)) for name, value in each.items()} for each in (network.state_dict(), state)
+    )
+    names = [name for name in {**saved, **here} if here.get(name) != saved.get(name)]
+    sentences = [
+        f"{name!r} has the shape {saved[name]} in the file and {here[name]} in the network"
+        if name in here and name in saved
+        else f"{name!r} is only in the {'file' if name in saved else 'network'}"
+        for name in names[:_MOST_NAMED]
+    ]
+    return "; ".join([*sentences, f"and {len(names) - _MOST_NAMED} more"] if names[_MOST_NAMED:] else sentences)
 
 
 def state_of(name: str, part: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runmanager.calls import advised
 from runmanager.errors import NoRunsError, NotAFolderError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
@@ -28,6 +29,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.durable import version
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_experiment, read_run
+from runmanager.user_frames import user_level
 from runmanager.wording import printable
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
 
+@advised("write load_results('runs')")
 def load_results(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run. One `RunsWarning` names damaged files.
 
@@ -81,6 +84,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     return table
 
 
+@advised("write load_runs('runs')")
 def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per run; a run that was not executed has a row too.
 
@@ -133,7 +137,7 @@ def warn_of(damaged: Sequence[str], path: Paths) -> None:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
         text = f"{len(damaged)} damaged under {_text(path)}, the rest is complete: {named}"
-        warnings.warn(printable(text), RunsWarning, stacklevel=3)
+        warnings.warn(printable(text), RunsWarning, stacklevel=user_level())
 
 
 def _text(path: Paths) -> str:

@@ -20,7 +20,10 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
         labels = labels.argmax(dim=1)  # one-hot
-    if len(shape) < 2 or labels.shape != shape[:1] + shape[2:]:  # noqa: PLR2004 - (N, C)
+    if not are_classes(preds, labels):
+        if are_classes(labels, preds):
+            call = "track_num_correct"
+            raise MetricError(f"the arguments of {call}() are swapped: write {call}(preds, labels)")
         raise MetricError(
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"

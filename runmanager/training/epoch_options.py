@@ -29,6 +29,12 @@ class EpochOptions:
     def problems(self) -> Problems:
         """Return the errors of the options."""
         problems = Problems()
+        parts: object = self.checkpoint
+        if parts is not None and not isinstance(parts, Mapping):
+            problems.append(
+                f"checkpoint must map names to parts, got {type(parts).__name__}: write {_named(parts)}"
+            )
+            return problems
         if self.patience is not None:
             problems.check_count("patience", self.patience, 1)
         elif self.min_delta:
@@ -65,14 +71,22 @@ class EpochOptions:
             rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
             problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
         elif self.checkpoint is None:
-            example = "checkpoint={'network': network, 'optimizer': optimizer}"
-            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {example}")
+            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {_named([])}")
         for name, part in (self.checkpoint or {}).items():
             # torchmetrics' metrics are not in state_dict() by default
             if getattr(part, "metric_state", None) and not part.state_dict():
                 advice = "call its persistent(True) before epochs()"
                 problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
         return problems
+
+
+def _named(parts: object) -> str:
+    """Write checkpoint= for a part, or for a list of them."""
+    each = parts if isinstance(parts, list | tuple) else [parts]
+    names = ["optimizer" if hasattr(part, "param_groups") else "network" for part in each]
+    if not names or len(set(names)) < len(names):
+        names = ["network", "optimizer"]
+    return f"checkpoint={{{', '.join(f'{name!r}: {name}' for name in names)}}}"
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -171,6 +171,22 @@ def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.
         yield
 
 
+def check_evaluated(call: str, loader: Any, name: Any) -> None:
+    """Check the loader and the name of an evaluation; `call` names the caller.
+
+    Raises:
+        MetricError: They are swapped, or one of them is something else.
+    """
+    if isinstance(loader, nn.Module):
+        raise MetricError(f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')")
+    if not isinstance(name, str) or isinstance(loader, str):
+        first, second = (
+            repr(each) if isinstance(each, str) else type(each).__name__ for each in (loader, name)
+        )
+        rule = f"{call}() takes a loader, then the name of its columns, got {first} and {second}"
+        raise MetricError(f"{rule}: write {call}(loader, 'validation')")
+
+
 def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     """Send metrics to the device and reset them.
 
@@ -205,8 +221,9 @@ def _number(column: str, value: Any) -> float:
     with suppress(MetricError):
         return float(single(column, value))
     description = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does"
     raise MetricError(
-        f"{column} is {description}, not a number: leave this metric out, or let it return its mean"
+        f"{column} is {description}, not a number: {step}, or let compute() return a mapping, or the mean"
     )
 
 

@@ -4,7 +4,7 @@ import bdb
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -40,12 +40,18 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import Boards, OpenRun
 from runmanager.training.trainer_state import TrainerState, continued
+from runmanager.user_frames import user_level
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process, shared by managers, as `run_grid` has one per run."""
 
 _NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 """Exceptions that interrupt a run without its fault, so that it can be resumed."""
+
+_BLOCK, _LOOP = "with manager.run(run, network, loader):", "for epoch in manager.epochs(n):"
+
+_OF_THE_TUTORIAL = ("begin_epoch()", "end_epoch()", "end_run()")
+"""Hooks that belong to others; a loop over `epochs` in a block of `run` calls them itself."""
 
 LEFT_OPEN = "the program ended without end_run()"
 """The cause for a run that was never ended."""
@@ -116,6 +122,12 @@ class Hooks:
         self._scope = ExitStack()  # of the open run, whose device is the current one
 
     @property
+    def hyperparameters(self) -> Collection[str]:
+        """The names of the grid's run, or of the current one."""
+        run = self.run_params if self.grid.run is None else self.grid.run
+        return () if run is None else tuple(params_of(run))
+
+    @property
     def is_open(self) -> bool:
         """Whether a run is open."""
         return self.current is not None and self.outcome is None
@@ -127,7 +139,8 @@ class Hooks:
             LifecycleError: No run is open; `call` names the caller.
         """
         if self.current is None or self.outcome is not None:
-            raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
+            around = "" if call in _OF_THE_TUTORIAL else f"write `{_BLOCK}` around it, or "
+            raise LifecycleError(f"{call} outside a run: {around}call begin_run(run, network, loader) first")
         return self.current
 
     def open_epoch(self, call: str) -> OpenEpoch:
@@ -138,14 +151,27 @@ class Hooks:
         """
         epoch = None if self.current is None else self.current.epoch
         if epoch is None:
-            self.open_run(call)
-            raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
+            opened = self.open_run(call)
+            if opened.is_trained:
+                raise LifecycleError(
+                    f"{call} after the last epoch: put it into the loop, or write "
+                    "manager.summary(final_f1=0.5) for a result of the run"
+                )
+            around = "" if call in _OF_THE_TUTORIAL else f"write `{_LOOP}` around it, or "
+            raise LifecycleError(f"{call} outside an epoch: {around}call begin_epoch() first")
         return epoch
 
     def tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
         """Return the target of tracked values: the open evaluation, else the epoch."""
         evaluation = None if self.current is None else self.current.evaluation
         return self.open_epoch(call) if evaluation is None else evaluation
+
+    def logging(self) -> OpenRun:
+        """Return the open run, whose epoch is open, or an evaluation that refuses it."""
+        opened = self.open_run("log()")
+        if opened.evaluation is None:
+            self.open_epoch("log()")
+        return opened
 
     def open_for_evaluation(self, call: str) -> OpenRun:
         """Return the open run.
@@ -162,6 +188,9 @@ class Hooks:
         """Begin a run, see `RunManager.begin_run`; `end` is the manager's hook to end an open one."""
         if self.is_open:
             self._end_open_run(end)
+        if network is not None and not callable(getattr(network, "parameters", None)):
+            rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
+            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         params = params_of(run)
         grid_run = run if self.grid.run is None else self.grid.run
         if grid_run is not run and identity(params) != identity(params_of(grid_run)):
@@ -184,7 +213,7 @@ class Hooks:
         if self._output:
             self._output.run_began(self, opened)
         if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
-            warnings.warn(sentence, RunsWarning, stacklevel=4)
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
         opened.listeners.run_began(network, loader)
         opened.start_clock()
 
@@ -208,6 +237,10 @@ class Hooks:
         """Begin an epoch, see `RunManager.begin_epoch`."""
         opened = self.open_run("begin_epoch()")
         if opened.epoch is not None:
+            if opened.has_loop:
+                raise LifecycleError(
+                    "begin_epoch() in a loop over manager.epochs(), which calls it: leave it out"
+                )
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
         if self._resume_by_trainer():
             opened.num_epochs = opened.ending.begin_loop(None)
@@ -215,6 +248,9 @@ class Hooks:
 
     def end_epoch(self) -> None:
         """End the epoch, see `RunManager.end_epoch`."""
+        opened = self.open_run("end_epoch()")
+        if opened.epoch is None and opened.has_loop and not opened.is_trained:
+            raise LifecycleError("end_epoch() in a loop over manager.epochs(), which calls it: leave it out")
         self.open_epoch("end_epoch()")
         self._commit_epoch()
 
@@ -256,7 +292,7 @@ class Hooks:
             records, problems = opened.resume(options)
             self.add_rows(records)
             if problems:
-                warnings.warn("; ".join(problems), RunsWarning, stacklevel=3)
+                warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         self._resume_by_trainer()
         return opened.epochs(n, begin, end)
 
@@ -387,7 +423,7 @@ class Hooks:
                 f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
                 "with its weights: make a new network for every run",
                 RunsWarning,
-                stacklevel=5,
+                stacklevel=user_level(),
             )
         _TRAINED[network] = number
 
@@ -397,7 +433,7 @@ class Hooks:
         if design is None or not ranks.is_main():
             return
         for sentence in self.folders.experiment.decide(design) if design != Design() else ():
-            warnings.warn(sentence, RunsWarning, stacklevel=5)
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
         if not self.is_of_grid:
             design = self.folders.experiment.design
             self.grid = replace(self.grid, goal=design.goal, x_axis=design.x_axis)
@@ -427,7 +463,7 @@ class Hooks:
                 f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
                 "call end_run() after its last epoch",
                 RunsWarning,
-                stacklevel=5,
+                stacklevel=user_level(),
             )
 
     def _open(
@@ -454,6 +490,9 @@ class Hooks:
         record = opened.end_epoch(is_left=is_left)
         self.add_rows([record])
         opened.epoch_ended(record, is_left=is_left)
+        is_first = self.run_count == record.epoch == 1 and not self.is_of_grid
+        if is_first and (sentence := Design(self.goal).misspelled(record)):
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
         if self._output:
             self._output.epoch_ended(self, opened, record)
 
@@ -487,5 +526,5 @@ class Hooks:
         records, problems = opened.resume_with(TrainerState(last=lambda committed: min(after, committed)))
         self.add_rows(records)
         if problems:
-            warnings.warn("; ".join(problems), RunsWarning, stacklevel=5)
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         return True

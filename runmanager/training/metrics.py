@@ -15,6 +15,7 @@ from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
 from runmanager.training.correct import has_no_classes, num_correct
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
+from runmanager.user_frames import user_level
 
 How = Literal["mean", "sum", "last", "min", "max"]
 """The reduction of a metric over the batches of an epoch."""
@@ -72,6 +73,8 @@ class EpochSums:
         Raises:
             MetricError: The loss is not a single value, or the number of samples is ambiguous.
         """
+        if _is_mean(batch) and _is_size_or_batch(loss):
+            raise MetricError("the arguments of track_loss() are swapped: write track_loss(loss, labels)")
         loss = single("loss", loss)
         self._num_losses += 1
         self.is_tracked = True
@@ -95,7 +98,7 @@ class EpochSums:
                 f"predictions of shape {tuple(preds.shape)} are no scores of classes, so there is no accuracy: "
                 "leave track_num_correct() out, override get_num_correct(), or track another metric",
                 RunsWarning,
-                stacklevel=3,
+                stacklevel=user_level(),
             )
             return
         self.add_count(num_correct(preds, labels), preds[:, :1].numel(), len(labels))
@@ -286,17 +289,47 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         if value.numel() != 1:
             raise MetricError(
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
-                f"{tuple(value.shape)}: call .mean() on it"
+                f"{tuple(value.shape)}: call {'' if value.is_floating_point() else '.float()'}.mean() on it"
             )
         if not _is_read_at_once(value):
             scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
             dtype = exact(scalar.device)
             return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)  # the loop may modify it
         value = value.item()
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise MetricError(f"{name} must be a number or a tensor of one, got {value!r}") from None
+    with suppress(TypeError, ValueError):
+        if not isinstance(value, str | bytes):
+            return float(value)
+    step = "leave it out where there is none"
+    if isinstance(value, str):
+        step = f"write float({value!r})" if _is_written_number(value) else "give a number"
+    raise MetricError(f"{name} must be a number or a tensor of one, got {value!r}: {step}")
+
+
+def check_mapping(call: str, values: Any) -> None:
+    """Check that metrics come with their names.
+
+    Raises:
+        MetricError: They are not a mapping.
+    """
+    if values is not None and not isinstance(values, Mapping):
+        value = repr(values) if isinstance(values, int | float) else "f1"
+        raise MetricError(f"{call}() takes values by their names, got {values!r:.60}: write {call}(f1={value})")
+
+
+def _is_size_or_batch(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, torch.Tensor) and value.ndim > 0)
+
+
+def _is_written_number(text: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(text))
+    return False
+
+
+def _is_mean(value: object) -> bool:
+    return isinstance(value, float) or (
+        isinstance(value, torch.Tensor) and not value.ndim and value.is_floating_point()
+    )
 
 
 def check_column(name: str, params: Container[str]) -> None:

@@ -152,6 +152,11 @@ class OpenRun:
         return records, problems + unusable
 
     @property
+    def has_loop(self) -> bool:
+        """Whether a loop over `epochs` begins and ends its epochs."""
+        return self._loop is not None
+
+    @property
     def has_begun(self) -> bool:
         """Whether an epoch of this attempt was begun or resumed."""
         return self.journal is not None
@@ -246,10 +251,7 @@ class OpenRun:
         """
         if self.evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
-        if self.epoch is None:
-            raise LifecycleError(
-                "log() outside an epoch: call begin_epoch() first; summary() takes a result of the whole run"
-            )
+        assert self.epoch is not None
         if self.steps.add(values, every, epoch=self.number, batch=self.epoch.step):
             self.epoch.add_logging(self.steps.write())
 

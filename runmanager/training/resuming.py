@@ -22,6 +22,7 @@ from runmanager.storage.run_state import read_run
 from runmanager.training import loaders
 from runmanager.training.grid_context import GridContext
 from runmanager.training.trainer_state import continued
+from runmanager.wording import did_you_mean
 
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
@@ -193,7 +194,7 @@ class ResumeState:
         if self._keep is None:
             return
         if network is None:
-            raise CheckpointError("keep= without a network: pass it to begin_run(run, network, loader)")
+            raise CheckpointError("keep= without a network: write manager.run(run, network, loader)")
         score = self._score(record)
         if self._keep == "last" or score > self._best:
             checkpoints.save_weights(self._folder.path, network)
@@ -206,7 +207,7 @@ class ResumeState:
         if self._goal.metric not in record.metrics:
             raise CheckpointError(
                 f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
-                f"it has: {', '.join(record.metrics)}"
+                f"{did_you_mean(self._goal.metric, record.metrics, 'it has')}"
             )
         return self._goal.score(record.metrics)
 

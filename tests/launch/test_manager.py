@@ -95,7 +95,10 @@ def test_a_hook_outside_a_run_says_what_to_call_first(plain, call, ended):
     with pytest.raises(LifecycleError) as caught:
         OUTSIDE_A_RUN[call](plain)
 
-    assert str(caught.value) == f"{call} outside a run: call begin_run(run, network, loader) first"
+    step = "call begin_run(run, network, loader) first"
+    if call not in ("begin_epoch()", "end_epoch()", "end_run()"):  # which are called in the block by itself
+        step = f"write `with manager.run(run, network, loader):` around it, or {step}"
+    assert str(caught.value) == f"{call} outside a run: {step}"
 
 
 @pytest.mark.parametrize("call", ["end_epoch()", "track_loss()", "track_num_correct()", "track()", "batches()"])
@@ -103,7 +106,10 @@ def test_a_hook_outside_an_epoch_says_what_to_call_first(plain, call):
     with plain.run(RUN, nn.Linear(4, 3), batches_of()), pytest.raises(LifecycleError) as caught:
         OUTSIDE_A_RUN[call](plain)
 
-    assert str(caught.value) == f"{call} outside an epoch: call begin_epoch() first"
+    step = "call begin_epoch() first"
+    if call != "end_epoch()":
+        step = f"write `for epoch in manager.epochs(n):` around it, or {step}"
+    assert str(caught.value) == f"{call} outside an epoch: {step}"
 
 
 @pytest.mark.parametrize(
@@ -115,11 +121,11 @@ def test_a_hook_outside_an_epoch_says_what_to_call_first(plain, call):
         ),
         (
             lambda m: [m.begin_run(RUN), m.begin_epoch(), *m.batches()],
-            "batches() without a loader: pass it to begin_run(run, network, loader)",
+            "batches() without a loader: write manager.run(run, network, loader)",
         ),
         (
             lambda m: [m.begin_run(RUN), m.evaluate(batches_of())],
-            "evaluate() without a network: pass it to begin_run(run, network, loader)",
+            "evaluate() without a network: write manager.run(run, network, loader)",
         ),
         (
             lambda m: [

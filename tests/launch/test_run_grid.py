@@ -30,7 +30,6 @@ from runmanager import (
 )
 from runmanager.devices import torch_devices
 from runmanager.executors import InlineExecutor, LanesExecutor
-from runmanager.outcome import RETRY_FAILED
 from runmanager.storage.journal import Journal
 from runmanager.tables import files
 from tests.board.reading import sessions_in
@@ -335,8 +334,21 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("params", "problem"),
     [
-        ([], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got []"),
-        ([{"lr": 1}], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got [{'lr': 1}]"),
+        (
+            [],
+            (
+                "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got []: "
+                "write {'lr': [0.1, 0.01]}"
+            ),
+        ),
+        (
+            [{"lr": 1}],
+            (
+                "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got [{'lr': 1}]: write "
+                "[run for params in grids for run in RunBuilder.get_runs({name: [value] for name, value in "
+                "params.items()})], where grids is your list"
+            ),
+        ),
         (
             RunBuilder.get_runs(LRS) * 2,
             (
@@ -471,7 +483,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     lines = [line.rpartition(" · ")[0].rstrip() or line for line in output.splitlines()]
     folder = tmp_path / "exp"
     log = f"{folder}/002-lr=0.2/error.log"
-    failed = f"    see {log}; once it is fixed, retry_failed=True (--retry-failed) executes it again"
+    failed = f"    see {log}; once it is fixed, retry_failed=True executes it again"
     line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
@@ -481,7 +493,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "(the panel)",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
-        f"! 1 run ended by a fault before; {RETRY_FAILED}",
+        "! 1 run ended by a fault before; retry_failed=True executes it again",
         "(the panel)",
     ]
 
@@ -618,7 +630,7 @@ def test_runs_that_changed_are_counted_first(start, tmp_path, capsys, plan_only)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
         "! 2 runs changed and are executed again: data= is given now (1); scale was 1, is 2, the data (1)"
-        "; their old attempts are kept; changed='keep' (--changed keep) continues them"
+        "; their old attempts are kept; changed='keep' continues them"
     )
 
 

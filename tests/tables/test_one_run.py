@@ -62,7 +62,7 @@ def test_the_weights_that_were_kept_are_loaded(root):
     load_run("runs/exp/1").load_weights(network)
 
     assert network.weight.tolist() == [[11, 11]]
-    with pytest.raises(CheckpointError, match=r"weights\.pt cannot be loaded"):
+    with pytest.raises(CheckpointError, match=r"weights\.pt does not fit the network"):
         load_run("runs/exp/1").load_weights(network_of(3))
 
 

@@ -303,7 +303,7 @@ class TestEvaluate:
             (DICTS, {"metrics": {"mae": abs}}, "'mae' lacks update and compute and reset: <built-in"),
             (DICTS, {"metrics": [1]}, "metrics must be a mapping, as in metrics={'r2': R2Score()}, got [1]"),
             (DICTS, {"metrics": {"r 2": R2}}, "'test_r 2' is not an identifier"),
-            (PAIRS, {"metrics": {"table": TABLE}}, "table is a tensor of shape (3, 3), not a number: leave"),
+            (PAIRS, {"metrics": {"table": TABLE}}, "table is a tensor of shape (3, 3), not a number: give"),
         ],
     )
     def test_what_cannot_be_evaluated_is_named(self, manager, loader, options, message):

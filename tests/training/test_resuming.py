@@ -611,7 +611,7 @@ def trained_with(change, fault=None):
 
 
 LRS = {"lr": [0.1, 0.2]}
-ANEW = "; their old attempts are kept; changed='keep' (--changed keep) continues them"
+ANEW = "; their old attempts are kept; changed='keep' continues them"
 
 
 @pytest.fixture

@@ -144,11 +144,11 @@ def test_every_is_a_count(manager, every):
 
 
 def test_outside_an_epoch_the_call_to_make_is_named(manager, tmp_path):
-    with pytest.raises(LifecycleError, match=r"log\(\) outside a run: call begin_run"):
+    with pytest.raises(LifecycleError, match=r"log\(\) outside a run: write `with manager.run"):
         manager.log(score=1)
     with manager.run({"lr": 0.1}, nn.Linear(4, 2), LOADER):
         with pytest.raises(
-            LifecycleError, match=r"log\(\) outside an epoch: call begin_epoch\(\) first; summary"
+            LifecycleError, match=r"log\(\) outside an epoch: write `for epoch in manager.epochs\(n\):`"
         ):
             manager.log(score=1)
         for _ in manager.epochs(1):
