@@ -28,7 +28,7 @@ from runmanager.tables.ranking import (
     repeats_of,
     rows_of,
 )
-from runmanager.tables.view import View, in_one_line, same_in_all, span
+from runmanager.tables.view import View, notes_of_view, same_in_all, span
 from runmanager.tables.where import select
 from runmanager.wording import cell
 
@@ -74,7 +74,7 @@ def show(
     check_table(runs)
     runs = runs if where is None else select(runs, where)
     view = _view_of(runs, goal, n, repeats)
-    return replace(view, caption=in_one_line((view.caption, runs.attrs.get(ASSUMED, ""), *notes_of(runs))))
+    return replace(view, notes=notes_of_view((*view.notes, runs.attrs.get(ASSUMED, ""), *notes_of(runs))))
 
 
 def _view_of(
@@ -87,7 +87,7 @@ def _view_of(
             return effects_view(runs, n)
         if AVERAGED in runs.attrs:
             view = averages_view(runs, n)
-            return replace(view, caption=in_one_line((_unbeaten(runs), view.caption)))
+            return replace(view, notes=[*filter(None, [_unbeaten(runs)]), *view.notes])
         if PARETO in runs.attrs:
             return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
         if RANKED in runs.attrs and repeats is None:
@@ -161,7 +161,7 @@ def of_runs(
     first = [*_LEADING, metric, *goals, *params, "status"]
     constant = [name for name in measured if name not in COLUMNS and name in same and cell(same[name])]
     dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs", *constant) if name in same}
-    caption = in_one_line(
+    caption = notes_of_view(
         (
             f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
             f"best {metric} first" if is_ranked and len(rows) else "",

@@ -20,7 +20,7 @@ from runmanager.tables.ranking import (
     intervals,
     numbered,
 )
-from runmanager.tables.view import View, in_one_line, same_in_all, span
+from runmanager.tables.view import View, notes_of_view, same_in_all, span
 from runmanager.wording import cell
 
 
@@ -36,7 +36,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
         columns[REPEATS] = [*map(int, columns[REPEATS])]
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
     others = 0 if with_others else len(findings.others)
-    caption = in_one_line(
+    notes = notes_of_view(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
             f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
@@ -50,7 +50,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     table = beside(_frame(params, list(params)), _frame(columns, ()))
     bars = {metric: span(table[metric])}
     first = [metric, *hyperparameters_of(table)]
-    return View(table, caption, list(map(str, table)), first, [0] if findings.settings else [], bars)
+    return View(table, notes, list(map(str, table)), first, [0] if findings.settings else [], bars)
 
 
 def averages_view(averages: pd.DataFrame, n: int) -> View:
@@ -71,7 +71,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
         columns[FAILED_REPEATS] = rows[FAILED_REPEATS].tolist()
     table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
     ranked_by = averages.attrs.get(RANKED)
-    caption = in_one_line(
+    notes = notes_of_view(
         (
             f"{len(rows):,} of {len(averages):,} settings" if len(rows) < len(averages) else "",
             f"mean {' and '.join(names)} of each setting",
@@ -82,7 +82,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     is_best = bool(ranked_by) and len(rows) > 1
     return View(
         table,
-        caption,
+        notes,
         list(map(str, table)),
         [*names, *hyperparameters_of(table)],
         [0] * is_best,
@@ -108,7 +108,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
         columns["std"] = rows["std"].tolist()
     columns["settings" if "low" in rows else "runs"] = rows["n"].tolist()
     table = _frame(columns, ["value"])
-    caption = in_one_line(
+    notes = notes_of_view(
         (
             f"{len(rows):,} of {len(effects):,} rows" if len(rows) < len(effects) else "",
             f"explained: how much of the variation of {name} each axis explains",
@@ -116,14 +116,14 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
         )
     )
     bars = {f"mean {name}": span(table[f"mean {name}"])}
-    return View(table, caption, list(columns), list(columns), [], bars)
+    return View(table, notes, list(columns), list(columns), [], bars)
 
 
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     """Show a table of `compare`: the pairs, with a caption on all of them together."""
     rows = pairs.iloc[:n].reset_index(drop=True)
     compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
-    caption = in_one_line(
+    notes = notes_of_view(
         (
             f"{compared} of runs that differ in {axis} only",
             *_sentences(pairs),
@@ -140,7 +140,7 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
     rows.attrs = {HYPERPARAMETERS: params}
     main = [name for name in names if name in first]
-    return View(rows, caption, main, first)
+    return View(rows, notes, main, first)
 
 
 def _sentences(pairs: pd.DataFrame) -> list[str]:

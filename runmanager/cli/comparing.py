@@ -88,9 +88,9 @@ def compare_command(
 
     def show() -> None:
         view = pairs_view(pairs)
-        for sentence in view.caption.split(" · "):
+        for sentence in view.notes:
             tell(sentence)
-        print_view(replace(view, caption=""), rows, what="pairs")
+        print_view(replace(view, notes=[]), rows, what="pairs")
 
     return Answer(show, partial(rows_to_json, pairs, rows))
 

@@ -11,7 +11,7 @@ import typer
 
 from runmanager.cli.common import say
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.wording import join, listed
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,4 +197,4 @@ def _limited(view: "View", limit: int | None, what: str, *, everything: bool) ->
         return view
     note = f"{most:,} of {total:,} {what}; {'--all' if limit is None else '-n'} for more"
     cut = view.taken(range(most))
-    return replace(cut, caption=join([note, cut.caption]))
+    return replace(cut, notes=[note, *cut.notes])

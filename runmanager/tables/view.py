@@ -30,7 +30,7 @@ class View:
 
     Attributes:
         table: The rows, with the most important columns first.
-        caption: The order of the rows, and the columns that are left out.
+        notes: The caption, as sentences: the order of the rows, and the columns that are left out.
         main: The columns that are drawn by default.
         first: The columns by importance; narrow terminals leave out the last ones.
         best: The positions of the rows to emphasize.
@@ -39,7 +39,7 @@ class View:
     """
 
     table: pd.DataFrame
-    caption: str
+    notes: Sequence[str]
     main: Sequence[str] = ()
     first: Sequence[str] = ()
     best: Sequence[int] = ()
@@ -69,7 +69,13 @@ class View:
         kept = set(order[:_MOST_IN_NOTEBOOK])
         left_out = [name for name in order if name not in kept]
         table = self.drawn([name for name in self.main if name in kept]).to_html()
-        return f"{table}\n<p>{escape(join([self.caption, self._hidden(left_out)]))}</p>"
+        lines = [*self.notes, self._hidden(left_out)]
+        return f"{table}\n<p>{'<br>'.join(escape(line) for line in lines if line)}</p>"
+
+    @property
+    def caption(self) -> str:
+        """The notes in one line."""
+        return join(self.notes)
 
     def to_markdown(self) -> str:
         """Return the columns that `print` shows as a table for GitHub and notebooks, the best rows in bold."""
@@ -139,7 +145,7 @@ class View:
 
     def _hidden(self, left_out: Sequence[str]) -> str:
         names = self.hidden(left_out)
-        return f"not shown: {listed(names, _MOST_NAMES)} (.table has all)" if names else ""
+        return f"not shown: {listed(names, _MOST_NAMES)} " if names else ""
 
 
 def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
@@ -171,9 +177,9 @@ def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, f
     return (0.0, high) if from_zero else (low - (high - low) / 9, high)
 
 
-def in_one_line(parts: Sequence[str]) -> str:
-    """Join the parts of a caption; control characters are escaped."""
-    return printable(join(parts))
+def notes_of_view(parts: Iterable[str]) -> list[str]:
+    """Return the notes that are not empty; control characters are escaped."""
+    return [printable(part) for part in parts if part]
 
 
 def same_in_all(values: Mapping[str, str]) -> str:

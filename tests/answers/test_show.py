@@ -71,7 +71,7 @@ def test_a_notebook_gets_the_same_as_a_table_in_which_no_text_is_markup():
     assert "(&lt;b&gt;, 1)" in html
     assert "x" * 100 in html
     assert html.count("<tr") == 4
-    assert html.endswith("<p>best loss first · the same in all: status=completed, device=cpu</p>")
+    assert html.endswith("<p>best loss first<br>the same in all: status=completed, device=cpu</p>")
 
 
 def test_pairs_are_shown_in_their_order_with_what_they_come_to():
