@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 from collections import deque
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40  # printed rows of a table
 _MOST_LINES = 1000  # lines that a notebook keeps
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
-_COMPLETED = re.compile(r"✓ +\d+/")  # start of the line of a completed run
-_OTHER = re.compile(r"[✗–] +\d+/")  # noqa: RUF001 - of any other ended run; indented lines explain it
 _INDENT = "    "
-_MOST_UNFOLDED = 8  # runs of either kind that are never folded
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
 
 
@@ -83,7 +79,10 @@ class Screen:
         is_live: Whether `show_below` shows anything.
         links: Word -> function that returns its link. In terminals that support links, a line that begins with
             the word and a colon gets the link.
+        keeps_rows: Whether the rows of ended runs stay in the content below the lines.
     """
+
+    keeps_rows = False
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
         self.is_live = is_live
@@ -96,11 +95,6 @@ class Screen:
     def width(self) -> int:
         """The width of a line in characters; practically unlimited for a file."""
         return self._console.width if self._console.is_terminal else ENDLESS
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether lines can be rows of a table, as a live display in a terminal keeps its headings."""
-        return self.is_live and self._console.is_terminal
 
     @property
     def is_shown(self) -> bool:
@@ -118,10 +112,11 @@ class Screen:
         """Print a table."""
         self.print(table.lines(self._console.width))
 
-    def conclude(self, panel: Any) -> None:
-        """Print the final panel, which rich can render."""
+    def conclude(self, panel: Any) -> int | None:
+        """Print the final panel, which rich can render; return the cell of a notebook that shows it."""
         with self._unharmed():
             self._console.print(panel, soft_wrap=True)
+        return None
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
@@ -216,11 +211,12 @@ def _cuts_lines() -> bool:
 class NotebookScreen(Screen):
     """Updates the output of a notebook's cell in place; rich itself would need ipywidgets for that."""
 
+    keeps_rows = True
+
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._num_lines = 0
-        self._is_over = False
         self._above, self._below = _InPlace(), _InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
@@ -229,11 +225,12 @@ class NotebookScreen(Screen):
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(NotebookLines([*head, *self._lines], is_over=self._is_over))
+        self._above.show(NotebookLines([*head, *self._lines]))
 
-    def conclude(self, panel: Any) -> None:
-        """Print only the headline; the notebook displays the whole panel as the result of the cell."""
-        self.print([panel.headline])
+    def conclude(self, panel: Any) -> int | None:
+        """Display the final panel."""
+        _InPlace().show(panel)
+        return cell_number()
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Replace the table of results."""
@@ -244,9 +241,8 @@ class NotebookScreen(Screen):
 
     def show_below(self, content: Any) -> None:
         """Replace the content below the lines, which a notebook can display; None removes it."""
-        if self._below.handle is None or (content is None) != self._is_over:
-            self._is_over = content is None
-            self.print([])  # display the lines first, or fold them
+        if self._below.handle is None:
+            self.print([])  # display the lines first
         if content is None or isinstance(content, str):
             content = NotebookLines([content] if content else [])
         self._below.show(_now(content))
@@ -269,52 +265,17 @@ class _InPlace:
 
 
 class NotebookLines:
-    """Lines for a notebook; with many runs, only the last are visible until the end, when all are folded."""
+    """Lines for a notebook, with their leading signs in color."""
 
-    def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
-        self._lines = list(lines)
-        self._is_over = is_over
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
 
     def __repr__(self) -> str:
         return "\n".join(self._lines)
 
     def _repr_html_(self) -> str:
-        before: list[str] = []
-        after: list[str] = []
-        completed: list[list[str]] = []
-        others: list[list[str]] = []  # each with the lines that explain it
-        last = before
-        for line in self._lines:
-            if _COMPLETED.match(line) or _OTHER.match(line):
-                last = [line]
-                (completed if _COMPLETED.match(line) else others).append(last)
-            elif last in others and line.startswith(_INDENT):
-                last.append(line)
-            else:
-                last = after if completed or others else before
-                last.append(line)
-        if max(len(completed), len(others)) <= _MOST_UNFOLDED:
-            return _pre(self._lines)
-        of_completed = self._of_runs(completed, "completed runs")
-        of_others = self._of_runs(others, "runs not completed")
-        if self._is_over:
-            return f"{_pre(before)}{of_completed}{of_others}{_pre(after)}"
-        return f"{_pre([*before, *after])}{of_others}{of_completed}"
-
-    def _of_runs(self, runs: Sequence[Sequence[str]], heading: str) -> str:
-        heading = f"{len(runs)} {heading}"
-        if len(runs) <= _MOST_UNFOLDED:
-            return _pre([line for run in runs for line in run])
-        if self._is_over:
-            lines = _pre([line for run in runs for line in run])
-            return f"<details><summary>{heading}</summary>{lines}</details>"
-        last = [line for run in runs[-_MOST_UNFOLDED:] for line in run]
-        return _pre([f"{heading}, the last {_MOST_UNFOLDED}:", *last])
-
-
-def _pre(lines: Sequence[str]) -> str:
-    content = "\n".join(map(marked, lines))
-    return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
+        content = "\n".join(map(marked, self._lines))
+        return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
 
 
 def choose_screen(*, show: bool) -> Screen:
@@ -329,9 +290,18 @@ def choose_screen(*, show: bool) -> Screen:
 
 def in_notebook() -> bool:
     """Whether this process is a notebook's kernel; never imports IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython and hasattr(ipython, "get_ipython") else None
+    shell = _shell()
     return shell is not None and "IPKernelApp" in shell.config
+
+
+def cell_number() -> int | None:
+    """Return the number of the cell that a notebook executes; None outside IPython."""
+    return getattr(_shell(), "execution_count", None)
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython and hasattr(ipython, "get_ipython") else None
 
 
 def wide_console() -> Console:

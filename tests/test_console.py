@@ -3,7 +3,6 @@ import re
 import sys
 import threading
 from functools import partial
-from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
@@ -409,52 +408,18 @@ def test_a_notebook_keeps_the_last_lines(cell_output):
     assert cell_output[0].endswith("\n1000")
 
 
-def shown_lines(html):
-    """Return the lines that a reader sees, "> " before those that are folded."""
-    html = re.sub(r"<details><summary>(.*?)</summary>(.*?)</details>", r"<p>> \1</p>", html, flags=re.DOTALL)
-    html = re.sub(r"</(p|pre)>", "\n", html)
-    return unescape(re.sub(r"<[^>]*[a-z/\"]>", "", html)).split("\n")[:-1]
+def test_a_notebook_colors_the_signs_of_lines_in_which_nothing_is_markup():
+    html = NotebookLines(["exp: 2 runs", "! 1 <b> stopped"])._repr_html_()
+
+    assert "exp: 2 runs\n" in html
+    assert ">!</span> 1 &lt;b&gt; stopped</pre>" in html
 
 
-def test_a_notebook_folds_the_lines_of_completed_runs_once_all_is_over(monkeypatch):
-    contents = []
-
-    def display(content, *, display_id):
-        assert display_id
-        contents.append(content)
-        number = len(contents) - 1
-        return SimpleNamespace(update=lambda content: contents.__setitem__(number, content))
-
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+def test_a_notebook_displays_the_panel_below_all_others(cell_output):
     screen = NotebookScreen(Console(quiet=True))
+
     screen.show_below(PICTURE)
-    screen.print(["exp: 10 runs", *(f"✓ {number}/10" for number in range(1, 10)), "✗ 10/10 · failed"])
-    live = contents[0]._repr_html_()
+    screen.print(["one"])
+    screen.conclude("the panel")
 
-    screen.show_below(None)
-    screen.print(["completed 9 · failed 1"])
-
-    last = [f"✓ {number}/10" for number in range(2, 10)]
-    assert shown_lines(live) == ["exp: 10 runs", "✗ 10/10 · failed", "9 completed runs, the last 8:", *last]
-    lines, picture = contents
-    assert shown_lines(lines._repr_html_()) == [
-        "exp: 10 runs", "> 9 completed runs", "✗ 10/10 · failed", "completed 9 · failed 1"
-    ]  # fmt: skip
-    assert all(f">✓</span> {number}/10" in lines._repr_html_() for number in range(1, 10))
-    assert picture._repr_html_() == ""
-
-
-def test_a_notebook_folds_the_lines_of_many_failed_runs_too():
-    failed = [line for number in range(1, 301) for line in (f"✗ {number}/300 <b>", "    fix it")]
-    lines = ["exp: 300 runs", *failed, "! a remark", "✓ Best: run 7"]
-
-    live, over = (NotebookLines(lines, is_over=is_over)._repr_html_() for is_over in (False, True))
-
-    assert shown_lines(live) == [
-        "exp: 300 runs",
-        *lines[-2:],
-        "300 runs not completed, the last 8:",
-        *failed[-16:],
-    ]
-    assert shown_lines(over) == ["exp: 300 runs", "> 300 runs not completed", *lines[-2:]]
-    assert over.count("&lt;b&gt;") == 300
+    assert cell_output == ["one", "picture 110 wide", "'the panel'"]

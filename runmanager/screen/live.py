@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import statistics
+import sys
 import threading
 import time
 from collections import deque
@@ -88,7 +89,9 @@ class GridProgress(Display):
         """Set the goals of the grid, and add the existing results of the experiment."""
         repeats = design.repeating(varying)
         self._goal = design.goal
-        self._varying = sorted(varying, key=lambda name: name in repeats)
+        axes = sorted(varying, key=lambda name: name in repeats)
+        self._columns = RunColumns(axes, has_device=DEVICE in axes)
+        self._rows: list[Row] = []  # of ended runs, where the screen keeps them
         self._best = BestSoFar(design, varying)
         self._best_line, self._is_best_old, self._rank_next = "", True, 0.0
         if self.is_shown:
@@ -110,7 +113,6 @@ class GridProgress(Display):
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
         self._devices: dict[int, str] = {}  # lane -> its device
-        self._columns = RunColumns(self._varying, has_device=DEVICE in self._varying)
         self._headings: Sequence[str] = ()
         self._num_below = 0  # rows printed since the last headings
         self._explained: dict[str, int] = {}  # a printed cause or next step -> its first run
@@ -142,7 +144,7 @@ class GridProgress(Display):
                 self._thread = None
             self.flush()
         finally:
-            self._screen.show_below(None)
+            self.clear()
 
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; terminal control sequences are escaped."""
@@ -174,9 +176,10 @@ class GridProgress(Display):
         This takes at most a twentieth of the time, and happens between runs, as it would slow them down.
         """
         if self._is_best_old and time.monotonic() >= self._rank_next:
-            before = time.monotonic()
+            before, had_pandas = time.monotonic(), "pandas" in sys.modules
             self._best_line, self._is_best_old = str(self._best), False
-            self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
+            if had_pandas:  # else the time includes its import
+                self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
         """Show that a run has begun in a lane."""
@@ -242,18 +245,17 @@ class GridProgress(Display):
         count = f"{len(self._ended):>{len(total)}}/{total}"
         metrics = running.metrics if running else {}
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
-        row = ended_row(count, folder, outcome, running, metrics, now)
-        self._columns = self._columns.holding([row])
         kind = VARIABLE.sub("", outcome.error)
         is_new = self._explained.keys().isdisjoint({kind, next_step})
-        steps = [f"    {next_step}"] if next_step and is_new else []
+        step = next_step if is_new else ""
+        row = replace(ended_row(count, folder, outcome, running, metrics, now), next_step=step)
+        self._columns = self._columns.holding([row])
         first = self._explained.get(kind, folder.number)
         self._explained = {text: folder.number for text in (kind, next_step) if text} | self._explained
         is_repeated = first != folder.number and outcome.status is not Status.PRUNED
-        brief = replace(outcome, error=f"as run {first}") if is_repeated else outcome
-        lines = self._columns.in_words(row, self._screen.width)
-        live = self._live_lines(row, ended_row(count, folder, brief, running, metrics, now))
-        self._say([*lines, *steps], live and [*live, *steps])
+        as_first = replace(outcome, error=f"as run {first}")
+        brief = ended_row(count, folder, as_first, running, metrics, now) if is_repeated else row
+        self._say(self._columns.in_words(row, self._screen.width), self._live_lines(row, brief))
         self._is_changed = True
 
     def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:
@@ -266,8 +268,9 @@ class GridProgress(Display):
         if not self._screen.is_live:
             return None
         columns, width = self._columns, self._screen.width
-        if not self._screen.has_rows:
-            return columns.in_words(brief, width)
+        if self._screen.keeps_rows:
+            self._rows.append(brief)
+            return []
         lines = columns.explained(row, width)
         if len(lines) > 1 and brief != row:
             lines = columns.explained(brief, width)[:1]
@@ -302,8 +305,7 @@ class GridProgress(Display):
         panel = Panel(conclusion)
         for line in str(panel).split("\n"):
             _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
-        self._screen.conclude(panel)
-        return panel
+        return replace(panel, cell=self._screen.conclude(panel))
 
     def show_start(self, line: str) -> None:
         """Show a line until the next output."""
@@ -314,8 +316,9 @@ class GridProgress(Display):
         self._screen.show_below(line)
 
     def clear(self, then: str = "") -> None:
-        """Remove the live display below the lines, and show the line `then` in its place."""
-        self._screen.show_below(then or None)
+        """Remove the live display below the lines, but ended runs, or show the line `then` in its place."""
+        rest = self._picture(is_over=True) if self._rows else None
+        self._screen.show_below(then or rest)
 
     def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
@@ -369,7 +372,7 @@ class GridProgress(Display):
                 self._screen.print(lines)
                 self._printed = time.monotonic()
 
-    def _picture(self) -> Picture:
+    def _picture(self, *, is_over: bool = False) -> Picture:
         now = time.monotonic()
         runs = {running.lane: running for running in list(self._running.values())}
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
@@ -389,6 +392,8 @@ class GridProgress(Display):
             now - self._began,
             left,
             above,
+            self._rows,
+            is_over,
         )
 
     def _in_words(self, now: float) -> str:

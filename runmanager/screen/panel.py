@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.answers.conclusion import Conclusion, Sentence
+from runmanager.console import cell_number
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
 from runmanager.table import Table, wrapped
@@ -21,21 +22,17 @@ _RULE = "━"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Panel:
     """A conclusion that terminals and notebooks can render."""
 
     conclusion: Conclusion
+    cell: int | None = None  # of a notebook, which already shows the panel
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield from self.lines(options.max_width)
 
-    @property
-    def headline(self) -> str:
-        """The most important sentence, with its mark."""
-        return f"{self.conclusion.best.mark} {self.conclusion.best.text}"
-
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(line.plain.rstrip() for line in self.lines(_WIDEST))
 
     def lines(self, width: int) -> list[Text]:
@@ -70,6 +67,8 @@ class Panel:
         return lines
 
     def _repr_html_(self) -> str:
+        if self.cell is not None and self.cell == cell_number():
+            return ""
         content = self.conclusion
         counts = (signed(f"{number:,} {status}", _mark(status)) for status, number in content.counts)
         parts = [f"<p>{join([f'<b>{html.escape(content.folder)}</b>', *counts])}</p>"]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from runmanager import markup
 from runmanager.console import colored
+from runmanager.hyperparameters import counted
 from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.table import GAP
 from runmanager.wording import duration, join, printable
@@ -18,6 +19,8 @@ from runmanager.wording import duration, join, printable
 _BAR = (10, 40)  # least and greatest width of the bar
 _ECHO = 5  # free columns after the last line, so that an echoed ^C^C does not wrap
 _BEST = "best so far"
+_MOST_ROWS = 8  # of ended runs in a notebook that are not folded
+_MOST_FOLDED = 200  # of ended runs in a notebook: a row has more than a kilobyte
 _NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
 _TRACK = "rgba(128, 128, 128, 0.3)"  # the empty part of a bar, for white and black pages
 
@@ -35,6 +38,8 @@ class Picture(NamedTuple):
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
     above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and the number of rows below them
+    ended_rows: Sequence[Row] = ()  # of ended runs, where they are not printed above
+    is_over: bool = False  # nothing but the ended runs is left
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Return at most `height` lines of at most `width` characters."""
@@ -63,10 +68,21 @@ class Picture(NamedTuple):
             yield from line.render(console, end="\n")  # no wrapping, which is slow
 
     def __repr__(self) -> str:
-        return "\n".join(line.plain.rstrip() for line in self.lines(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT))
+        columns, width = self.columns, _NOTEBOOK_WIDTH
+        rows = self.ended_rows[-_MOST_FOLDED:] if self.is_over else self._last_rows
+        headings = columns.lines(rows[:1], width)[0] if rows else []
+        lines = [*headings, *(line for row in rows for line in columns.explained(row, width))]
+        live = [] if self.is_over else self._replace(above=(headings, 0)).lines(width, _NOTEBOOK_HEIGHT)
+        return "\n".join([*lines, *(line.plain.rstrip() for line in live)])
 
     def _repr_html_(self) -> str:
-        table = self.columns.to_html(self.rows) if self.rows else ""
+        if self.is_over:
+            return self._ended_html()
+        last = self._last_rows
+        num_hidden = len(self.ended_rows) - len(last)
+        hidden = f"<div>({counted(num_hidden, 'earlier run')} not shown)</div>\n" if num_hidden else ""
+        rows = [*last, *self.rows]
+        table = hidden + (self.columns.to_html(rows) if rows else "")
         best = f"<div>{_BEST}: {html.escape(self.best)}</div>\n" if self.best else ""
         share = f"{100 * self.done / max(self.total, 1):.1f}"
         bar = (
@@ -76,6 +92,26 @@ class Picture(NamedTuple):
         )
         counts = join([f"{self.ended}/{self.total}", duration(self.elapsed, 0), self.left])
         return f"{table}\n{best}<div>{html.escape(printable(self.name))} {bar} {html.escape(counts)}</div>"
+
+    @property
+    def _others(self) -> Sequence[Row]:
+        return [row for row in self.ended_rows if not row.count.startswith("✓")]
+
+    @property
+    def _last_rows(self) -> Sequence[Row]:
+        """The last rows of ended runs, with the last ones of runs that did not complete."""
+        last = self.ended_rows[-_MOST_ROWS:]
+        return [*(row for row in self._others[-_MOST_ROWS:] if row not in last), *last]
+
+    def _ended_html(self) -> str:
+        rows, others = self.ended_rows[-_MOST_FOLDED:], self._others
+        table = self.columns.to_html(rows) if rows else ""
+        if len(rows) <= _MOST_ROWS:
+            return table
+        number = counted(len(self.ended_rows), "ended run")
+        which = "" if len(rows) == len(self.ended_rows) else f", the last {len(rows)}"
+        folded = f"<details><summary>{number}{which}</summary>{table}</details>"
+        return folded + (self.columns.to_html(others) if 0 < len(others) <= _MOST_ROWS else "")
 
     def _bar(self, width: int) -> Text:
         ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"

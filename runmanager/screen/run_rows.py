@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from runmanager import markup
 from runmanager.outcome import LEADING
 from runmanager.table import GAP, Table
 from runmanager.wording import brief, cell, join, printable, steady
@@ -18,6 +19,7 @@ _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
 _VALUE = 7  # the width of most values, to align lines in words
 _INDENT = "    "
+_MOST_NOTE = 48  # characters of a note in a notebook
 _NUM_FIRST_AXES = 3  # axes that stay longest in a narrow terminal
 
 
@@ -34,6 +36,7 @@ class Row:
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()  # alternatives for the end of the row: the first that fits, else the last
     cause: str = ""  # part of a note, or on a line of its own
+    next_step: str = ""  # on a line of its own
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,39 @@ class RunColumns:
         return headings, noted, [name for name in left_out if name not in self.metrics]
 
     def to_html(self, rows: Sequence[Row]) -> str:
-        """Return the rows as an HTML table for a notebook."""
-        return self._table(rows, has_notes=True).to_html()
+        """Return the rows as an HTML table for a notebook; long causes and next steps have their own rows."""
+        notes, below = zip(*map(_note, rows), strict=True)
+        metrics = {name for row in rows for name in row.metrics}
+        names = [name for name in self._names if name in metrics or name not in self.metrics]
+        names += [_NOTE] * any(notes)
+        cells = [
+            {**self._cells(row), _COUNT: row.count[1:].lstrip(), _NOTE: note}
+            for row, note in zip(rows, notes, strict=True)
+        ]
+        return markup.html(
+            list(map(printable, names)),
+            [[each.get(name, "") for name in names] for each in cells],
+            [name not in self._right for name in names],
+            signs=(0, [(row.count[:1], "") for row in rows]),
+            below=below,
+        )
 
     def explained(self, row: Row, width: int) -> list[str]:
-        """Return the line of a row, and a second line with the cause if it does not fit."""
+        """Return the line of a row, and further lines with the cause if it does not fit and the next step."""
         _, (line,), _ = self.lines([row], width)
-        return [line] if not row.cause or row.notes[1] in line else [line, f"{_INDENT}{row.cause}"]
+        cause = row.cause if row.cause and row.notes[1] not in line else ""
+        return [line, *_indented(cause, row.next_step)]
 
     def in_words(self, row: Row, width: int) -> list[str]:
-        """Return the row as a line of named values, and a second line with the cause if it does not fit."""
+        """Return the row as a line of named values, and further lines as in `explained`."""
         name, time = self.label(row.params), f"{row.time:>6}" if row.time else ""
         start = f"{row.count} run {row.number:>{self.widths.get(_RUN, 0)}}{name and f' {name}'}"
         values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in row.metrics.items()]
         for num_values in range(len(values), -1, -1):
             line = join([start, *values[:num_values], row.notes[0], time])
             if cell_len(line) <= width:
-                return [line.rstrip()]
-        return [join([start, row.notes[-1], time]), f"{_INDENT}{row.cause}"]
+                return [line.rstrip(), *_indented(row.next_step)]
+        return [join([start, row.notes[-1], time]), *_indented(row.cause, row.next_step)]
 
     def label(self, params: Mapping[str, Any]) -> str:
         """Return the varying values of a run as text, each padded to the longest value of its axis.
@@ -112,17 +130,26 @@ class RunColumns:
             parts.append(f"{part if name in params else ' ' * cell_len(part)}{padding}")
         return " ".join(parts)
 
-    def _table(self, rows: Sequence[Row], *, has_notes: bool = False) -> Table:
-        axes = [_column(name) for name in self.axes if name != DEVICE]
-        device = [DEVICE] if self.has_device else []
-        names = [_COUNT, _RUN, *axes, *device, _EPOCH, _TIME, *self.metrics, *([_NOTE] if has_notes else [])]
+    @property
+    def _axes(self) -> list[str]:
+        return [_column(name) for name in self.axes if name != DEVICE]
+
+    @property
+    def _names(self) -> list[str]:
+        return [_COUNT, _RUN, *self._axes, *[DEVICE] * self.has_device, _EPOCH, _TIME, *self.metrics]
+
+    @property
+    def _right(self) -> list[str]:
+        return [name for name in self._names if name not in (_COUNT, DEVICE, *map(_column, self.texts))]
+
+    def _table(self, rows: Sequence[Row]) -> Table:
+        axes, names = self._axes, self._names
         first = [_COUNT, _RUN, _EPOCH, _TIME, *axes[:1], *self.metrics[:1], *axes[1:_NUM_FIRST_AXES]]
-        cells = [{**self._cells(row), _NOTE: "".join(row.notes[:1])} for row in rows]
         return Table(
             names,
-            [[each.get(name, "") for name in names] for each in cells],
-            right=[name for name in names if name not in (_COUNT, DEVICE, _NOTE, *map(_column, self.texts))],
-            first=[*first, *device, *axes[_NUM_FIRST_AXES:]],
+            [[each.get(name, "") for name in names] for each in map(self._cells, rows)],
+            right=self._right,
+            first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:]],
             least={
                 **self.widths,
                 **{name: max(self.widths.get(name, 0), _LEAST_METRIC) for name in self.metrics},
@@ -144,6 +171,18 @@ def _column(axis: str) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _note(row: Row) -> tuple[str, list[str]]:
+    """Return the note of a row in a notebook, and the lines below the row."""
+    note, cause = "".join(row.notes[:1]), ""
+    if row.cause and cell_len(note) > _MOST_NOTE:
+        note, cause = row.notes[-1], row.cause
+    return note, list(filter(None, [cause, row.next_step]))
+
+
+def _indented(*lines: str) -> list[str]:
+    return [f"{_INDENT}{line}" for line in lines if line]
 
 
 def _noted(line: str, notes: Sequence[str], width: int) -> str:

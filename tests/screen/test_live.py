@@ -12,6 +12,7 @@ from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.screen import live
+from runmanager.screen.best import BestSoFar
 from runmanager.screen.live import GridProgress
 from runmanager.search.search import AllRuns
 from runmanager.session import plan
@@ -560,18 +561,43 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     outputs = cell.outputs
-    assert [output.output_type for output in outputs] == ["display_data"] * 2
-    lines, picture = (output.data["text/plain"] for output in outputs)
-    assert "✗  1/11 run  1 lr=0.2 · failed" in lines
-    assert "✓  2/11 run  2 lr=0.3 · loss 0.3" in lines
-    assert "✓ Run 2 (lr=0.3) is best: loss 0.3" in lines
-    page = outputs[0].data["text/html"]
+    assert [output.output_type for output in outputs] == ["display_data"] * 3
+    lines, runs, panel = (output.data["text/plain"] for output in outputs)
+    assert lines == "runs/exp: 11 runs, 11 to execute"
+    assert re.search(
+        r"✗  1/11    1  0\.2    1/3   \d\.\d s  failed\n    ValueError: <b>no</b> .*\n    see ", runs
+    )
+    assert re.search(r"✓  2/11    2  0\.3    3/3   \d\.\d s  0\.3000\n", runs)
+    assert "✓ Run 2 (lr=0.3) is best: loss 0.3" in panel
+    page = outputs[1].data["text/html"]
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in page
-    assert "<details><summary>10 completed runs</summary>" in page
-    assert picture == outputs[1].data.get("text/html", "") == ""  # no frame of what is over
-    tables = [page for page in pages if 'class="dataframe"' in page]
+    assert page.startswith("<details><summary>11 ended runs</summary>")
+    assert "progressbar" not in page  # no frame of what is over
+    tables = [page for page in pages if 'class="dataframe"' in page and "summary" not in page]
     assert 'role="progressbar"' in tables[-1]
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
+
+
+def test_the_import_of_pandas_does_not_delay_the_next_best_run(monkeypatch):
+    bests = iter(["", "run 7", "run 8"])
+    monkeypatch.setattr(live, "read_run", journal_of)
+    monkeypatch.delitem(sys.modules, "pandas")
+
+    def import_and_rank(_):
+        time.sleep(0.1)
+        best = next(bests)
+        if best:
+            monkeypatch.setitem(sys.modules, "pandas", None)
+        return best
+
+    monkeypatch.setattr(BestSoFar, "__str__", import_and_rank)
+
+    with grid() as shown:
+        for run in RUNS:
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_ended(run, COMPLETED, "")
+
+        assert shown._best_line == "run 8"
 
 
 def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):

@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from hypothesis import given
@@ -178,6 +179,71 @@ def test_a_loss_that_is_not_a_number_is_written_as_such():
     run = NEW.after(EpochRecord(1, {"loss": float("nan")}), 110.0)
 
     assert "nan" in drawn(picture_of(run, columns=RunColumns([], ["loss"])))[1].split()
+
+
+def ended(number, *, is_completed=True, **options):
+    sign, notes = ("✓", [""]) if is_completed else ("✗", ["failed · KeyError: <b>", "failed"])
+    return Row(f"{sign} {number:>3}/300", str(number), PARAMS, epoch="10/10", notes=notes, **options)
+
+
+def rows_of(html):
+    """Return the texts of the cells of each row of a page, and the headings of what is folded."""
+    parts = re.findall(r"<tr>.*?</tr>|<summary>.*?</summary>|<div>.*?</div>", html, flags=re.DOTALL)
+    cells = [re.sub(r"<br>|</t[hd]>", "|", part) for part in parts]
+    return [unescape(re.sub(r"<[^>]*[a-z/\"]>", "", each)).rstrip("| ") for each in cells]
+
+
+def test_a_notebook_has_running_and_ended_runs_in_one_table():
+    done = ended(1, metrics=METRICS)
+    page = picture_of(RUN, ended_rows=[done])._repr_html_()
+
+    assert page.count("<table") == 1
+    assert rows_of(page)[:3] == [
+        "|run|lr|batch_size|optimizer|epoch|time|test_accuracy|loss|accuracy|test_loss",
+        "✓ 1/300|1|0.01|10000|adam|10/10||0.5000|0.5987|0.7500|0.7000",
+        "… |7|0.01|10000|adam| 2/10|15 s|0.5000|0.5987|0.7500|0.7000|step 3/60",
+    ]
+
+
+def test_a_notebook_gives_a_long_cause_and_the_next_step_a_row_of_their_own():
+    short, long = ended(1, is_completed=False, next_step="fix <it>"), ended(2, is_completed=False)
+    long = replace(long, notes=[f"failed · {'x' * 50}", "failed"], cause="x" * 50)
+
+    page = picture_of(ended_rows=[short, long], is_over=True)._repr_html_()
+
+    assert [row.split("|")[-1] for row in rows_of(page)[1:]] == [
+        "failed · KeyError: <b>", "fix <it>", "failed", "x" * 50
+    ]  # fmt: skip
+    assert "accuracy" not in page  # no run has one
+
+
+@pytest.mark.parametrize("num_failed", [0, 3, 20])
+def test_a_notebook_shows_the_last_runs_and_folds_all_at_the_end(num_failed):
+    runs = [ended(number, is_completed=number > num_failed) for number in range(1, 41)]
+    picture = picture_of(RUN, ended_rows=runs)
+
+    live = rows_of(picture._repr_html_())
+    end = picture._replace(is_over=True)
+    over = rows_of(end._repr_html_())
+
+    kept = min(num_failed, 8)
+    assert live[0] == f"({32 - kept} earlier runs not shown)"
+    assert [row.split("|")[1] for row in live[2:-2]] == [
+        *(str(number) for number in range(num_failed - kept + 1, num_failed + 1)),
+        *(str(number) for number in range(33, 41)),
+        "7",
+    ]
+    assert over[0] == "40 ended runs"
+    unfolded = [row.split("|")[1] for row in over[42:]]
+    assert unfolded == (["run", "1", "2", "3"] if num_failed == 3 else [])
+    assert len(repr(end).splitlines()) == 41
+
+
+def test_a_notebook_keeps_the_last_of_very_many_runs():
+    over = rows_of(picture_of(ended_rows=list(map(ended, range(1, 301))), is_over=True)._repr_html_())
+
+    assert over[0] == "300 ended runs, the last 200"
+    assert len(over) == 202
 
 
 def test_a_notebook_gets_the_same_as_a_table():
