@@ -49,6 +49,15 @@ def brief(value: Any) -> str:
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
+def all_of(number: int, nouns: str) -> str:
+    """Say that all of several things are meant.
+
+    >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
+    ('both runs', 'all 1,000 runs with lr=1')
+    """
+    return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
+
+
 def capital(text: str) -> str:
     """Capitalize the first letter of a sentence, unless it begins with a name.
 

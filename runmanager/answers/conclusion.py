@@ -20,7 +20,7 @@ from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, notes_of
 from runmanager.tables.ranking import numbered
-from runmanager.wording import brief, cell, duration, durations, printable
+from runmanager.wording import all_of, brief, capital, cell, duration, durations, printable
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
@@ -128,13 +128,14 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     has_front = len(findings.first) > 1 and len(findings.goals) > 1
     listed = findings.first if has_front else findings.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # hiding one row saves no line
-    which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
+    which = f"the best {len(best)} of {number} {what}" if len(best) < number else all_of(number, what)
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     if has_front:
         some = f"{len(best)} of " if len(best) < len(listed) else ""
         which = f"the Pareto front: {some}{len(listed)} of {number} {what}"
     elif num_without > 0:
-        which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
+        some = which if len(best) < number else f"the {number} {what}"
+        which = f"{some} with a number; {num_without:,} completed without"
     numbers = columns_of_numbers(findings, runs, best)
     goals = [goal.metric for goal in findings.goals]
     if "run duration" in numbers and "run duration" not in goals and "time" not in numbers:
@@ -167,7 +168,7 @@ def _readable(value: Any) -> Any:
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
     """Say which runs are left to execute, where they resume, and how to resume the grid."""
-    number = int(left.sum()) + more
+    number, total = int(left.sum()) + more, len(runs) + more
     if not number:
         return (
             [
@@ -184,14 +185,15 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_o
     inside = runs[INSIDE] if INSIDE in runs else pd.Series("", runs.index)
     begun = runs[left & ((runs["epochs"] > 0) | (inside != ""))]
     rows = zip(begun["run"], begun["epochs"], inside[begun.index], strict=True)
-    named = [f"run {run} continues {where or f'after epoch {epoch}'}" for run, epoch, where in rows]
+    named = [f"run {run} resumes {where or f'after epoch {epoch}'}" for run, epoch, where in rows]
     if len(named) > _MOST_RUNS:
-        named = [f"{len(named)} of them continue after their last checkpoint"]
+        named = [f"{len(named)} of them resume after their last checkpoint"]
     done = int((runs["status"] == Status.COMPLETED).sum())
-    text = f"{number} of {counted(len(runs) + more, 'run')} {'is' if number == 1 else 'are'} left to execute"
-    kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
-    text = "; ".join([text, *named])
-    return [Sentence("!", text, [f"start the same command again{kept}"], [f"execute this cell again{kept}"])]
+    is_kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
+    which = capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
+    text = "; ".join([f"{which} {'is' if number == 1 else 'are'} left to execute", *named])
+    steps = ([f"{start} again{is_kept}"] for start in ("start the same command", "execute this cell"))
+    return [Sentence("!", text, *steps)]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
@@ -246,7 +248,8 @@ def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list
     if time is None:
         seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
         before = f"; its runs took {duration(seconds)} before" if seconds else ""
-        nothing = "no run was begun" if is_left else "nothing was left to execute"
+        is_missing = bool((runs["status"] == Status.UNAVAILABLE).all())
+        nothing = "no run was begun" if is_left or is_missing else "nothing was left to execute"
         facts = [("time", f"{nothing}{before}")]
     else:
         facts = [("time", str(time))]

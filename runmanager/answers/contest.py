@@ -21,7 +21,7 @@ from runmanager.storage.design import SEEDS, Rule
 from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
-from runmanager.wording import brief, label, listed, printable
+from runmanager.wording import all_of, brief, label, listed, printable
 
 _MOST_NAMED = 2  # rivals with lost repeats that are named
 _TWO = 2
@@ -37,6 +37,7 @@ class Contest:
         statuses: Status -> number of runs, for each rival; empty if the table has no statuses.
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
+        apart: The rivals that have scores, but none in a setting of another rival.
     """
 
     names: Sequence[str]
@@ -124,7 +125,7 @@ class Contest:
         total = sum(n for word, n in self.statuses[rival].items() if not Status(word).is_open)
         what = "run" if self.scores.shape[2] > 1 else self.unit
         which = (
-            f"all {total} {what}s"
+            all_of(total, f"{what}s")
             if number == total > 1 and not self._is_open(rival)
             else f"{number} of {counted(total, what)}"
         )

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from runmanager.outcome import Status, advice
 from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
-from runmanager.wording import VARIABLE, brief, label, printable
+from runmanager.wording import VARIABLE, all_of, brief, label, printable
 
-_DEVICE = "device"
 _MOST_ALTERNATIVES = 2  # texts that a cause lists for a part that varies
 _MOST_VALUES = 3  # values of a hyperparameter that failed runs may share
 
@@ -54,9 +54,8 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
     codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
     failed: list[Failure] = []
     for (status, _), rows in groups.items():
-        compared = [row for row, missing in enumerate(is_missing) if not missing or is_missing[rows[0]]]
-        telling = {_DEVICE: codes[_DEVICE]} if is_missing[rows[0]] and _DEVICE in codes else codes
-        in_words = _which(rows, compared, telling, lambda row: _name(runs, row, what), what)
+        telling = {"device": codes["device"]} if is_missing[rows[0]] and "device" in codes else codes
+        in_words = _which(rows, len(runs), telling, lambda row: _name(runs, row, what), what)
         failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
     return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
 
@@ -72,21 +71,22 @@ def _common(errors: Sequence[str]) -> str:
     return VARIABLE.sub(lambda _: next(texts), errors[0])
 
 
-def _which(
-    rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str], what: str
-) -> str:
-    """Describe a group of runs by the hyperparameters that they share and that other compared runs lack."""
+def _which(rows: Sequence[int], num_runs: int, codes: _Codes, name: Callable[[int], str], what: str) -> str:
+    """Describe a group of runs by the hyperparameters that they share and that other runs lack."""
     if len(rows) == 1:
         return name(rows[0])
     common: dict[str, set[int]] = {}
     for axis, (numbers, _) in codes.items():
-        values, all_values = set(numbers[rows].tolist()), set(numbers[compared].tolist())
+        values, all_values = set(numbers[rows].tolist()), set(numbers.tolist())
         is_telling = len(values) == 1 or (len(values) <= _MOST_VALUES and 2 * len(values) <= len(rows))
         if is_telling and len(values) < len(all_values):
             common[axis] = values
 
     def number(common: Mapping[str, set[int]]) -> int:
-        return sum(all(codes[axis][0][row] in values for axis, values in common.items()) for row in compared)
+        shared = np.ones(num_runs, bool)
+        for axis, values in common.items():
+            shared &= np.isin(codes[axis][0], list(values))
+        return int(shared.sum())
 
     for axis in reversed(list(common)):
         fewer = {other: values for other, values in common.items() if other != axis}
@@ -95,7 +95,7 @@ def _which(
     total = number(common)
     shared = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())
     whose = f"{what}s with {shared}" if shared else f"{what}s"
-    return f"all {total} {whose}" if len(rows) == total else f"{len(rows)} of the {total} {whose}"
+    return all_of(total, whose) if len(rows) == total else f"{len(rows)} of the {total} {whose}"
 
 
 def _values(axis: str, values: Sequence[Any]) -> str:

@@ -39,7 +39,7 @@ class Findings(Ranking):
         if not self.settings:
             return []
         if not self.has_verdict:
-            return [*filter(None, [self._lead(), self.better_but_below])]
+            return [*filter(None, [self._lead(is_over=is_over), self.better_but_below])]
         open_ = f"{self.race.details}." if self.race.details else ""
         return [*filter(None, [f"{self.result(is_over=is_over)}.", open_, self.better_but_below])]
 
@@ -53,8 +53,7 @@ class Findings(Ranking):
         name, so_far = capital(self.name(best)), "" if is_over else " so far"
         outcome = self.setting_race.outcome if self.has_verdict else BETTER
         if len(self.settings) == 1:
-            only = f"is the only {self.noun} with a result{so_far}:" if self.others else "has"
-            return f"{name} {only} {metric} {number}"
+            return f"{name} has {metric} {number}"
         if outcome == IDENTICAL:
             return f"Each has {metric} {number}"
         if outcome != BETTER:
@@ -64,9 +63,11 @@ class Findings(Ranking):
         others = f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
         return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
 
-    def _lead(self) -> str:
-        """Say how far the best run leads, and that this may be chance; "" without a competitor or in a tie."""
+    def _lead(self, *, is_over: bool) -> str:
+        """Say how far the best run leads, and that this may be chance, or that no other run has a number."""
         best, *others = self.leaders
+        if len(self.settings) == 1 and self.others:
+            return f"No other {self.noun} has a result{'' if is_over else ' yet'}."
         if not others or self.repeats or self.num_ties:
             return ""
         if is_same(best.mean, others[0].mean):
@@ -124,12 +125,15 @@ class Findings(Ranking):
     @property
     def front_sentence(self) -> str:
         """Say how many settings are on the Pareto front, "" if there is one goal."""
-        number = len(self.front)
+        number, first = (
+            len(self.front),
+            f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals",
+        )
         if len(self.goals) < 2 or not number:  # noqa: PLR2004 - a front needs two goals
             return ""
-        what = f"{counted(number, self.noun)} {'is' if number == 1 else 'are'}"
-        first = f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals"
-        return f"{first}; {what} on the Pareto front: {ON_FRONT}."
+        if number == 1:
+            return f"{first}; no other {self.noun} is better in any of them."
+        return f"{first}; {counted(number, self.noun)} are on the Pareto front: {ON_FRONT}."
 
 
 def find(
@@ -151,18 +155,11 @@ def find(
     check_comparable(runs, [], [])
     scores, axes = scores_of(runs, ranking), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)
+    each = [{name: setting.params[name] for name in ranking.varying} for setting in ranking.all_settings]
+    names = [label(params) or "the only setting" for params in each]
     return Findings(
         **vars(ranking),
-        contest=contest(runs, scores, _names(ranking), ranking.codes, axes),
+        contest=contest(runs, scores, names, ranking.codes, axes),
         rule=rule,
         values=of_values(runs, scores, axes, rule.axis)[2] if axes and rule.axis else None,
     )
-
-
-def _names(ranking: Ranking) -> list[str]:
-    """Name each setting by the hyperparameters that vary."""
-    names = ranking.varying
-    return [
-        label({name: setting.params[name] for name in names if name in setting.params}) or "the only setting"
-        for setting in ranking.all_settings
-    ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runmanager.hyperparameters import counted
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import EpochRecord, Status
 from runmanager.wording import duration
 
 _LITTLE = 0.01  # smaller fractions are not listed
@@ -17,7 +17,7 @@ class RunTime(NamedTuple):
     seconds: float  # from its start on a lane to its end, over all attempts
     epochs: Sequence[EpochRecord]  # the epochs committed in this time
     before: float  # the run's duration (s) before these epochs
-    is_success: bool
+    status: Status
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class TimeSpent:
     data: float  # the part of `training` spent waiting for batches
     evaluation: float
     between: float  # other time of the runs up to their last epoch: checkpoints, logs
-    setup: float  # other time of the completed runs, before and after their epochs
-    unfinished: float  # the same for the other runs
+    setup: float  # other time of the successful runs, before and after their epochs
+    failed: float  # the same for the failed runs
+    interrupted: float  # the same for the other runs
 
     @classmethod
     def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":
@@ -41,26 +42,37 @@ class TimeSpent:
         training = sum(record.metrics.get("epoch duration", 0.0) for record in records)
         data = sum(record.times.get("phase_data_s", 0.0) for record in records)
         evaluation = sum(record.times.get("phase_eval_s", 0.0) for record in records)
-        begun = {True: 0.0, False: 0.0}
-        rest = {True: 0.0, False: 0.0}
+        begun = setup = failed = interrupted = 0.0
         for run in runs:
             seconds = run.epochs[-1].metrics.get("run duration", run.before) - run.before if run.epochs else 0.0
-            begun[run.is_success] += seconds
-            rest[run.is_success] += max(run.seconds - seconds, 0.0)
-        between = max(sum(begun.values()) - training - evaluation, 0.0)
+            begun += seconds
+            rest = max(run.seconds - seconds, 0.0)
+            setup += rest if run.status.is_success else 0.0
+            failed += rest if run.status.is_lost else 0.0
+            interrupted += 0.0 if run.status.is_success or run.status.is_lost else rest
+        between = max(begun - training - evaluation, 0.0)
         of_lanes = max(lanes, 1)
         return cls(
-            total, of_lanes, of_lanes * starting, training, data, evaluation, between, rest[True], rest[False]
+            total,
+            of_lanes,
+            of_lanes * starting,
+            training,
+            data,
+            evaluation,
+            between,
+            setup,
+            failed,
+            interrupted,
         )
 
     def __str__(self) -> str:
         """Say how long the grid took, and how this time was spent, in percent.
 
-        >>> print(TimeSpent(60.0, 1, 6.0, 45.0, 9.0, 6.0, 0.3, 1.5, 0.0))
+        >>> print(TimeSpent(60.0, 1, 6.0, 45.0, 9.0, 6.0, 0.3, 1.5, 0.0, 0.0))
         1 min: 75 % training (of it 20 % waiting for batches), 10 % evaluation, 10 % start, 5 % other
         """
         whole = self.total * self.lanes
-        if not whole or not self.training + self.setup + self.unfinished:
+        if not whole or not self.training + self.setup + self.failed + self.interrupted:
             return duration(self.total)
         waiting = self.data / self.training if self.training else 0.0
         of_it = f" (of it {_percent(waiting)} waiting for batches)" if waiting >= _LITTLE else ""
@@ -68,7 +80,8 @@ class TimeSpent:
             f"training{of_it}": self.training,
             "evaluation": self.evaluation,
             "between epochs (checkpoints, logs)": self.between,
-            "runs that did not complete": self.unfinished,
+            "runs that failed": self.failed,
+            "interrupted runs": self.interrupted,
             "setup of runs": self.setup,
             "start": self.starting,
         }

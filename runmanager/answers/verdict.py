@@ -285,6 +285,8 @@ def _table(
         params = {axis: [values[rival] for rival in rows]}
     numbers, means = between.num_repeats, goal.sign * between.means
     each = [leads.get(rival, _NONE) for rival in rows]
+    without = {rival: "not compared" if rival in between.alone else "no result" for rival in rows}
+    without |= dict.fromkeys(race.positions, "")
     computed: dict[str, list[Any]] = {
         goal.metric.removeprefix(KEPT): [float(means[rival]) for rival in rows],
         f"{between.unit}s": [int(numbers[rival]) for rival in rows],
@@ -292,7 +294,7 @@ def _table(
         "low": [lead.low for lead in each],
         "high": [lead.high for lead in each],
         "evidence": [leads[rival].evidence if rival in leads else math.nan for rival in rows],
-        "verdict": [states.get(rival, "" if rival in race.positions else "no result") for rival in rows],
+        "verdict": [states.get(rival, without.get(rival, "")) for rival in rows],
     }
     names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
     table = from_columns(

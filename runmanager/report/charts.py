@@ -124,7 +124,10 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     best = data.findings.front
     names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
     what = counted(len(rated), data.findings.noun)
-    words = f"{len(best):,} of {what} {'is' if len(best) == 1 else 'are'} on the Pareto front: {ON_FRONT}."
+    words = f"{len(best):,} of {what} are on the Pareto front: {ON_FRONT}."
+    if len(best) == 1:
+        first = data.names[best[0].rows[0]]
+        words = f"Each dot is a {data.findings.noun}; none is better than {first} in any goal."
     ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
     y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP)
     x = value_scale(min(acrosses), max(acrosses), LEFT + 4, WIDTH - RIGHT)
@@ -146,15 +149,17 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 
 def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     """Plot all scores in one strip, with a ring around the best run; None for a single score."""
-    scores = [data.scores[index] for index in data.order]
-    if len(scores) < 2:  # noqa: PLR2004 - the text already gives a single score
+    scores = [data.scores[index] for index in data.rated]
+    if len(scores) < 2 or not data.order:  # noqa: PLR2004 - the text already gives a single score
         return None
     low, high = range_of(scores, [scores[0]])
     x = value_scale(low, high, LEFT, WIDTH - RIGHT)
-    runs = [index for index in data.order if low <= data.scores[index] <= high]
+    runs = [index for index in data.rated if low <= data.scores[index] <= high]
     outside = len(scores) - len(runs)
     which = "of the best setting" if data.findings.repeats else "the best one"
     words = f"Each dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
+    if len(data.rated) > len(data.order):
+        words += " Pruned runs are where their last epoch puts them."
     if outside:
         words += f" {counted(outside, 'run')} further out {'is' if outside == 1 else 'are'} left out."
     middle, best = (TOP + _STRIP - BOTTOM) / 2, x(scores[0])

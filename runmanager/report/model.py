@@ -73,9 +73,9 @@ class ReportData:
     findings: Findings  # from the answers; by the loss if no run has a score
     metric: str  # the metric that ranks the runs
     is_larger_better: bool  # whether larger values of the metric are better
-    scores: Sequence[float]  # the metric of each run, NaN if the run is not completed
+    scores: Sequence[float]  # the metric of each completed or pruned run, NaN of the others
     order: Sequence[int]  # the runs with a score, the best setting first
-    axes: Sequence[PageAxis]  # the hyperparameters that vary, the largest effect on the metric first
+    axes: Sequence[PageAxis]  # that vary: first those that pruning has decided, then the largest effect first
     together: Interaction | None  # the two hyperparameters with the strongest interaction
     note: str  # the note of the experiment
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
@@ -89,25 +89,43 @@ class ReportData:
         return self.answers.matters.measure != CHANGE
 
     @property
+    def ranked(self) -> list[int]:
+        """All runs: those in `order`, then the pruned ones by their score, then the others."""
+        sign = -1 if self.is_larger_better else 1
+        rest = sorted({*range(len(self.results))} - {*self.order})
+        keys = {index: sign * self.scores[index] for index in rest}
+        rest.sort(key=lambda index: keys[index] if math.isfinite(keys[index]) else math.inf)
+        return [*self.order, *rest]
+
+    @property
+    def rated(self) -> list[int]:
+        """The runs in `ranked` that have a score: completed or pruned."""
+        return [index for index in self.ranked if math.isfinite(self.scores[index])]
+
+    @property
+    def lost(self) -> list[int]:
+        """The runs that were executed and have no score."""
+        rated = {*self.rated}
+        return [
+            index
+            for index, run in enumerate(self.results)
+            if index not in rated and not (run.status.is_open or run.status is Status.UNAVAILABLE)
+        ]
+
+    @property
     def goals(self) -> Sequence[Goal]:
         """The goals, if there are several; else empty."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
     def compared(self) -> list[PageAxis]:
-        """The hyperparameters with scores at two or more values, without the repeat axes."""
+        """The hyperparameters of completed runs with two or more values, without the repeat axes."""
+        return self.varying(self.order)
+
+    def varying(self, indices: Sequence[int]) -> list[PageAxis]:
+        """Return the hyperparameters with two or more values in these runs, without the repeat axes."""
         axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
-        return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
-
-    @property
-    def ranked(self) -> list[int]:
-        """All runs: those with a score first, the best setting first, then pruned ones, then the others."""
-        numbers = (self.runs[self.findings.goal.metric] * -self.findings.goal.sign).fillna(math.inf).tolist()
-
-        def order(row: int) -> tuple[float, int]:
-            return (numbers[row] if self.results[row].status is Status.PRUNED else math.inf, row)
-
-        return [*self.order, *sorted({*range(len(self.results))} - {*self.order}, key=order)]
+        return [axis for axis in axes if len({axis.codes[index] for index in indices}) > 1]
 
     def axis(self, name: str) -> PageAxis:
         """Return the varying hyperparameter with this name or column."""
@@ -139,8 +157,8 @@ def report_data(
     findings = answers.findings or find(table, "loss", repeats)
     answers = replace(answers, findings=findings)
     column = findings.goal.metric
-    completed = [run.status is Status.COMPLETED for run in results]
-    scores = [float(v) if ok else math.nan for v, ok in zip(table[column], completed, strict=True)]
+    ended = [run.status.is_success for run in results]
+    scores = [float(v) if ok else math.nan for v, ok in zip(table[column], ended, strict=True)]
     params = [dict(run.folder.params) for run in results]
     names = [f"run {run.folder.number}" for run in results]
     if len(experiments) > 1:
@@ -153,14 +171,21 @@ def report_data(
     ranks = {
         name: rank for rank, name in enumerate(matters.sizes if matters.measure != CHANGE else matters.changes)
     }
-    axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
     is_larger = findings.goal.is_larger_better
     order = [
         row
         for setting in findings.settings
         for row in sorted(setting.rows, key=lambda row: -findings.goal.sign * scores[row])
-        if math.isfinite(scores[row])
+        if math.isfinite(scores[row]) and results[row].status is Status.COMPLETED
     ]
+    pruned = [row for row, run in enumerate(results) if run.status is Status.PRUNED]
+
+    def rank(axis: PageAxis) -> int:
+        left, lost = ({axis.codes[row] for row in rows} for rows in (order, pruned))
+        is_decided = len(left) == 1 and not lost <= left  # by pruning
+        return -1 if is_decided else ranks.get(axis.name, len(ranks))
+
+    axes.sort(key=rank)
     notes = table.attrs.get(tables.NOTES) or {}
     return ReportData(
         title, results, names, table, answers, findings, findings.metric, is_larger, scores, order, axes,

@@ -27,10 +27,11 @@ def parallel(
     width = max(_LEAST_WIDTH, 120 * (len(axes) + 1))
     distance = (width - _LEFT - _RIGHT) / len(axes)
     xs = [_LEFT + number * distance for number in range(len(axes) + 1)]
-    scores = [data.scores[index] for index in data.order]
+    rated = data.rated
+    scores = [data.scores[index] for index in rated]
     y = Scale(min(scores), max(scores), _BASE, _TOP)
-    lost = [index for index in range(len(data.results)) if not math.isfinite(data.scores[index])]
-    lines = [*data.order[:MANY], *spaced(data.order[MANY:], _MOST_LINES - MANY), *spaced(lost, _MOST_LOST)]
+    lost = data.lost
+    lines = [*rated[:MANY], *spaced(rated[MANY:], _MOST_LINES - MANY), *spaced(lost, _MOST_LOST)]
     scales = [_scale(data, axis) for axis in axes]
     rows = [_rows(axis, scale, lines) for axis, scale in zip(axes, scales, strict=True)]
     facts = {

@@ -139,6 +139,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
+    now = datetime.now(tz=UTC)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
@@ -155,9 +156,10 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         table=table,
         page_data=page_data(data, table, _metrics(data)[:2], colored),
         columns_css=_columns_css(table),
-        legend=_legend(data, colored) if colored else [],
+        legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
         landscape=slices.two_axes(data),
         picture=charts.front(data, colored) or charts.strip(data, colored),
+        dots=_legend(colored, data.rated) if colored else [],
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
@@ -167,13 +169,15 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         cost=charts.cost(data, colored),
         devices=_devices(data),
         causes=sections.causes(data),
+        shared=text.shared_sentence(data),
         failed=text.failures_sentence(data.answers),
         left=text.left_sentence(data.answers),
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,
         facts=sections.facts(data),
-        written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        written=f"{now:%Y-%m-%d %H:%M} UTC",
+        written_s=int(now.timestamp()),
         damaged=[printable(problem) for problem in damaged],
     )
 
@@ -248,11 +252,10 @@ def _shares(data: ReportData) -> dict[int, float]:
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
 
 
-def _legend(data: ReportData, colored: PageAxis) -> list[tuple[str, str]]:
-    """Return the (value, color) pairs of the legend; the values of the runs with epochs, thinned out."""
-    codes = sorted({code for code, run in zip(colored.codes, data.results, strict=True) if run.epochs})
-    listed = spaced(codes, NUM_COLORS) if colored.is_ordered else codes
-    return [(colored.labels[code], color_of(colored, code)) for code in listed]
+def _legend(colored: PageAxis, runs: Sequence[int]) -> list[tuple[str, str]]:
+    """Return the (value, color) pairs of these runs for the legend; many values are thinned out."""
+    codes = sorted({colored.codes[index] for index in runs})
+    return [(colored.labels[code], color_of(colored, code)) for code in spaced(codes, NUM_COLORS)]
 
 
 def _metrics(data: ReportData) -> list[str]:
@@ -280,12 +283,13 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
 
 def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, int] | None:
     """Return the parallel coordinates, their sentence, and the number of highlighted runs."""
-    if not data.compared:
+    axes = data.varying(data.rated)
+    if not axes or not data.order:
         return None
     number = len(data.order)
     top = data.order[: max(1, min(3, number // 3), number // 10)]
     words = text.parallel_sentence(data, top)
-    return parallel.parallel(data, data.compared[:_MOST_AXES], top, words, colored), words, len(top)
+    return parallel.parallel(data, axes[:_MOST_AXES], top, words, colored), words, len(top)
 
 
 def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:

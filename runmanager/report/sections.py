@@ -56,9 +56,11 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
 def settings(data: ReportData) -> dict[str, Any] | None:
     """Return the table of repeated settings, or of the Pareto front, the best first; else None."""
     findings, has_front = data.findings, len(data.findings.goals) > 1
-    if not (findings.repeats or has_front) or len(findings.settings) < 2:  # noqa: PLR2004 - a comparison needs two
+    if not (findings.repeats or has_front):
         return None
     listed = findings.settings if findings.repeats else findings.first
+    if len(listed) < 2:  # noqa: PLR2004 - a comparison needs two
+        return None
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
     numbers = columns_of_numbers(findings, data.runs, best)

@@ -173,7 +173,7 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
 
 def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     """Return sentences on common values of the best runs, and on how runs without a score are drawn."""
-    left_out = len(data.results) - len(data.order)
+    left_out = len(data.lost)
     begins = "begins" if left_out == 1 else "begin"
     lost = f" {counted(left_out, 'run')} without a score {begins} below the first axis."
     absent = lost if left_out else ""
@@ -201,22 +201,39 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     return f"{which} {', '.join(common)}.{absent}"
 
 
+def shared_sentence(data: ReportData) -> str:
+    """Return a sentence on the varying hyperparameters that all completed runs share, "" without any."""
+    same = [axis for axis in data.axes if len({axis.codes[index] for index in data.order}) == 1]
+    values = [f"{axis.name}={axis.labels[axis.codes[data.order[0]]]}" for axis in same]
+    is_said = values and len(data.order) > 1
+    return f"All completed runs have {_listed(values)}; other values are not compared." if is_said else ""
+
+
+def order_sentence(data: ReportData) -> str:
+    """Return a sentence on the order of the table of runs."""
+    parts = [counted(len(data.results), "run")]
+    if data.order:
+        first = (
+            "those of the best setting first" if data.findings.repeats else f"the best first by {data.metric}"
+        )
+        parts += [first, "then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
+        parts += ["then the others" if len(data.rated) < len(data.results) else ""]
+    return f"{', '.join(filter(None, parts))}."
+
+
 def left_sentence(answers: Answers) -> str:
-    """Say how many runs may still get a result; "" if none."""
+    """Say how many runs may still get a result, without a period; "" if none."""
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
-    are_left = (
-        f"{number:,} of {counted(len(answers.runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
-    )
-    return are_left if number else ""
+    which = f"{number:,} of {counted(len(answers.runs), 'run')}"
+    return f"{which} {'is' if number == 1 else 'are'} left to execute" if number else ""
 
 
 def failures_sentence(answers: Answers) -> str:
-    """Return a sentence on the runs without a result, by status; "" if none failed or is unavailable."""
-    counts = {word: number for word, number in answers.counts.items() if word != Status.COMPLETED}
-    if not answers.failures:
-        return ""
-    listed = ", ".join(f"{number} {word}" for word, number in sorted(counts.items(), key=lambda pair: -pair[1]))
-    return f"{sum(counts.values())} of {counted(len(answers.runs), 'run')} did not complete: {listed}."
+    """Return a sentence on the runs that failed, or whose device is missing, by status; "" without any."""
+    counts = Counter(answers.runs["status"].iloc[row] for each in answers.failures for row in each.rows)
+    listed = ", ".join(f"{number:,} {word}" for word, number in counts.most_common())
+    which = f"{counts.total():,} of {counted(len(answers.runs), 'run')}"
+    return f"{which} {'has' if counts.total() == 1 else 'have'} no result: {listed}." if counts else ""
 
 
 def execution(data: ReportData, facts: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
 _PAUSE = 0.1  # a gap above this share of the busy time is cut to the share _CUT
 _CUT = 0.03
+_CHARACTER = 6.5  # the width of a character of a label
 
 
 class Busy(NamedTuple):
@@ -39,17 +40,17 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
     if total <= 0:
         return None
     words = _sentence(busy, total)
+    positions, pauses, length = _compress(spans, total)
+    top = _TOP + (_LANE if pauses else 0)  # the pauses have labels
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
-    height = _TOP + _LANE * len(lanes) + _BOTTOM
+    base = top + _LANE * len(lanes)
     facts = {"figure": "bars"}
     figure = Figure(
-        "timeline", "Runs by device and time", words, _WIDTH, height, bottom=0, right=0, facts=facts
+        "timeline", "Runs by device and time", words, _WIDTH, base + _BOTTOM, bottom=0, right=0, facts=facts
     )
-    positions, pauses, length = _compress(spans, total)
     x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
-    base = _TOP + _LANE * len(lanes)
     for tick in x.ticks(6):
-        figure.line(x(tick), _TOP, x(tick), base, "grid")
+        figure.line(x(tick), top, x(tick), base, "grid")
         figure.text(x(tick), base + 15, duration(tick) if tick else "0")
     figure.text(
         _LEFT,
@@ -58,11 +59,16 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
         "name",
         "start",
     )
+    free = 0.0  # where a label may begin
     for begin, seconds in pauses:
-        figure.line(x(begin), _TOP, x(begin), base, "pause")
-        figure.text(x(begin) + 3, _TOP + 9, f"pause of {duration(seconds)}", "tick", "start")
+        label = f"pause of {duration(seconds)}"
+        has_room = x(begin) >= free and x(begin) + _CHARACTER * len(label) < _WIDTH
+        figure.line(x(begin), _TOP if has_room else top, x(begin), base, "pause")
+        if has_room:
+            figure.text(x(begin) + 3, _TOP + 9, label, "tick", "start")
+            free = x(begin) + _CHARACTER * len(label)
     for number, (device, row) in enumerate(lanes):
-        y = _TOP + _LANE * (number + 0.5)
+        y = top + _LANE * (number + 0.5)
         if number == 0 or lanes[number - 1][0] != device:
             figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
         for each in row:

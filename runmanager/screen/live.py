@@ -92,6 +92,8 @@ class GridProgress(Display):
         axes = sorted(varying, key=lambda name: name in repeats)
         self._columns = RunColumns(axes, has_device=DEVICE in axes)
         self._rows: list[Row] = []  # of ended runs, where the screen keeps them
+        self._folders: dict[str, RunFolder] = {}
+        self._ended: set[str] = set()
         self._best = BestSoFar(design, varying)
         self._best_line, self._is_best_old, self._rank_next = "", True, 0.0
         if self.is_shown:
@@ -106,12 +108,10 @@ class GridProgress(Display):
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         more: int = 0,
     ) -> None:
-        """Reset all counts, and add these runs; none of them has begun."""
+        """Add these runs, none of which has begun, and reset what belongs to the runs before."""
         self._num_lanes, self._past = max(lanes, 1), list(past)
-        self._folders: dict[str, RunFolder] = {}
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
-        self._ended: set[str] = set()
         self._devices: dict[int, str] = {}  # lane -> its device
         self._headings: Sequence[str] = ()
         self._num_below = 0  # rows printed since the last headings
@@ -253,9 +253,11 @@ class GridProgress(Display):
         first = self._explained.get(kind, folder.number)
         self._explained = {text: folder.number for text in (kind, next_step) if text} | self._explained
         is_repeated = first != folder.number and outcome.status is not Status.PRUNED
-        as_first = replace(outcome, error=f"as run {first}")
-        brief = ended_row(count, folder, as_first, running, metrics, now) if is_repeated else row
-        self._say(self._columns.in_words(row, self._screen.width), self._live_lines(row, brief))
+        brief = row
+        if is_repeated:
+            as_first = replace(outcome, error=f"as run {first}")
+            brief = replace(ended_row(count, folder, as_first, running, metrics, now), next_step=step)
+        self._say(self._columns.in_words(brief, self._screen.width), self._live_lines(row, brief))
         self._is_changed = True
 
     def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runmanager.board.link import hint
 from runmanager.hyperparameters import counted
-from runmanager.outcome import Status, retry_failed
+from runmanager.outcome import Status, advice, retry_failed
 from runmanager.search.search import Pruner, Search
 from runmanager.session.plan import Action, Plan
 
@@ -42,8 +42,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
     for introduction in filter(None, (search.introduction(), pruner.introduction() if pruner else "")):
         say(introduction)
     for reason, count in missing.items():
-        runs = f"{counted(count, 'run')} unavailable"
-        say(f"! {runs}: {reason}; run the same command on a machine that has it")
+        say(f"! {counted(count, 'run')} unavailable, as {reason}")
+        say(f"    {advice(Status.UNAVAILABLE, '', them='it' if count == 1 else 'them')}")
     if num_failed:
         them = "it" if num_failed == 1 else "them"
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {retry_failed(f'executes {them} again')}")

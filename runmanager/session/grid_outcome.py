@@ -134,6 +134,6 @@ def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
                 epochs = []  # superseded by a later attempt
             before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
             seconds = stopwatch.seconds[planned.folder.id]
-            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status.is_success))
+            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status))
     total = time.monotonic() - began
     return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)

@@ -198,15 +198,13 @@ class Ranking:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that vary between all settings; of a single one, all it has.
+        """The hyperparameters that vary between all settings, even if all settings with a number share them.
 
-        The device is left out if all settings with a number have the same one.
+        The device is left out if all settings that have a number or have failed share it.
         """
-        params = [setting.params for setting in self.all_settings]
-        names = varying(params) if len(params) > 1 else [name for each in params for name in each]
-        if _DEVICE in names and len(params) > 1 and _DEVICE not in varying([s.params for s in self.settings]):
-            names.remove(_DEVICE)
-        return names
+        ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
+        names = [name for setting in self.all_settings[:1] for name in setting.params]
+        return [name for name in names if name != _DEVICE or name in ended]
 
     def name(self, setting: Setting) -> str:
         """Name a setting by the hyperparameters that vary; name a run by its number too."""

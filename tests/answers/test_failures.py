@@ -93,14 +93,14 @@ def test_one_run_is_named_and_text_from_outside_cannot_steer_a_terminal():
     assert told(runs) == [("hung", "\\x1b[31mno", "run 3 (lr=0.1 width=32 batch_size=100 seed=1)")]
 
 
-def test_missing_devices_come_last_and_runs_without_one_are_not_compared_with():
+def test_missing_devices_come_last_and_no_cause_is_named_that_their_runs_share():
     def causes(lr, width, *_):
         if width == 128:
             return "unavailable", "device 'cuda' is not there"
         return ("failed", "no") if lr == 0.1 else None
 
     assert told(table(causes)) == [
-        ("failed", "no", "all 4 runs with lr=0.1"),
+        ("failed", "no", "all 4 runs with lr=0.1 and width=32"),
         ("unavailable", "device 'cuda' is not there", "all 8 runs with width=128"),
     ]
 
@@ -112,7 +112,7 @@ def test_no_cause_is_named_that_pending_runs_share():
         return None
 
     assert told(table(causes)) == [
-        ("failed", "ValueError: no", "all 2 runs with lr=0.1 and width=32 and batch_size=50")
+        ("failed", "ValueError: no", "both runs with lr=0.1 and width=32 and batch_size=50")
     ]
 
 

@@ -226,8 +226,9 @@ def test_ties_are_named(runs):
 
 
 def test_the_only_result_is_called_so(runs):
-    assert sentences_of(runs[runs["run"] > 7], repeats="seed")[0].startswith(
-        "lr=0.2 width=8 fold=1 is the only setting with a result: accuracy 0.9"
+    assert sentences_of(runs[runs["run"] > 7], repeats="seed") == (
+        "lr=0.2 width=8 fold=1 has accuracy 0.9, of one seed",
+        "No other setting has a result.",
     )
     assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Run 5 has accuracy 0.61", "")
 
@@ -309,3 +310,12 @@ def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():
 
     assert best(runs, "max:accuracy")["run"].tolist() == [4, 3, 1, 2, 5]
     assert best(runs, "min:accuracy")["run"].tolist() == [4, 1, 3, 2, 5]
+
+
+def test_the_device_is_named_if_it_differs_in_a_setting_that_failed(runs):
+    runs["device"] = runs["device"].where(runs["run"] < 9, "cuda")
+    failed = find(runs)
+    runs["status"] = runs["status"].where(runs["run"] < 9, "unavailable")
+
+    assert failed.headline().startswith("lr=0.2 width=8 device=cpu leads")
+    assert find(runs).headline().startswith("lr=0.2 width=8 leads")

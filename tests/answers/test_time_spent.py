@@ -1,7 +1,7 @@
 import pytest
 
 from runmanager.answers.time_spent import RunTime, TimeSpent
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import EpochRecord, Status
 
 
 def epoch(number, run_duration, **times):
@@ -10,23 +10,29 @@ def epoch(number, run_duration, **times):
 
 def test_the_time_of_a_grid_is_what_its_journals_and_lanes_say():
     begun = RunTime(
-        10.0, [epoch(1, 4.0, phase_eval_s=0.5, phase_data_s=1.0), epoch(2, 9.0)], 0.0, is_success=True
+        10.0, [epoch(1, 4.0, phase_eval_s=0.5, phase_data_s=1.0), epoch(2, 9.0)], 0.0, Status.COMPLETED
     )
-    continued = RunTime(5.0, [epoch(3, 13.0)], 9.0, is_success=True)
-    failed = RunTime(6.0, [epoch(1, 4.0)], 0.0, is_success=False)
-    nothing = RunTime(2.0, [], 0.0, is_success=False)
+    continued = RunTime(5.0, [epoch(3, 13.0)], 9.0, Status.COMPLETED)
+    failed = RunTime(6.0, [epoch(1, 4.0)], 0.0, Status.FAILED)
+    nothing = RunTime(2.0, [], 0.0, Status.DIVERGED)
 
     spent = TimeSpent.of(20.0, 2, 4.0, [begun, continued, failed, nothing])
 
     assert spent.training == 12.0
     assert (spent.data, spent.evaluation) == (1.0, 0.5)
     assert spent.between == pytest.approx(9 + 4 + 4 - 12 - 0.5)
-    assert (spent.setup, spent.unfinished) == pytest.approx((1 + 1, 2 + 2))
+    assert (spent.setup, spent.failed, spent.interrupted) == pytest.approx((1 + 1, 2 + 2, 0))
     assert spent.starting == 8.0
     assert str(spent) == (
         "20.0 s in 2 lanes: 30 % training (of it 8 % waiting for batches), 20 % start, 11 % between epochs "
-        "(checkpoints, logs), 10 % runs that did not complete, 5 % setup of runs, 24 % other"
+        "(checkpoints, logs), 10 % runs that failed, 5 % setup of runs, 24 % other"
     )
+
+
+def test_interrupted_runs_have_not_failed():
+    interrupted = RunTime(5.0, [epoch(1, 3.0)], 0.0, Status.INTERRUPTED)
+
+    assert str(TimeSpent.of(5.0, 1, 0.0, [interrupted])) == "5.0 s: 60 % training, 40 % interrupted runs"
 
 
 def test_a_grid_that_executed_nothing_took_its_time():

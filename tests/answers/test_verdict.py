@@ -198,6 +198,21 @@ def test_a_setting_that_lost_all_repeats_is_named_and_does_not_stop_the_verdict(
     assert not verdict(runs).decided  # it may still win
 
 
+def test_a_value_that_shares_no_setting_with_others_is_not_said_to_have_no_result():
+    rows = [(model, c, math.nan, seed, mean) for model, mean in (("svm", 0.8), ("knn", 0.7))
+            for c in (1.0, 10.0) for seed in range(8)]  # fmt: skip
+    rows += [("net", math.nan, lr, seed, 0.9) for lr in (0.1, 0.01) for seed in range(8)]
+    random = np.random.default_rng(0)
+    runs = pd.DataFrame(rows, columns=["model", "c", "lr", "seed", "accuracy"])
+    runs["accuracy"] += 0.001 * random.normal(size=len(runs))
+    runs.attrs |= {HYPERPARAMETERS: ["model", "c", "lr", "seed"], REPEATS: {"e": ["seed"]}}
+
+    decision = verdict(runs, axis="model")
+
+    assert decision.sentence.endswith("; net shares no setting with the others, so cannot be compared")
+    assert decision.table["verdict"].tolist() == ["", "worse", "not compared"]
+
+
 def test_an_axis_is_compared_where_all_else_is_equal_and_a_seed_counts_once():
     random = np.random.default_rng(1)
     rows = [

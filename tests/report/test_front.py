@@ -26,7 +26,9 @@ def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):
 def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):
     page = page_of(tmp_path, ["test_accuracy", "test_loss"])
 
-    assert text_of(by_id(page, "front-words")).startswith("1 of 4 settings is on the Pareto front: ")
+    assert text_of(by_id(page, "front-words")).endswith("none is better than run 7 in any goal.")
+    assert "no other setting is better in any of them." in text_of(by_id(page, "lead"))
+    assert not [table for table in page.iter("table") if table.get("id") == "settings"][1:]
 
 
 def test_three_goals_have_their_front_marked(tmp_path):

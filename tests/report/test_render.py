@@ -3,6 +3,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 
 import pytest
 
@@ -169,8 +170,8 @@ def test_every_figure_has_a_mark_for_each_run(page):
         assert len(marks(page, name, "run")) == num_completed + 1  # the diverged one has epochs too
         assert len([mark for mark in marks(page, name, "best") if "run" in mark.get("class", "").split()]) == 1
         assert len(marks(page, name, "peak")) == 1
-    assert len(marks(page, "parallel", "run")) == len(GRID)
-    assert len(marks(page, "parallel", "lost")) == len(OUTCOMES)
+    assert len(marks(page, "parallel", "run")) == len(GRID) - 1  # one is pending
+    assert len(marks(page, "parallel", "lost")) == len(OUTCOMES) - 1
     assert len(marks(page, "parallel", "best") + marks(page, "parallel", "top")) == 3
     for number in range(3):
         axis = text_of(figure(page, f"effect-{number}").find("title")).rpartition(" ")[2]
@@ -197,10 +198,19 @@ def test_devices_are_compared_pair_by_pair(page):
     assert "cuda - cpu" not in text_of(by_id(page, "devices"))
 
 
+def test_a_page_of_runs_that_are_left_says_how_many_and_when_it_was_written(page, path, tmp_path):
+    assert re.fullmatch(
+        r"1 of 24 runs is left to execute, as of [\d-]+ [\d:]+ UTC\.", text_of(by_id(page, "left"))
+    )
+
+    over = parse(write_report(write_runs(tmp_path / "grid", GRID, score), tmp_path / "report.html"))
+    assert not [element for element in over.iter() if element.get("id") in ("left", "age")]
+
+
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
     words = text_of(by_id(page, "wrong"))
 
-    assert "3 of 24 runs did not complete: " in words
+    assert "2 of 24 runs have no result: 1 failed, 1 diverged." in words
     assert "failed run 3 (lr=0.1 optimizer=adam seed=1 device=cpu) ValueError: no" in words
     assert "retry_failed=True" in words
     assert "Traceback ValueError: no" in words
@@ -255,7 +265,7 @@ def test_text_of_runs_is_never_markup(tmp_path):
         ([{"lr": 0.1}], {}, 2, "Run 1 has test_accuracy 0.5"),
         ([{}], {}, 1, "Run 1 has test_accuracy 0.5"),
         ([{"lr": 0.1}], {0: Outcome(Status.PENDING)}, 1, "No run has completed"),
-        ([{"lr": 0.1}, {"lr": 0.2}], {0: Outcome(Status.KILLED, "killed", 1)}, 1, "Run 2 (lr=0.2) is the only"),
+        ([{"lr": 0.1}, {"lr": 0.2}], {0: Outcome(Status.KILLED, "killed", 1)}, 1, "Run 2 (lr=0.2) has"),
         ([{"lr": 0.1}, {"lr": [1, None]}, {"lr": float("nan")}, {"device": "cpu"}], {}, 1, "Run 1 (lr=0.1"),
     ],
 )  # fmt: skip

@@ -292,8 +292,18 @@ def test_the_next_step_is_printed_once_for_each_cause(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "✗ 1/2 run 7 lr=0.01 · failed · KeyError: 'x'",
         "    the traceback is in 0.log",
-        "✗ 2/2 run 8 lr=0.02 · failed · KeyError: 'x'",
+        "✗ 2/2 run 8 lr=0.02 · failed · as run 7",
     ]
+
+
+def test_later_batches_of_a_grid_count_on(capsys):
+    with grid() as shown:
+        for run in RUNS:
+            told(shown).run_ended(run, Outcome(Status.PRUNED, "waits"))
+        shown.begin_batch(FOLDERS[1:])
+        told(shown).run_ended(RUNS[1], COMPLETED)
+
+    assert [line[:5] for line in capsys.readouterr().out.splitlines()] == ["– 1/2", "– 2/2", "✓ 2/2"]  # noqa: RUF001
 
 
 def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_terminal):

@@ -1,3 +1,4 @@
+import contextlib
 import html
 import io
 import math
@@ -5,12 +6,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from runmanager import SuccessiveHalving, load_runs, run_grid, show, write_report
+from runmanager.answers.conclusion import conclude
 from runmanager.outcome import Status
+from runmanager.screen.panel import Panel
 from tests.locations import line_with
 from tests.report import reading
 from tests.terminal import Screen, screen_of
@@ -172,11 +176,11 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(warm, tmp_path):
     )  # fmt: skip
 
     assert lines[0].startswith("━━ runs/e · 4 completed · ")
-    assert lines[1].startswith("! Undecided between width=8 and the other 3 after 1 seed")
-    lead = "    width=8 has the highest val_accuracy so far: 0.616, the mean"
+    assert lines[1].startswith("! Undecided between lr=0.1 width=8 and the other 3 after 1 seed")
+    lead = "    lr=0.1 width=8 has the highest val_accuracy so far: 0.616, the mean"
     assert any(line.startswith(lead) for line in lines)
     left = next(index for index, line in enumerate(lines) if line.startswith("! 8 of 12 runs are left"))
-    assert "    start the same command again: 4 completed are kept" in lines[left : left + 3]
+    assert "    start the same command again; 4 completed runs are kept" in lines[left : left + 3]
 
 
 def text_of(tmp_path, grid, train=train_small, **options):
@@ -197,6 +201,43 @@ def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
         ["1", "0.1", "8"],
     ]
     assert lines[heading + 3] == "  (the Pareto front: 2 of 4 runs)"
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_grid_that_ctrl_c_broke_off_names_all_axes_and_no_failure(tmp_path, after):
+    ended: list[Any] = []
+
+    def train(run, manager):
+        if len(ended) == after:
+            raise KeyboardInterrupt
+        train_small(run, manager)
+        ended.append(run)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        text_of(tmp_path, {**SMALL, "device": ["cpu", "cuda:9"]}, train)
+    runs = load_runs(tmp_path / "e")
+    panel = str(Panel(conclude(runs, tmp_path / "e", is_over=False)))
+
+    assert "runs that failed" not in panel
+    assert "runmanager show" not in panel
+    assert "! unavailable: all 4 runs with device=cuda:9" in panel
+    if after:
+        assert "✓ Run 3 (lr=0.1 width=9) is best so far: val_accuracy 0.19" in panel
+        assert "2 completed runs are kept" in panel
+    else:
+        assert "4 of 8 runs are left to execute\n    start the same command again\n" in panel
+
+
+def test_a_grid_without_its_device_has_nothing_to_show(tmp_path, capsys):
+    lines = str(
+        outcome_of(tmp_path, {"lr": [1, 2], "device": ["cuda:9"]}, fail, display=True).panel
+    ).splitlines()
+
+    begin, _, end = capsys.readouterr().out.partition("device 'cuda:9' is not there, this machine has ")
+    assert begin.endswith("\n! 2 runs unavailable, as ")
+    assert end.splitlines()[1] == "    on a machine that has it, the same command executes them"
+    assert "! unavailable: both runs" in lines
+    assert lines[-2:] == ["time    no run was begun", f"next    runmanager list {tmp_path}/e  # all runs"]
 
 
 def fail(run, manager):
@@ -272,6 +313,16 @@ def test_pruned_runs_are_no_failures(tmp_path):
     assert lines[0].startswith(f"━━ {tmp_path}/e · 1 completed · 5 pruned ━") or "pruned" in lines[0]
     assert "    they keep their checkpoints: the same grid without prune= continues them" in lines
     assert not any(line.startswith("✗") for line in lines)
+    assert lines[1].startswith("✓ Run 6 (lr=0.3 width=9) ")
+    page = reading.parse(write_report(tmp_path / "e", tmp_path / "report.html"))
+    assert not [element for element in page.iter() if element.get("id") == "wrong"]
+    assert "the best first by val_accuracy, then pruned runs by their last epoch." in reading.text_of(page)
+    assert not reading.marks(page, "parallel", "lost")
+    rows = list(next(table for table in page.iter("table") if table.get("id") == "runs").iter("tr"))[1:]
+    scores = [float(reading.text_of(row[1])) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    legend = reading.text_of(reading.by_id(page, "picture"))
+    assert "lr: 0.1 0.2 0.3" in legend
 
 
 def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):

@@ -175,7 +175,7 @@ def test_an_axis_may_have_the_name_of_a_column(tmp_path):
     problems = problems_of(tmp_path, {"status": ["a", "b"], "error": [1]}, refuse)
 
     where = line_with('raise ValueError(f"status')
-    assert problems == [f"all 2 settings: ValueError: status 'a' or 'b' (in {where})"]
+    assert problems == [f"both settings: ValueError: status 'a' or 'b' (in {where})"]
 
 
 @pytest.mark.slow

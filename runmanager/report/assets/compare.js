@@ -85,7 +85,7 @@ const compare = (() => {
       placeholder: "a run's number" });
     if (other !== null) field.value = name(other);
     const note = element("span", { id: "no-run", role: "status", class: "bad" });
-    const others = [...data.order, ...runs.filter((each) => data.scores[each] === null)].filter((each) => each !== run);
+    const others = [...data.order, ...runs.filter((each) => !data.order.includes(each))].filter((each) => each !== run);
     const list = element("datalist", { id: "all-runs" }, ...others.slice(0, MOST_NAMED).map((each) => (
       element("option", { value: name(each) }, page.settings(each)))));
     const form = element("form", { class: "tools choice" }, element("label", {}, "Compare with ", field),

@@ -155,7 +155,9 @@
   const legend = () => {
     const { colored } = state;
     if (first && colored) {
-      first.replaceChildren(`${colored.name}:`, ...colored.labels.slice(0, 12).flatMap((label, code) => [" ",
+      const used = new Set(runs.filter((run) => data.scores[run] !== null).map((run) => colored.codes[run]));
+      const dots = colored.labels.map((label, code) => [label, code]).filter(([, code]) => used.has(code));
+      first.replaceChildren(`${colored.name}:`, ...dots.slice(0, 12).flatMap(([label, code]) => [" ",
         element("span", { class: "nowrap" },
           element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`)]));
     }
@@ -223,6 +225,18 @@
     if (focused) focused.focus({ preventScroll: true });
     document.documentElement.style.scrollBehavior = "";
     address.write();
+  }
+  const age = document.getElementById("age");
+  if (age) {
+    const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+    const write = () => {
+      const old = Math.max(Math.round(Date.now() / 1000 - Number(age.dataset.written)), 0);
+      const [unit, size] = units.find((each) => old >= each[1]) || units[3];
+      const number = Math.floor(old / size);
+      age.textContent = `, ${number} ${unit}${number === 1 ? "" : "s"} ago`;
+    };
+    write();
+    window.setInterval(write, 1000);
   }
   const seconds = Number(document.body.dataset.seconds);
   if (!seconds) return;
