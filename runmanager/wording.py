@@ -35,16 +35,14 @@ def cell(value: Any) -> str:
 def label(params: Mapping[str, Any]) -> str:
     """Format a setting's hyperparameters.
 
-    >>> label({"lr": 0.010, "device": "cpu"})
-    'lr=0.01 device=cpu'
+    >>> label({"lr": 0.010, "dropout": 0.4372871, "device": "cpu"})
+    'lr=0.01 dropout=0.437287 device=cpu'
     """
     return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
 
 
 def brief(value: Any) -> str:
-    """Format the value of a hyperparameter for a sentence: four digits; a long value is cut."""
-    if isinstance(value, float) and math.isfinite(value):
-        return cell(value)
+    """Format the value of a hyperparameter for a sentence; a long value is cut."""
     content = "none" if type(value).__name__ == "NAType" else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 

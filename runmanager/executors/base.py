@@ -151,7 +151,7 @@ class Executor(ABC):
 
         Example:
             >>> from runmanager import InlineExecutor
-            >>> InlineExecutor().missing("cpu"), InlineExecutor().missing("cuda:99").partition(";")[0]
+            >>> InlineExecutor().missing("cpu"), InlineExecutor().missing("cuda:99").partition(",")[0]
             ('', "device 'cuda:99' is not there")
         """
         from runmanager.devices import torch_devices

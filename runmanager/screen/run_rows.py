@@ -1,5 +1,6 @@
 """The rows of runs in a terminal; ended and running runs share the same columns."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -124,7 +125,7 @@ class RunColumns:
         """
         parts = []
         for name in self.axes:
-            value = brief(params[name]) if name in params else ""
+            value = _value(params[name]) if name in params else ""
             padding = " " * (self.widths.get(_column(name), 0) - cell_len(value))
             part = f"{printable(name)}={value}"
             parts.append(f"{part if name in params else ' ' * cell_len(part)}{padding}")
@@ -157,7 +158,7 @@ class RunColumns:
         )
 
     def _cells(self, row: Row) -> dict[str, str]:
-        axes = {_column(name): brief(row.params[name]) for name in self.axes if name in row.params}
+        axes = {_column(name): _value(row.params[name]) for name in self.axes if name in row.params}
         metrics = {name: steady(value) for name, value in row.metrics.items()}
         device = row.device or axes.get(DEVICE, "")
         others = {_COUNT: row.count, _RUN: row.number, DEVICE: device, _EPOCH: row.epoch, _TIME: row.time}
@@ -167,6 +168,10 @@ class RunColumns:
 def _column(axis: str) -> str:
     """Return the heading of an axis, which must differ from all other headings."""
     return f"{axis} (hyperparameter)" if axis in (*LEADING, _RUN, _EPOCH, _TIME, "status") else axis
+
+
+def _value(value: Any) -> str:
+    return cell(value) if isinstance(value, float) and math.isfinite(value) else brief(value)
 
 
 def _is_number(value: Any) -> bool:

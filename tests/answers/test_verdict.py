@@ -209,7 +209,9 @@ def test_a_value_that_shares_no_setting_with_others_is_not_said_to_have_no_resul
 
     decision = verdict(runs, axis="model")
 
-    assert decision.sentence.endswith("; net shares no setting with the others, so cannot be compared")
+    assert decision.sentence.endswith(
+        "; net is not compared: no run of another value has the same other hyperparameters"
+    )
     assert decision.table["verdict"].tolist() == ["", "worse", "not compared"]
 
 

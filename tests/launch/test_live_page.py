@@ -36,7 +36,7 @@ def test_the_page_is_renewed_while_its_grid_runs(tmp_path, monkeypatch):
 
     assert [title for title, _ in looks] == [
         "No run has completed",
-        "Run 1 (lr=0.3) is the only run with a result so far: loss 0.3",
+        "Run 1 (lr=0.3) has loss 0.3",
         "Run 2 (lr=0.2) is best so far: loss 0.2",
     ]
     assert all(is_live for _, is_live in looks)

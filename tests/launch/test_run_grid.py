@@ -159,7 +159,7 @@ def test_runs_whose_device_is_not_there_are_skipped(start):
 @NO_CUDA
 def test_a_device_that_is_not_there_refuses_the_grid_where_that_is_wanted(start, tmp_path):
     with pytest.raises(
-        DeviceError, match=r"^device 'cuda' is not there; .*: asked for by 2 runs; nothing was st"
+        DeviceError, match=r"^device 'cuda' is not there, .*: asked for by 2 runs; nothing was st"
     ):
         start({"lr": [0.1, 0.2], "device": ["cuda", "cpu"]}, Train(), missing_device="error")
 
