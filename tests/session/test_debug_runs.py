@@ -256,7 +256,7 @@ def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, deb
     runs = load_runs(tmp_path / "runs" / "exp")
     assert runs["status"].tolist() == ["completed", "completed", "failed", "failed"], done.stdout
     for number in (3, 4):
-        step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
+        step = f"only={number} executes this run alone, in the process that starts the grid"
         assert f"a debugger has no keyboard in a worker process: {step}" in runs["error"][number - 1]
     shown = " ".join(done.stdout.split())  # a wide line is wrapped where the environment asks for colors
     assert "a debugger has no keyboard in a worker process: only=" in shown, done.stdout
