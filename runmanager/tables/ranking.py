@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import PurePath
@@ -365,10 +365,11 @@ def ranking_of(
             )
         )
     is_pruned = np.array(statuses) == Status.PRUNED
-    stopped = np.where(is_pruned, -goals[0].sign * _finite(runs[goals[0].metric]), math.nan)
-    stopped[np.isnan(stopped)] = math.inf
-    settings.sort(key=lambda setting: (math.isnan(setting.mean), stopped[list(setting.rows)].min()))
-    return Ranking.of(goals, axes, settings, is_assumed=is_assumed)
+    costs = np.where(is_pruned, -goals[0].sign * _finite(runs[goals[0].metric]), math.nan)
+    costs[np.isnan(costs)] = math.inf
+    ranking = Ranking.of(goals, axes, settings, is_assumed=is_assumed)
+    others = sorted(ranking.others, key=lambda setting: costs[list(setting.rows)].min())
+    return replace(ranking, others=others)
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:

@@ -312,6 +312,20 @@ def test_pruned_runs_are_sorted_by_their_metric_below_completed_ones():
     assert best(runs, "min:accuracy")["run"].tolist() == [4, 1, 3, 2, 5]
 
 
+def test_a_pruned_repeat_breaks_no_tie_of_means():
+    runs = pd.DataFrame(
+        {
+            "lr": [0.1, 0.1, 0.1, 0.2, 0.2, 0.2],
+            "seed": [0, 1, 2, 0, 1, 2],
+            "status": ["completed"] * 5 + ["pruned"],
+            "accuracy": [0.4, 0.5, 0.45, 0.4, 0.5, 0.9],
+        }
+    )
+    runs.attrs[HYPERPARAMETERS] = ["lr", "seed"]
+
+    assert best(runs, "max:accuracy")["lr"].tolist() == [0.1, 0.2]
+
+
 def test_the_device_is_named_if_it_differs_in_a_setting_that_failed(runs):
     runs["device"] = runs["device"].where(runs["run"] < 9, "cuda")
     failed = find(runs)
