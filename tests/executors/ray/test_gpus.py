@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from unittest import mock
 
 import pytest
 
@@ -15,8 +16,8 @@ ray = pytest.importorskip("ray")
 
 @pytest.fixture(scope="module")
 def two_gpus():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # restored as a whole: ray.init() sets PYTHONBREAKPOINT, which later tests would inherit
+    with mock.patch.dict(os.environ, {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}):
         ray.init(
             "local", num_cpus=2, num_gpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False
         )
