@@ -290,11 +290,13 @@ class _Halving(Search):
     def _sentence(self, values: Sequence[float], num_best: int) -> list[str]:
         """Return a sentence about the decision at a rung, unless all runs continue or it is a repetition."""
         finite = sorted(filter(math.isfinite, values), key=lambda value: -self._rule.goal.sign * value)
-        extent = f"{cell(finite[0])} to {cell(finite[num_best - 1])}" if finite else ""
+        ends = [cell(value) for value in (*finite[:1], *finite[num_best - 1 : num_best])]
+        extent = " to ".join(dict.fromkeys(ends))
         metric = f", {self._rule.goal.metric} {extent}" if finite else ""
-        without = len(values) - len(finite)
-        facts = [f"after epoch {self._rung}, {num_best} of {len(values)} runs go on{metric}"]
-        facts += [f"{len(values) - num_best} are behind"]
+        without, num_behind = len(values) - len(finite), len(values) - num_best
+        go = "goes" if num_best == 1 else "go"
+        facts = [f"after epoch {self._rung}, {num_best} of {len(values)} runs {go} on{metric}"]
+        facts += [f"{num_behind} {'is' if num_behind == 1 else 'are'} behind"]
         facts += [f"{without} of these failed, were killed or have no number"] if without else []
         sentence = "; ".join(facts)
         is_new = num_best < len(values) and sentence not in self._sentences

@@ -324,7 +324,7 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     assert " · waits · " in lines[2]
     assert [line for line in lines if line.startswith("after")] == [
         "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
-        "after epoch 3, 1 of 3 runs go on, test_loss 0.3333 to 0.3333; 2 are behind",
+        "after epoch 3, 1 of 3 runs goes on, test_loss 0.3333; 2 are behind",
     ]
     pruned = lines.index("– 8 runs pruned")  # noqa: RUF001
     assert "· 1 completed · 8 pruned ━" in " ".join(lines)
