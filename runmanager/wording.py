@@ -100,11 +100,15 @@ def steady(value: float) -> str:
 
 
 def duration(seconds: float, decimals: int = 1) -> str:
-    """Format a duration.
+    """Format a duration; fractions of a second keep two digits, unless `decimals` is 0.
 
     >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
     ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
+    >>> duration(0.0312), duration(0.1), duration(0.15)
+    ('0.031 s', '0.1 s', '0.15 s')
     """
+    if decimals and 0.001 <= seconds < 0.95:  # noqa: PLR2004 - rounds to less than a second
+        return f"{seconds:.2g} s"
     if round(seconds, decimals) < 60:  # noqa: PLR2004 - seconds of a minute
         return f"{seconds:.{decimals}f} s"
     minutes, rest = divmod(round(seconds), 60)

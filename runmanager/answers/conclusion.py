@@ -22,6 +22,7 @@ from runmanager.tables.columns import INSIDE, notes_of
 from runmanager.tables.ranking import numbered
 from runmanager.wording import all_of, brief, capital, cell, duration, durations, printable
 
+_DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
 _MOST_RUNS = 5  # runs that are named
@@ -138,9 +139,8 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         which = f"{some} with a number; {num_without:,} completed without"
     numbers = columns_of_numbers(findings, runs, best)
     goals = [goal.metric for goal in findings.goals]
-    if "run duration" in numbers and "run duration" not in goals and "time" not in numbers:
-        times = {"run duration": ("time", durations(numbers["run duration"]))}
-        numbers = dict(times.get(name, (name, column)) for name, column in numbers.items())
+    if _DURATION in numbers and _DURATION not in goals:
+        numbers[_DURATION] = durations(numbers[_DURATION])
     columns: list[tuple[str, Sequence[Any]]] = []
     columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
     columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
@@ -149,8 +149,8 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     table = Table(
         [name for name, _ in columns],
         zip(*(cells for _, cells in columns), strict=True),
-        right=["time", REPEATS],
-        even=[name for name in numbers if name not in (INTERVAL, REPEATS, "time")],
+        right=[_DURATION, REPEATS],
+        even=[name for name in numbers if name not in (INTERVAL, REPEATS, _DURATION)],
         first=["run", *goals, *findings.varying, REPEATS, INTERVAL],
         best=[0],
         bars={metric: (0.0, max(means))} if min(means) >= 0 else {},

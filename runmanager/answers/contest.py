@@ -18,7 +18,8 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Rule
-from runmanager.tables.columns import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
+from runmanager.storage.run_numbers import KEPT
+from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.wording import all_of, brief, label, listed, printable

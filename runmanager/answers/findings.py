@@ -11,7 +11,7 @@ from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.hyperparameters import counted
 from runmanager.storage.design import Rule
-from runmanager.tables.columns import KEPT
+from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.wording import capital, cell, label, printable
 

@@ -15,8 +15,9 @@ from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.storage.design import Rule, assumption
+from runmanager.storage.run_numbers import KEPT
 from runmanager.table import Table
-from runmanager.tables.columns import HYPERPARAMETERS, KEPT, Numbers, check_table, from_columns
+from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
 from runmanager.tables.evidence import ERROR, fewest
 from runmanager.tables.ranking import (
     axes_of,

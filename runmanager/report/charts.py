@@ -24,7 +24,7 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.tables.columns import KEPT
+from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import cell, duration
 
 _GOLDEN = 0.618034  # jitter: its multiples modulo 1 are spread evenly

@@ -14,7 +14,7 @@ from runmanager.outcome import Status
 from runmanager.report import text
 from runmanager.report.model import ReportData
 from runmanager.storage import paths
-from runmanager.tables.columns import KEPT
+from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
 _DEEPEST = 55  # per cent of the color; text on a deeper color is hard to read

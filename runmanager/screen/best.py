@@ -7,6 +7,7 @@ from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.storage.design import Design
 from runmanager.storage.folder_names import varying
+from runmanager.storage.run_numbers import KEPT
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import cell, join, label, printable
 
@@ -37,7 +38,7 @@ class BestSoFar:
         results = sorted(self._results.values(), key=lambda result: result.folder.number)
         if not any(result.status is Status.COMPLETED for result in results):
             return ""
-        from runmanager.tables.columns import KEPT, runs_table
+        from runmanager.tables.columns import runs_table
         from runmanager.tables.ranking import ranking_of  # imports pandas: not before a run completed
 
         try:
@@ -54,4 +55,4 @@ class BestSoFar:
         names = [name for name in dict.fromkeys(all_names) if name not in ranking.repeats]
         params = results[best.rows[0]].folder.params
         named = label({name: params[name] for name in names if name in params})
-        return join([f"{printable(ranking.metric)} {cell(best.mean)}", which, named])
+        return join([f"{printable(ranking.goal.metric)} {cell(best.mean)}", which, named])

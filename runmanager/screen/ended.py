@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from runmanager.outcome import Outcome, Status
-from runmanager.screen.run_rows import DEVICE, Row
+from runmanager.screen.run_rows import DEVICE, DURATION, Row
 from runmanager.screen.running import Running
 from runmanager.storage.folders import RunFolder
 from runmanager.wording import duration, join, printable
@@ -15,7 +15,6 @@ def ended_row(
     outcome: Outcome,
     running: Running | None,
     metrics: Mapping[str, float],
-    now: float,
 ) -> Row:
     """Return the row of a run that has ended; without a result, the row gives the cause.
 
@@ -24,8 +23,7 @@ def ended_row(
         folder: The folder of the run.
         outcome: The outcome of the run.
         running: The progress of the run; None if it never began.
-        metrics: The last metrics of the run, the most important first.
-        now: The current time, on the clock of `running`.
+        metrics: The metrics of the run, the most important first.
     """
     status, cause = _status(outcome), printable(outcome.error)
     begin = running.beginning if running else ""
@@ -41,7 +39,7 @@ def ended_row(
         folder.params,
         printable(running.device if running else str(folder.params.get(DEVICE, ""))),
         running.epochs if running else "",
-        duration(now - running.started) if running else "",
+        duration(running.metrics[DURATION]) if running and DURATION in running.metrics else "",
         {} if says_more else metrics,
         notes,
         cause,

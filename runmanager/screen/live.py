@@ -22,7 +22,7 @@ from runmanager.screen import time_left
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
-from runmanager.screen.run_rows import DEVICE, Row, RunColumns
+from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.search.search import Search
 from runmanager.session.display import Display
@@ -31,6 +31,7 @@ from runmanager.session.plan import Plan
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_numbers import KEPT, ranked_numbers
 from runmanager.storage.run_state import RunResult, read_run
 from runmanager.wording import VARIABLE, listed, printable
 
@@ -88,7 +89,7 @@ class GridProgress(Display):
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
         """Set the goals of the grid, and add the existing results of the experiment."""
         repeats = design.repeating(varying)
-        self._goal = design.goal
+        self._design = design
         axes = sorted(varying, key=lambda name: name in repeats)
         self._columns = RunColumns(axes, has_device=DEVICE in axes)
         self._rows: list[Row] = []  # of ended runs, where the screen keeps them
@@ -230,8 +231,9 @@ class GridProgress(Display):
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
         is_completed = outcome.status is Status.COMPLETED
+        result = read_run(folder)
         if self.is_shown:
-            self._best.add(read_run(folder))
+            self._best.add(result)
             self._is_best_old = True
             self._rank()
         now = time.monotonic()
@@ -243,12 +245,13 @@ class GridProgress(Display):
             self._estimate_next = float("-inf")
         total = str(self._total)
         count = f"{len(self._ended):>{len(total)}}/{total}"
-        metrics = running.metrics if running else {}
+        metrics = {**running.metrics, **ranked_numbers(result, self._design)} if running else {}
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
+        self._show_metrics(metrics)
         kind = VARIABLE.sub("", outcome.error)
         is_new = self._explained.keys().isdisjoint({kind, next_step})
         step = next_step if is_new else ""
-        row = replace(ended_row(count, folder, outcome, running, metrics, now), next_step=step)
+        row = replace(ended_row(count, folder, outcome, running, metrics), next_step=step)
         self._columns = self._columns.holding([row])
         first = self._explained.get(kind, folder.number)
         self._explained = {text: folder.number for text in (kind, next_step) if text} | self._explained
@@ -256,7 +259,7 @@ class GridProgress(Display):
         brief = row
         if is_repeated:
             as_first = replace(outcome, error=f"as run {first}")
-            brief = replace(ended_row(count, folder, as_first, running, metrics, now), next_step=step)
+            brief = replace(ended_row(count, folder, as_first, running, metrics), next_step=step)
         self._say(self._columns.in_words(brief, self._screen.width), self._live_lines(row, brief))
         self._is_changed = True
 
@@ -343,11 +346,15 @@ class GridProgress(Display):
         return len(self._folders) + self._num_more
 
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
-        """Return the metrics to show: first the metrics of the goals, then losses and accuracies."""
+        """Return the metrics to show: first those of the goals, as they rank, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
-        goals = self._best.goals or [*filter(None, [self._goal or default_goal(names)])]
-        first = [each for each in dict.fromkeys(goal.metric for goal in goals) if each in names]
-        return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
+        goals = self._best.goals or [*filter(None, [self._design.goal or default_goal(names)])]
+        of_goals = (name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric))
+        first = [name for name in dict.fromkeys(of_goals) if name in names and name != DURATION]
+        return [
+            *first,
+            *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first and " " not in n),
+        ]
 
     def _keep_up_to_date(self) -> None:
         drawn, width, last_line = float("-inf"), 0, ""

@@ -14,8 +14,8 @@ from runmanager.wording import brief, cell, join, printable, steady
 
 DEVICE = "device"
 
-_COUNT, _RUN, _EPOCH, _TIME, _NOTE = "", "run", "epoch", "time", " "
-_LEAST = {_TIME: len("59.9 s")}
+_COUNT, _RUN, _EPOCH, DURATION, _NOTE = "", "run", "epoch", "run duration", " "
+_LEAST = {DURATION: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
 _VALUE = 7  # the width of most values, to align lines in words
@@ -63,7 +63,7 @@ class RunColumns:
         widths, texts = dict(self.widths), set(self.texts)
         for row in rows:
             for name, content in self._cells(row).items():
-                width = _LONG_TIME if name == _TIME and "min" in content else cell_len(content)
+                width = _LONG_TIME if name == DURATION and "min" in content else cell_len(content)
                 widths[name] = max(widths.get(name, 0), width)
             texts |= {name for name, value in row.params.items() if not _is_number(value)}
         if widths == self.widths and texts == self.texts:
@@ -137,7 +137,7 @@ class RunColumns:
 
     @property
     def _names(self) -> list[str]:
-        return [_COUNT, _RUN, *self._axes, *[DEVICE] * self.has_device, _EPOCH, _TIME, *self.metrics]
+        return [_COUNT, _RUN, *self._axes, *[DEVICE] * self.has_device, _EPOCH, DURATION, *self.metrics]
 
     @property
     def _right(self) -> list[str]:
@@ -145,7 +145,7 @@ class RunColumns:
 
     def _table(self, rows: Sequence[Row]) -> Table:
         axes, names = self._axes, self._names
-        first = [_COUNT, _RUN, _EPOCH, _TIME, *axes[:1], *self.metrics[:1], *axes[1:_NUM_FIRST_AXES]]
+        first = [_COUNT, _RUN, _EPOCH, DURATION, *axes[:1], *self.metrics[:1], *axes[1:_NUM_FIRST_AXES]]
         return Table(
             names,
             [[each.get(name, "") for name in names] for each in map(self._cells, rows)],
@@ -161,13 +161,13 @@ class RunColumns:
         axes = {_column(name): _value(row.params[name]) for name in self.axes if name in row.params}
         metrics = {name: steady(value) for name, value in row.metrics.items()}
         device = row.device or axes.get(DEVICE, "")
-        others = {_COUNT: row.count, _RUN: row.number, DEVICE: device, _EPOCH: row.epoch, _TIME: row.time}
-        return {**axes, **others, **metrics}
+        others = {_COUNT: row.count, _RUN: row.number, DEVICE: device, _EPOCH: row.epoch, DURATION: row.time}
+        return {**axes, **metrics, **others}
 
 
 def _column(axis: str) -> str:
     """Return the heading of an axis, which must differ from all other headings."""
-    return f"{axis} (hyperparameter)" if axis in (*LEADING, _RUN, _EPOCH, _TIME, "status") else axis
+    return f"{axis} (hyperparameter)" if axis in (*LEADING, _RUN, _EPOCH, DURATION, "status") else axis
 
 
 def _value(value: Any) -> str:

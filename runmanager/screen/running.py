@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runmanager.outcome import BatchProgress, EpochRecord
-from runmanager.screen.run_rows import Row
+from runmanager.screen.run_rows import DURATION, Row
 from runmanager.wording import duration, join, printable
 
 _SILENT_S = 30  # without a message, before the row says so
@@ -31,12 +31,17 @@ class Running:
     is_measured: bool = False  # whether `num_steps` comes from the loader
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss is newer
     first_done: tuple[float, float] | None = None  # time of the first message, fraction done then
+    zero: float | None = None  # when its run duration was 0, None before an epoch is committed
 
     def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""
         first = self.first or news.epoch
         if isinstance(news, EpochRecord):
-            progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
+            seconds = news.metrics.get(DURATION)
+            progress = replace(
+                self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics,
+                zero=self.zero if seconds is None else now - seconds,
+            )  # fmt: skip
         else:
             progress = replace(
                 self, epoch=news.epoch, step=news.batch, num_epochs=news.num_epochs or self.num_epochs,
@@ -95,11 +100,11 @@ class Running:
         silent, step = now - self.heard, ""
         if self.step:
             step = f"step {self.step}/{self.num_steps}" if self.is_measured else f"step {self.step}"
-        is_silent = silent > _SILENT_S
+        is_silent, zero = silent > _SILENT_S, self.started if self.zero is None else self.zero
         notes = [f"no news for {silent:.0f} s"] if is_silent else [join([step, self.beginning]), step, ""]
         return Row(
             "!" if is_silent else "…", str(self.number), self.params, printable(self.device), self.epochs,
-            duration(int(now - self.started), 0), {} if is_silent else self.metrics, notes,
+            duration(int(now - zero), 0), {} if is_silent else self.metrics, notes,
         )  # fmt: skip
 
     @property

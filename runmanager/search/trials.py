@@ -14,6 +14,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchSpace
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
+from runmanager.storage.run_numbers import kept
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.run_trials import KeptTrial, ToldValue, read_trials
 from runmanager.wording import did_you_mean
@@ -234,10 +235,6 @@ def goal_value(run: RunResult, goal: Goal) -> float:
     Raises:
         InvalidArgumentError: The run is completed and lacks the metric.
     """
-    from runmanager.tables import (
-        columns as tables,  # imports pandas: slow, and loaded anyway once a run has ended
-    )
-
     last = {name: value for record in run.epochs for name, value in record.metrics.items()}
     if goal.metric in run.summary:
         return run.summary[goal.metric]
@@ -245,4 +242,4 @@ def goal_value(run: RunResult, goal: Goal) -> float:
         hint = did_you_mean(goal.metric, last, "it has")
         fact = f"the goal is {str(goal)!r}, but run {run.folder.number} has no such metric"
         raise InvalidArgumentError([f"{fact}: track it, or give another goal=; {hint}"])
-    return tables.kept(run, goal, last)
+    return kept(run, goal, last)

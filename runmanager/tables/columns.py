@@ -3,7 +3,6 @@
 import itertools
 import math
 import operator
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,11 @@ import pandas as pd
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, is_larger_better
 from runmanager.hyperparameters import COLUMNS, column
-from runmanager.outcome import LEADING, EpochRecord, Status, in_order
+from runmanager.outcome import LEADING, Status, in_order
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
+from runmanager.storage.run_numbers import KEPT, keeps, kept, run_summary
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import printable
 
@@ -27,8 +27,6 @@ HYPERPARAMETERS = "hyperparameters"
 GOALS, KEPT_BY, REPEATS, RULES, NOTES = "goals", "kept by", "repeats", "rules", "notes"
 ALL_GOALS = "all goals"
 """The keys in `attrs` for goals, repeat axes, rules and notes: each holds experiment -> value."""
-KEPT = "kept "
-"""The prefix of the goal's column with the value at the epoch whose weights are kept."""
 EARLY = "stopped early"
 """The column that says why a loop over epochs ended before its last one."""
 INSIDE = "continues at"
@@ -136,8 +134,8 @@ def notes_of(runs: pd.DataFrame) -> list[str]:
 
 def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
     """Build the table of runs; a run that keeps its best weights also has the goal at their epoch."""
-    summaries = [{**_summary(run.epochs), **run.summary} for run in runs]
-    if goal and _is_of_epochs(goal, runs) and any(_keeps(run) for run in runs):
+    summaries = [run_summary(run) for run in runs]
+    if goal and _is_of_epochs(goal, runs) and any(map(keeps, runs)):
         for run, summary in zip(runs, summaries, strict=True):
             summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
@@ -314,45 +312,9 @@ def _missing(name: str, length: int) -> pd.Series:
     return pd.Series([pd.NA] * length, dtype="object")
 
 
-def _keeps(run: RunResult) -> Goal | None:
-    """Return the goal by which a run keeps its best weights, None if it keeps no weights or the last ones."""
-    return Design().decisive([run.start])
-
-
 def _is_of_epochs(goal: Goal, runs: Sequence[RunResult]) -> bool:
     """Whether epochs have the goal's metric; otherwise it is a result of the whole run."""
     return any(goal.metric in record.metrics for run in runs for record in run.epochs)
-
-
-def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
-    """Return the metric of a goal at the epoch whose weights a run keeps, else its last value."""
-    by = _keeps(run)
-    if by is None:
-        return last.get(goal.metric, math.nan)
-    # a diverged epoch keeps no weights; of equal epochs the first is kept
-    records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
-    best = max(records, key=lambda record: by.score(record.metrics), default=None)
-    if best is None or by.score(best.metrics) == -math.inf:
-        return math.nan
-    values = [r.metrics[goal.metric] for r in records if r.epoch <= best.epoch and goal.metric in r.metrics]
-    return values[-1] if values else math.nan
-
-
-def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
-    if not records:
-        return {}
-    summary: dict[str, float] = {}
-    for record in records:
-        summary.update(record.metrics)  # the last value of a metric; the last epoch may lack it
-    for name in list(summary):
-        values = [r.metrics[name] for r in records if math.isfinite(r.metrics.get(name, math.nan))]
-        if values and name.endswith("loss"):
-            summary[f"best {name}"] = min(values)
-        elif values and name.endswith("accuracy"):
-            summary[f"best {name}"] = max(values)
-        elif values and name == "epoch duration":
-            summary[name] = statistics.median(values)
-    return summary
 
 
 def _values(values: list[Any]) -> pd.Series:

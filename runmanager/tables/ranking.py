@@ -28,12 +28,12 @@ from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Design, assumption
 from runmanager.storage.folder_names import varying
 from runmanager.storage.identity import canonical
+from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import (
     ALL_GOALS,
     EARLY,
     GOALS,
     INSIDE,
-    KEPT,
     KEPT_BY,
     REPEATS,
     Numbers,

@@ -56,7 +56,7 @@ def test_repeats_are_averaged_and_counted():
 def test_where_the_best_weights_are_kept_their_epoch_counts():
     late = result(1, 0.9, 0.1, keep="best:accuracy", lr=0.1)
 
-    assert best(Design(), late) == "accuracy 0.9 · run 1 · lr=0.1"
+    assert best(Design(), late) == "kept accuracy 0.9 · run 1 · lr=0.1"
 
 
 def test_only_completed_runs_count():

@@ -19,7 +19,9 @@ COLUMNS = RunColumns(["lr", "net"], list(METRICS)).holding(
 
 def ended(count, number, params, outcome, running, seconds):
     folder = RunFolder(Path("runs/exp/7_x"), number, str(number), params)
-    return ended_row(count, folder, outcome, running, METRICS if running else {}, seconds)
+    if running:
+        running = replace(running, metrics={**METRICS, "run duration": seconds})
+    return ended_row(count, folder, outcome, running, METRICS if running else {})
 
 
 COMPLETED = ended(" 7/12", 3, FIRST, Outcome(Status.COMPLETED), RUNNING, 83.0)
@@ -58,16 +60,16 @@ def test_rows_of_all_kinds_are_aligned():
     )
 
     assert lines == [
-        "         run    lr  net     epoch         time  test_accuracy    loss",
-        "✓  7/12    3   0.1  a        4/10   1 min 23 s         0.7500     nan  from epoch 4",
-        "✗  8/12   10  0.01  resnet   4/10        2.0 s  diverged · loss became nan",
-        "–  8/12   10  0.01  resnet   4/10        2.0 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
-        "✗  8/12   10  0.01  resnet   4/10        2.0 s  out of memory",
+        "         run    lr  net     epoch  run duration  test_accuracy    loss",
+        "✓  7/12    3   0.1  a        4/10    1 min 23 s         0.7500     nan  from epoch 4",
+        "✗  8/12   10  0.01  resnet   4/10         2.0 s  diverged · loss became nan",
+        "–  8/12   10  0.01  resnet   4/10         2.0 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
+        "✗  8/12   10  0.01  resnet   4/10         2.0 s  out of memory",
         "    17 GiB more are needed than there are, so that this is long",
     ]
 
 
-@pytest.mark.parametrize(("width", "num_lines"), [(80, 1), (60, 2)])
+@pytest.mark.parametrize(("width", "num_lines"), [(84, 1), (72, 2)])
 def test_a_cause_is_behind_its_row_where_there_is_room(width, num_lines):
     lines = rows(failed(Status.DIVERGED, "loss became nan"), width=width)[1:]
 
@@ -76,7 +78,7 @@ def test_a_cause_is_behind_its_row_where_there_is_room(width, num_lines):
 
 
 @pytest.mark.parametrize(
-    ("width", "end"), [(110, "  pruned epoch 1 of 9: behind 2 of 4 runs"), (80, "  pruned"), (72, "  pruned")]
+    ("width", "end"), [(120, "  pruned epoch 1 of 9: behind 2 of 4 runs"), (84, "  pruned"), (80, "  pruned")]
 )
 def test_a_run_that_was_stopped_at_once_says_why_where_there_is_room(width, end):
     run = failed(Status.PRUNED, "after epoch 1 of 9: behind 2 of 4 runs", pruned_by="SuccessiveHalving()")
@@ -107,8 +109,8 @@ def test_a_row_says_where_a_run_was_resumed():
 
 
 def test_a_hyperparameter_called_like_a_metric_has_a_column_of_its_own():
-    row = Row("✓ 1/1", "1", {"loss": "mse", "time": 3}, metrics={"loss": 0.5})
-    headings, lines, _ = RunColumns(["loss", "time"], ["loss"]).holding([row]).lines([row], 120)
+    row = Row("✓ 1/1", "1", {"loss": "mse", "epoch": 3}, metrics={"loss": 0.5})
+    headings, lines, _ = RunColumns(["loss", "epoch"], ["loss"]).holding([row]).lines([row], 120)
 
     assert headings[-1].count("(hyperparameter)") == 2
     assert lines[0].split() == ["✓", "1/1", "1", "mse", "3", "0.5000"]

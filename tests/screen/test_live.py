@@ -28,7 +28,7 @@ FOLDERS = [
     RunFolder(Path("runs/exp/007-x=1"), number, identity(run._asdict()), run._asdict())
     for number, run in enumerate(RUNS, 7)
 ]
-RECORD = EpochRecord(1, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
+RECORD = EpochRecord(1, {"loss": 0.598666, "test_accuracy": 0.75, "run duration": 7.5, "f1": 1.0})
 COMPLETED = Outcome(Status.COMPLETED, "", 3)
 
 
@@ -123,7 +123,9 @@ def test_nothing_is_shown_where_that_is_wanted(capsys):
 
 
 def journal_of(folder):
-    return RunResult(folder, Status.COMPLETED, [EpochRecord(1, {"accuracy": folder.params["lr"]})], 1, "", {})
+    return RunResult(
+        folder, Status.COMPLETED, [EpochRecord(1, {"test_accuracy": folder.params["lr"]})], 1, "", {}
+    )
 
 
 def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
@@ -142,14 +144,19 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
         told(shown).run_ended(RUNS[0], Outcome(Status.DIVERGED, "loss became nan", 3), "it is not repeated")
 
     assert starting[-1].endswith("0/2  0 s  starting")
-    assert running[:2] == ["exp: 2 runs", "       run    lr  device  epoch    time  test_accuracy    loss"]
-    assert running[2] == "…        7  0.01  cuda:0    4/9     0 s         0.7500  0.2500  step 14/60"
+    assert running[:2] == [
+        "exp: 2 runs",
+        "       run    lr  device  epoch  run duration  test_accuracy    loss",
+    ]
+    assert running[2] == "…        7  0.01  cuda:0    4/9           7 s         0.7500  0.2500  step 14/60"
     assert running[-1].endswith(" left")
     assert one[1] == running[1]  # runs that have ended have the columns of those that go on
-    assert re.fullmatch(r"✓ 1/2    8  0\.02  cpu {13}\d\.\d s", one[2])
-    assert one[-2] == "best so far  accuracy 0.02 · run 8 · lr=0.02"
+    assert re.match(r"✓ 1/2    8  0\.02  cpu", one[2])
+    assert one[-2] == "best so far  test_accuracy 0.02 · run 8 · lr=0.02"
     lines = terminal.last_lines()
-    assert re.fullmatch(r"✗ 2/2    7  0\.01  cuda:0    4/9   \d\.\d s  diverged · loss became nan", lines[3])
+    assert re.fullmatch(
+        r"✗ 2/2    7  0\.01  cuda:0    4/9         7\.5 s  diverged · loss became nan", lines[3]
+    )
     assert lines[4:] == ["    it is not repeated"]  # the picture is gone at the end
     assert not terminal.screen.cursor.hidden
 
@@ -166,7 +173,9 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
         for number, run in enumerate(runs, 1)
     ]
     terminal = open_terminal(width)
-    record = EpochRecord(1, {"loss": 0.51234, "accuracy": 0.7, "validation_accuracy": 0.76543})
+    record = EpochRecord(
+        1, {"loss": 0.51234, "accuracy": 0.7, "validation_accuracy": 0.76543, "run duration": 7.5}
+    )
 
     with progress_of(folders, list(axes), Design(repeats=("seed",))) as shown:
         for run in runs[:3]:
@@ -179,7 +188,7 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
     headings, *rows = lines[begin - 1 : begin + 3]
     assert [row.split()[:2] for row in rows] == [["✓", f"{number}/64"] for number in (1, 2, 3)]
     assert all(row.split()[3] == "0.001" and "0.7654" in row for row in rows)
-    ends = [headings.index(name) + len(name) for name in ("run", "lr", "time")]
+    ends = [headings.index(name) + len(name) for name in ("run", "lr")]
     assert all(row[end - 1] != " " and row[end : end + 1] in ("", " ") for row in rows for end in ends)
     assert ("seed" in headings) == (width >= 100)
     assert (lines[0].startswith("(not shown: ") and lines[0].endswith("seed)")) == (width < 100)
@@ -274,7 +283,7 @@ def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
         terminal.wait_for("test_accuracy", "0.5987")
         terminal.resize(50, 24)
         told(shown).run_progressed(RUNS[0], EpochRecord(4, {"loss": 0.25, "test_accuracy": 0.5}))
-        narrow = terminal.wait_for("time  test_accuracy", "0.5000")
+        narrow = terminal.wait_for("duration", "0.5000")
         terminal.resize(120, 24)
         told(shown).run_progressed(RUNS[0], EpochRecord(5, {"loss": 0.125, "test_accuracy": 0.5}))
         terminal.wait_for("test_accuracy", "0.125")
@@ -317,10 +326,10 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
             told(shown).run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
 
     _, first, cause, step, second = terminal.last_lines()
-    assert re.fullmatch(r"✗ 1/2    7  0\.01      1   \d\.\d s  diverged", first)
+    assert re.fullmatch(r"✗ 1/2    7  0\.01      1         7\.5 s  diverged", first)
     assert cause == "    loss became nan in epoch 3, step 0 (last finite 0.20)"
     assert step == "    the log is 0.log"
-    assert re.fullmatch(r"✗ 2/2    8  0\.02      1   \d\.\d s  diverged · as run 7", second)
+    assert re.fullmatch(r"✗ 2/2    8  0\.02      1         7\.5 s  diverged · as run 7", second)
 
 
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
@@ -640,3 +649,21 @@ def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_an_ended_run_shows_the_duration_of_its_journal_and_the_number_that_ranks_it(capsys, monkeypatch):
+    values = (0.5, 0.9, 0.75)
+    epochs = [EpochRecord(n, {"accuracy": v, "run duration": n / 4}) for n, v in enumerate(values, 1)]
+    kept = RunResult(FOLDERS[0], Status.COMPLETED, epochs, 1, "", {"keep": "best:accuracy"})
+    monkeypatch.setattr(live, "read_run", lambda _: kept)
+
+    with grid() as shown:
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        time.sleep(0.1)  # as long as its data take
+        for record in epochs:
+            told(shown).run_progressed(RUNS[0], record)
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == "✓ 1/2 run 7 lr=0.01 · kept accuracy 0.9     · accuracy 0.75    · 0.75 s"
+    assert str(shown._best).startswith("kept accuracy 0.9 · run 7")

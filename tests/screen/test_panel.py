@@ -89,7 +89,7 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     lines, screen = start(warm, tmp_path, ", repeats='seed'")
 
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
-    assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
+    assert [re.sub(" +run duration$", "  run duration", line) for line in without_time(lines)] == [
         TITLE,
         "! lr=0.3 width=8 leads the other 4, but 3 seeds do not decide it",
         "    lr=0.3 width=8 has the highest val_accuracy: 0.816, the mean of 3 seeds, 95",
@@ -97,7 +97,7 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
         "    The closest, lr=0.2 width=9, is 0.098 behind; at least 8 seeds are needed;",
         "    about 5 more seeds would decide a difference of 0.098; 3 settings have no",
         "    result (3 diverged, 6 failed).",
-        "   lr  width  val_accuracy  95 % interval     repeats  val_loss  time",
+        "   lr  width  val_accuracy  95 % interval     repeats  val_loss  run duration",
         *rows,
         *FAILED,
         "matters Changing lr alone changes val_accuracy by 0.13 on average, width by",
@@ -120,10 +120,10 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
 @pytest.mark.parametrize(
     ("width", "names", "left_out"),
     [
-        (42, "run lr width val_accuracy val_loss", "time"),
-        (31, "run lr width accuracy", "val_loss, time"),
-        (80, "run lr width val_accuracy val_loss time", ""),
-        (200, "run lr width val_accuracy val_loss time", ""),
+        (42, "run lr width val_accuracy val_loss", "run duration"),
+        (31, "run lr width accuracy", "val_loss, run duration"),
+        (80, "run lr width val_accuracy val_loss run duration", ""),
+        (200, "run lr width val_accuracy val_loss run duration", ""),
     ],
 )
 def test_columns_that_do_not_fit_have_folded_headings_or_are_left_out_and_named(
@@ -298,7 +298,7 @@ def test_a_grid_with_nothing_left_says_what_it_took_before(tmp_path):
 
     panel = str(outcome_of(tmp_path, SMALL).panel)
 
-    assert re.search(r"\ntime    nothing was left to execute; its runs took \d+\.\d s before\n", panel)
+    assert re.search(r"\ntime    nothing was left to execute; its runs took [\d.]+ s before\n", panel)
     assert "✓ Run 4 (lr=0.2 width=9) is best: val_accuracy 0.29\n    That is 0.01 above the next" in panel
 
 
@@ -492,7 +492,8 @@ def test_the_table_has_what_the_program_logged_beside_the_goal_as_far_as_it_fits
         "width",
         "val_acc",
         "val_loss",
-        "time",
+        "run",
+        "duration",
         "train_loss",
         "env_steps",
         "test_acc",

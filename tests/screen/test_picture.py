@@ -40,9 +40,9 @@ def drawn(picture, width=80, height=24):
 
 def test_a_row_for_each_run_the_best_one_and_a_bar_fit_into_80_columns():
     assert drawn(picture_of(RUN, replace(NEW, number=12))) == [
-        "   run    lr  batch_size  optimizer  epoch    time  test_accuracy    loss",
-        "…    7  0.01       10000  adam        2/10    15 s         0.5000  0.5987",
-        "…   12  0.01       10000  adam                15 s",
+        "   run    lr  batch_size  optimizer  epoch  run duration  test_accuracy    loss",
+        "…    7  0.01       10000  adam        2/10          15 s         0.5000  0.5987",
+        "…   12  0.01       10000  adam                      15 s",
         "best so far  test_accuracy 0.75 · run 3 · lr=0.1",
         "exp  ━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  1/4  3 min 12 s  12 min left",
     ]
@@ -50,7 +50,7 @@ def test_a_row_for_each_run_the_best_one_and_a_bar_fit_into_80_columns():
 
 def test_runs_on_several_devices_say_on_which():
     assert [line.split() for line in drawn(picture_of(RUN, columns=SEVERAL, idle=["cuda:1"]), 100)[:3]] == [
-        ["run", *PARAMS, "device", "epoch", "time", "test_accuracy", "loss", "accuracy"],
+        ["run", *PARAMS, "device", "epoch", "run", "duration", "test_accuracy", "loss", "accuracy"],
         ["…", "7", "0.01", "10000", "adam", "cuda:0", "2/10", "15", "s", "0.5000", "0.5987", "0.7500"],
         ["cuda:1", "idle"],
     ]
@@ -67,13 +67,13 @@ def test_headings_that_are_above_in_sight_are_not_repeated():
 def test_a_wide_terminal_shows_more():
     head, line, *_ = drawn(PICTURE, 140)
 
-    assert head.split() == ["run", *PARAMS, "epoch", "time", *METRICS]
+    assert head.split() == ["run", *PARAMS, "epoch", "run", "duration", *METRICS]
     values = ["0.01", "10000", "adam", "2/10", "15", "s", "0.5000", "0.5987", "0.7500", "0.7000"]
     assert line.split() == ["…", "7", *values, "step", "3/60"]
 
 
 def test_hyperparameters_have_their_room_before_metrics_that_do_not_decide():
-    assert drawn(PICTURE, 60)[1].split() == ["run", "lr", "size", "optimizer", "epoch", "time", "accuracy"]
+    assert drawn(PICTURE, 60)[1].split() == ["run", "lr", "size", "optimizer", "epoch", "duration", "accuracy"]
 
 
 @given(st.integers(1, 200))
@@ -101,8 +101,8 @@ def test_a_terminal_that_echoes_ctrl_c_behind_the_last_line_begins_no_new_one():
 def test_metrics_that_a_run_does_not_have_have_no_column():
     lines = drawn(picture_of(NEW.after(BatchProgress(1, 3, 10, 60), 112.0), columns=RunColumns()))
 
-    assert lines[0].split() == ["run", "epoch", "time"]
-    assert lines[1].endswith("1/10    15 s  step 3/60")
+    assert lines[0].split() == ["run", "epoch", "run", "duration"]
+    assert lines[1].endswith("1/10          15 s  step 3/60")
 
 
 @pytest.mark.parametrize(("silent", "is_said"), [(30, False), (31, True), (312, True)])
@@ -199,7 +199,7 @@ def test_a_notebook_has_running_and_ended_runs_in_one_table():
 
     assert page.count("<table") == 1
     assert rows_of(page)[:3] == [
-        "|run|lr|batch_size|optimizer|epoch|time|test_accuracy|loss|accuracy|test_loss",
+        "|run|lr|batch_size|optimizer|epoch|run duration|test_accuracy|loss|accuracy|test_loss",
         "✓ 1/300|1|0.01|10000|adam|10/10||0.5000|0.5987|0.7500|0.7000",
         "… |7|0.01|10000|adam| 2/10|15 s|0.5000|0.5987|0.7500|0.7000|step 3/60",
     ]

@@ -1,0 +1,56 @@
+"""The numbers of a run: the last and best values of its metrics, and those of the epoch that it keeps."""
+
+import math
+import statistics
+from collections.abc import Mapping
+
+from runmanager.goal import Goal
+from runmanager.outcome import Status
+from runmanager.storage.design import Design
+from runmanager.storage.run_state import RunResult
+
+KEPT = "kept "
+"""The prefix of the goal's column with the value at the epoch whose weights are kept."""
+
+
+def ranked_numbers(run: RunResult, design: Design) -> dict[str, float]:
+    """Return the summary of a run; if it keeps its best weights, with the goal at their epoch."""
+    numbers, goal = run_summary(run), design.decisive([run.start])
+    if goal and keeps(run) and goal.metric in numbers and goal.metric not in run.summary:
+        numbers[f"{KEPT}{goal.metric}"] = kept(run, goal, numbers)
+    return numbers
+
+
+def run_summary(run: RunResult) -> dict[str, float]:
+    """Return the last value of each metric, its best value, and the results of the whole run."""
+    summary: dict[str, float] = {}
+    for record in run.epochs:
+        summary.update(record.metrics)  # the last value of a metric; the last epoch may lack it
+    for name in list(summary):
+        values = [r.metrics[name] for r in run.epochs if math.isfinite(r.metrics.get(name, math.nan))]
+        if values and name.endswith("loss"):
+            summary[f"best {name}"] = min(values)
+        elif values and name.endswith("accuracy"):
+            summary[f"best {name}"] = max(values)
+        elif values and name == "epoch duration":
+            summary[name] = statistics.median(values)
+    return {**summary, **run.summary}
+
+
+def keeps(run: RunResult) -> Goal | None:
+    """Return the goal by which a run keeps its best weights, None if it keeps no weights or the last ones."""
+    return Design().decisive([run.start])
+
+
+def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
+    """Return the metric of a goal at the epoch whose weights a run keeps, else its last value."""
+    by = keeps(run)
+    if by is None:
+        return last.get(goal.metric, math.nan)
+    # a diverged epoch keeps no weights; of equal epochs the first is kept
+    records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
+    best = max(records, key=lambda record: by.score(record.metrics), default=None)
+    if best is None or by.score(best.metrics) == -math.inf:
+        return math.nan
+    values = [r.metrics[goal.metric] for r in records if r.epoch <= best.epoch and goal.metric in r.metrics]
+    return values[-1] if values else math.nan
