@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runmanager.close_names import closest
@@ -129,6 +129,25 @@ def durations(values: Iterable[float]) -> list[str]:
     if all(math.isnan(number) or 0 <= round(number, 1) < 60 for number in numbers):  # noqa: PLR2004
         return [f"{text} s" if text else "" for text in aligned(numbers, 3)]
     return [duration(number) if math.isfinite(number) else cell(number) for number in numbers]
+
+
+def percents(shares: Sequence[float]) -> list[str]:
+    """Write fractions in whole percent, whose sum is that of the fractions: the largest rests are rounded up.
+
+    A fraction below 1 % keeps its digit, and does not count.
+
+    >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
+    (['47 %', '17 %', '15 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
+    """
+    whole = [math.floor(100 * share) for share in shares]
+    counted = [index for index, number in enumerate(whole) if number]
+    missing = round(100 * math.fsum(shares[index] for index in counted)) - sum(whole)
+    for index in sorted(counted, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
+        whole[index] += 1
+    return [
+        f"{number} %" if number or not share else f"{100 * share:.1g} %"
+        for number, share in zip(whole, shares, strict=True)
+    ]
 
 
 def file_size(num_bytes: float) -> str:

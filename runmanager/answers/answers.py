@@ -13,14 +13,14 @@ from runmanager.answers.changes import Change, changes, repeats_differ
 from runmanager.answers.effects import effects
 from runmanager.answers.failures import Failure, failures
 from runmanager.answers.findings import Findings, find
-from runmanager.answers.importance import importances, percent, what_matters
+from runmanager.answers.importance import importances, what_matters
 from runmanager.answers.sampled import is_sampled
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.goal import companion
 from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import LEADING, Status, counts_of
 from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals
-from runmanager.wording import printable
+from runmanager.wording import percents, printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
 """The measures of importance: mean change between settings, Optuna's PED-ANOVA, fraction of the variation."""
@@ -50,10 +50,10 @@ class Matters:
         if self.measure == CHANGE and sizes and math.isfinite(self.spread):
             sizes["repeats"] = self.spread
             most = max(most, self.spread)
-        write = "{:.2g}".format if self.measure == CHANGE else percent
-        return (
-            [(name, write(size), round(100 * size / most, 1)) for name, size in sizes.items()] if most else []
-        )
+        numbers = list(sizes.values())
+        texts = list(map("{:.2g}".format, numbers)) if self.measure == CHANGE else percents(numbers)
+        bars = zip(sizes, texts, numbers, strict=True)
+        return [(name, text, round(100 * size / most, 1)) for name, text, size in bars] if most else []
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,8 @@ def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Cha
         shares = effects(runs, findings.goal.metric, repeats=repeats).drop_duplicates("axis")
         shares, measure = shares.rename(columns={"explained": "importance"}), EXPLAINED
         name, share = next(zip(shares["axis"], shares["importance"], strict=True))
-        sentence = (
-            f"{name} explains {percent(share)} of the variation of {findings.metric}, by ranges of its values."
-        )
+        of_all = f"{100 * share:.0f} % of the variation of {findings.metric}"
+        sentence = f"{name} explains {of_all}, by ranges of its values."
     pairs = zip(shares["axis"], shares["importance"], strict=True)
     sizes = {str(name).removesuffix(" (hyperparameter)"): float(share) for name, share in pairs}
     return Matters(measure, sizes, sentence, changed, spread)

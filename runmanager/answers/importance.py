@@ -12,14 +12,22 @@ from runmanager.errors import MissingExtraError
 from runmanager.hyperparameters import counted
 from runmanager.tables.columns import check_table
 from runmanager.tables.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
-from runmanager.wording import printable
+from runmanager.wording import percents, printable
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.importance import BaseImportanceEvaluator
 
 ENOUGH = 50
-"""The number of settings from which PED-ANOVA is reliable; it compares the best tenth with all."""
+"""The number of settings from which PED-ANOVA is reliable."""
+
+BEST = 0.25
+"""The share of the settings that PED-ANOVA compares with all.
+
+Of 40 random searches of four axes, the two axes that matter came first in 60 % with the best quarter of 30
+settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the best half. Of 100 settings: 100,
+65 and 35 %.
+"""
 
 COUNTED, IMPORTANT_FOR = "settings", "value"
 """The keys in the `attrs` of a table of `importances`: the number of settings, and the column."""
@@ -45,7 +53,7 @@ def importances(
         goal: The metric of the result, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`; each setting counts by its mean.
         evaluator: An evaluator of ``optuna.importance``. The default is PED-ANOVA, which measures how much a
-            hyperparameter distinguishes the best tenth of the settings from all settings. Source: Watanabe et
+            hyperparameter distinguishes the best quarter of the settings from all settings. Source: Watanabe et
             al. (2023), PED-ANOVA. ``FanovaImportanceEvaluator(seed=0)`` returns fractions of the variation; it
             needs scikit-learn.
 
@@ -85,6 +93,7 @@ def importances(
             params = {name: values[row] for name, (values, _) in columns.items() if values[row] is not None}
             spaces = {name: columns[name][1] for name in params}
             study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=score))
+        evaluator = evaluator or optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     ordered = sorted(shares, key=lambda name: -shares[name])
     return _shares({name: float(shares[name]) for name in ordered}, ranking, len(scores))
@@ -95,20 +104,12 @@ def what_matters(shares: pd.DataFrame) -> str:
     metric, number = printable(shares.attrs[IMPORTANT_FOR]), shares.attrs[COUNTED]
     if shares.empty or shares["importance"].isna().all():
         return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
-    (first, share), *others = zip(shares["axis"], shares["importance"], strict=True)
-    following = "".join(f"; {name} {percent(each)}" for name, each in others[:_MOST_NAMED])
-    text = f"{printable(first)} matters most for being among the best tenth: {percent(share)} of the importance"
+    (first, share), *others = zip(shares["axis"], percents(shares["importance"].tolist()), strict=True)
+    following = "".join(f"; {name} {each}" for name, each in others[:_MOST_NAMED])
+    text = f"{printable(first)} matters most for being among the best quarter"
+    text += f": {share} of the importance"
     chance = f" Of only {counted(number, 'result')}, that may be chance." if number < ENOUGH else ""
     return f"{text}{printable(following)}.{chance}"
-
-
-def percent(share: float) -> str:
-    """Write a fraction in percent.
-
-    >>> percent(0.967), percent(0.004), percent(0.0)
-    ('97 %', '0.4 %', '0 %')
-    """
-    return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
 
 
 def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from runmanager.hyperparameters import counted
 from runmanager.outcome import EpochRecord, Status
-from runmanager.wording import duration
+from runmanager.wording import duration, percents
 
 _LITTLE = 0.01  # smaller fractions are not listed
 
@@ -75,7 +75,7 @@ class TimeSpent:
         if not whole or not self.training + self.setup + self.failed + self.interrupted:
             return duration(self.total)
         waiting = self.data / self.training if self.training else 0.0
-        of_it = f" (of it {_percent(waiting)} waiting for batches)" if waiting >= _LITTLE else ""
+        of_it = f" (of it {percents([waiting])[0]} waiting for batches)" if waiting >= _LITTLE else ""
         parts = {
             f"training{of_it}": self.training,
             "evaluation": self.evaluation,
@@ -88,10 +88,8 @@ class TimeSpent:
         listed = {what: seconds for what, seconds in parts.items() if seconds >= 5 * _LITTLE * whole}
         listed = dict(sorted(listed.items(), key=lambda part: -part[1]))
         listed["other"] = max(whole - sum(listed.values()), 0.0)
-        shares = [f"{_percent(s / whole)} {what}" for what, s in listed.items() if s >= _LITTLE * whole]
+        listed = {what: seconds for what, seconds in listed.items() if seconds >= _LITTLE * whole}
+        of_whole = percents([seconds / whole for seconds in listed.values()])
+        shares = [f"{share} {what}" for share, what in zip(of_whole, listed, strict=True)]
         lanes = f" in {counted(self.lanes, 'lane')}" if self.lanes > 1 else ""
         return f"{duration(self.total)}{lanes}: {', '.join(shares)}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

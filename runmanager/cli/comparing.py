@@ -101,7 +101,7 @@ def importances_command(
     """Show which hyperparameters matter for a good result.
 
     It suits the runs of a sample or a search, whose hyperparameters vary together. The shares add up to 1: how
-    much each hyperparameter distinguishes the best tenth of the runs from all (PED-ANOVA). It needs Optuna.
+    much each hyperparameter distinguishes the best quarter of the runs from all (PED-ANOVA). It needs Optuna.
 
     For example:
 

@@ -11,6 +11,7 @@ from runmanager.wording import cell
 
 _ROOM = 0.03  # margin beside the outermost dots, as a share of the range
 _OUTER = 0.25  # of a range: if all best runs are in this outer share, the range may be too narrow
+_FEWEST = 5  # best runs; all of them are in an outer quarter by chance in 1 of 500 axes
 _MOST_OF_RANGE = 0.5  # the best runs have a value in common if they span at most this share
 _MOST_NAMED = 4  # values in a sentence
 
@@ -33,9 +34,9 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
     ends = [cell(end(axis.number(run) for run in runs)) for end in (min, max)]
     share = scale_of(axis, runs, 0.0, 1.0)
     hint = ""
-    if len(best) >= 3 and share(numbers[-1]) < _OUTER:  # noqa: PLR2004 - two may be chance
+    if len(numbers) >= _FEWEST and share(numbers[-1]) < _OUTER:
         hint = " They are at the lower end: smaller values may be better."
-    elif len(best) >= 3 and share(numbers[0]) > 1 - _OUTER:  # noqa: PLR2004
+    elif len(numbers) >= _FEWEST and share(numbers[0]) > 1 - _OUTER:
         hint = " They are at the upper end: larger values may be better."
     have = f"{low} to {high}" if low != high else low
     return f"{which} have {axis.name} {have}; {ends[0]} to {ends[1]} were tried.{hint}"
@@ -53,8 +54,8 @@ def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
 
 
 def best_tenth(data: ReportData) -> Sequence[int]:
-    """Return the best tenth of the runs, at least three."""
-    return data.order[: max(min(3, len(data.order)), math.ceil(len(data.order) / 10))]
+    """Return the best tenth of the runs, at least five: fewer are in an outer quarter by chance."""
+    return data.order[: max(_FEWEST, math.ceil(len(data.order) / 10))]
 
 
 def with_number(data: ReportData, axis: PageAxis) -> list[int]:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from runmanager.answers.time_spent import RunTime, TimeSpent
@@ -37,3 +39,9 @@ def test_interrupted_runs_have_not_failed():
 
 def test_a_grid_that_executed_nothing_took_its_time():
     assert str(TimeSpent.of(1.5, 1, 0.0, [])) == "1.5 s"
+
+
+def test_the_percentages_of_a_grid_add_up():
+    spent = str(TimeSpent(14.0, 1, 2.35, 2.03, 0.2, 0.0, 0.0, 6.65, 1.29, 0.0))
+
+    assert sum(int(share) for share in re.findall(r"(\d+) % (?!waiting)", spent)) == 100

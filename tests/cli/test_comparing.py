@@ -68,7 +68,7 @@ def test_experiments_are_compared_pair_by_pair(command, root):
     rows = json.loads(command("compare", "experiment", root / "a", root / "b", "--json").stdout)
 
     assert len(rows) == 7
-    assert {round(row["b - a"], 9) for row in rows} == {0.5}
+    assert {round(row["b vs a"], 9) for row in rows} == {0.5}
 
 
 def test_diff_sets_experiments_side_by_side(command, root):
@@ -206,7 +206,7 @@ def test_importances_of_a_sample_are_shown_with_what_few_results_allow(command, 
     lines = lines_of(result)
     assert lines[0] == ["axis", "importance"]
     assert [line[0] for line in lines[1:3]] == ["height", "width"]
-    assert "the importance; width 2 %. Of only 20 results, that may be chance." in result.output
+    assert "the importance; width 3 %. Of only 20 results, that may be chance." in result.output
     shares = json.loads(command("importances", tmp_path / "a", "--json").stdout)
     assert [row["axis"] for row in shares] == ["height", "width"]
     assert sum(row["importance"] for row in shares) == pytest.approx(1)
