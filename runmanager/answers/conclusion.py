@@ -125,19 +125,22 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a ranking needs two
         return None, ""
-    metric, what, number = findings.goal.metric, f"{findings.noun}s", len(findings.settings)
+    metric, number = findings.goal.metric, len(findings.settings)
     has_front = len(findings.first) > 1 and len(findings.goals) > 1
     listed = findings.first if has_front else findings.settings
     best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # hiding one row saves no line
-    which = f"the best {len(best)} of {number} {what}" if len(best) < number else all_of(number, what)
-    num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    numbers = columns_of_numbers(findings, runs, best)
+    which = ""
     if has_front:
         some = f"{len(best)} of " if len(best) < len(listed) else ""
-        which = f"the Pareto front: {some}{len(listed)} of {number} {what}"
-    elif num_without > 0:
-        some = which if len(best) < number else f"the {number} {what}"
-        which = f"{some} with a number; {num_without:,} completed without"
-    numbers = columns_of_numbers(findings, runs, best)
+        which = f"the Pareto front, {some}{counted(len(listed), findings.noun)}"
+    elif len(best) < number:
+        which = f"the best {len(best)}"
+    num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    without = f"{num_without:,} completed without a number" if num_without > 0 else ""
+    scope = findings.scope if any(numbers.get(INTERVAL, ())) else ""
+    some = findings.count if which or findings.others else ""
+    which = "; ".join(filter(None, [which, some, without, scope]))
     goals = [goal.metric for goal in findings.goals]
     if _DURATION in numbers and _DURATION not in goals:
         numbers[_DURATION] = durations(numbers[_DURATION])

@@ -39,9 +39,16 @@ OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left
 EXPLAINED = "explained"
 """The key in the `attrs` of a table of `effects`: the column whose variation is explained."""
 
+OVERLAP = "overlap"
+"""The key in the `attrs` of a table of `effects`: a sentence if the fractions of the axes overlap, else ""."""
+
 NO_RUN = "no such run"
 """The reason for leaving out a pair if the table has a run on one side only."""
 
+_OVERLAP = (
+    "combinations are missing, so the shares overlap and may add up to more than 100 %; the report compares "
+    "settings that differ in one axis alone"
+)
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
 
@@ -63,9 +70,9 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         One row per setting: the other hyperparameters that vary, then a column per value of `axis`. Repeat axes
         are among the other hyperparameters, so runs are paired repeat by repeat. Runs with the same
         hyperparameters are averaged. The value with numbers in most settings comes first. Each other value has
-        its difference from the first and its ratio to the first: ``cpu / cuda`` is how many times as long the
-        cpu takes. A value of `axis` without any number, such as a missing device, is left out if two others
-        have numbers.
+        its difference from the first and its ratio to the first: ``cpu vs cuda`` is how much more the cpu
+        takes, ``cpu / cuda`` how many times as much. A value of `axis` without any number, such as a missing
+        device, is left out if two others have numbers.
 
         ``attrs["overall"]`` has a dict per ratio: its name `ratio`, the number of pairs `n`, and their
         geometric `mean`. `low` and `high` are its 95 % interval, by Student's t of the logarithms. One pair has
@@ -84,8 +91,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         ... )
         >>> runs.attrs["hyperparameters"] = ["lr", "device"]  # load_runs() sets them
         >>> compare(runs)
-           cuda  cpu  cpu - cuda  cpu / cuda
-        0   2.0  5.0         3.0         2.5
+           cuda  cpu  cpu vs cuda  cpu / cuda
+        0   2.0  5.0          3.0         2.5
     """
     pairs = paired(runs, axis, value)
     if pairs.empty and axis != "experiment" and any(is_sampled(runs[name].tolist()) for name in axes_of(runs)):
@@ -120,7 +127,7 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
         sides[first].notna() & sides[others].notna().any(axis="columns") if others else [False] * len(sides)
     )
     pairs, table = (part[is_paired].reset_index(drop=True) for part in (pairs, table))
-    differences = {f"{name} - {first}": pairs[name] - pairs[first] for name in others}
+    differences = {f"{name} vs {first}": pairs[name] - pairs[first] for name in others}
     ratios = {f"{name} / {first}": pairs[name] / pairs[first] for name in others}
     pairs = beside(table, beside(pairs, pd.DataFrame({**differences, **ratios}, index=pairs.index)))
     pairs.attrs = {}
@@ -137,7 +144,7 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
 def _is_ambiguous(names: Sequence[str]) -> bool:
     """Whether two values have the same name, or a value is named like a difference or ratio of others."""
     distinct = set(names)
-    parts = ((name.split(sign), sign) for name in names for sign in (" - ", " / "))
+    parts = ((name.split(sign), sign) for name in names for sign in (" vs ", " / "))
     return len(distinct) < len(names) or any(
         sign.join(split[:end]) in distinct and sign.join(split[end:]) in distinct
         for split, sign in parts
@@ -247,10 +254,11 @@ def effects(
         runs, numbers = settings, within["mean"]
     total = ((numbers - numbers.mean()) ** 2).sum()
     varies = total and numbers.min() < numbers.max()  # 0.1 + 0.1 + 0.1 is more than 3 * 0.1
-    tables = []
+    tables, parts = [], []
     for axis in axes_of(runs):
         codes, values = _parts(runs[axis])
         if len(values) > 1:
+            parts.append(codes[numbers.notna().to_numpy()])
             table = describe(numbers, codes)[["n", "mean", "std"]]
             between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
             table["explained"] = between / total if varies else math.nan
@@ -264,7 +272,14 @@ def effects(
     tables.sort(key=lambda table: -table["explained"].iloc[0])
     effects = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
     effects.attrs = {EXPLAINED: value, ASSUMED: assumption(averaged) if is_assumed else ""}
+    effects.attrs[OVERLAP] = "" if len(parts) < 2 or _is_complete(parts) else _OVERLAP  # noqa: PLR2004
     return effects
+
+
+def _is_complete(parts: Sequence[Numbers]) -> bool:
+    """Whether each combination of the values of the axes has the same number of results."""
+    counts = Counter(zip(*(codes.tolist() for codes in parts), strict=True))
+    return len(counts) == math.prod(len(set(codes.tolist())) for codes in parts) and len({*counts.values()}) < 2  # noqa: PLR2004
 
 
 def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:

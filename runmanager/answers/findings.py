@@ -113,6 +113,13 @@ class Findings(Ranking):
         return self.contest.race(order, self.rule.margin, self.rule.error)
 
     @property
+    def scope(self) -> str:
+        """Say what an interval beside a verdict is of, "" without a verdict."""
+        number = math.comb(len(self.all_settings), 2)
+        pairs = f"all {number:,} pairs" if number > 1 else "the pair"
+        return f"an interval is of one setting, the verdict of {pairs}" if self.has_verdict else ""
+
+    @property
     def has_verdict(self) -> bool:
         """Whether a verdict is possible: there are repeat axes, and several settings with a number."""
         return bool(self.repeats) and len(self.settings) > 1

@@ -12,7 +12,7 @@ from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.goal import Goal, companion
-from runmanager.hyperparameters import COLUMNS, counted
+from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import LEADING, counts_of
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.tables.ranking import (
@@ -119,7 +119,7 @@ def ranked(
         return of_runs(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n, is_ranked=True)
     others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
     note = ", ".join(f"{number} {status}" for status, number in others.items())
-    note = f"{counted(len(ranking.others), 'run')} without a number: {note}" if others else ""
+    note = f"{ranking.count} ({note} without a number)" if others else ""
     rows = rows_of(runs, ranking, ranking.first)
     return of_runs(rows, ranking.goal, n, *answers_of(runs, goal, repeats).sentences, note)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
+from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL, OVERLAP
 from runmanager.answers.findings import Findings
 from runmanager.hyperparameters import counted
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
@@ -35,7 +35,6 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     if all(map(str.isdecimal, columns[REPEATS])):
         columns[REPEATS] = [*map(int, columns[REPEATS])]
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
-    others = 0 if with_others else len(findings.others)
     notes = notes_of_view(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
@@ -43,7 +42,8 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
             *((findings.race.headline, findings.race.details) if findings.has_verdict else ()),
             "" if with_others else findings.front_sentence.removesuffix("."),
             findings.assumption,
-            f"{counted(others, 'setting')} without a number" if others else "",
+            findings.count if findings.others else "",
+            findings.scope if any(columns[INTERVAL]) else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )
@@ -112,6 +112,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
         (
             f"{len(rows):,} of {len(effects):,} rows" if len(rows) < len(effects) else "",
             f"explained: how much of the variation of {name} each axis explains",
+            effects.attrs[OVERLAP],
             "" if len(effects) else "no hyperparameter varies",
         )
     )
@@ -169,7 +170,8 @@ def _difference(overall: Mapping[str, Any]) -> str:
     low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
     interval = f", 95 % interval {low} to {high}" if low else ""
     number = counted(overall["n"], "pair")
-    return f"{overall['difference']}: {mean} (mean of {number}{interval})" if mean else ""
+    sign = "+" if overall["mean"] > 0 else ""
+    return f"{overall['difference']}: {sign}{mean} (mean of {number}{interval})" if mean else ""
 
 
 def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.storage.run_numbers import KEPT
-from runmanager.wording import cell, duration
+from runmanager.wording import aligned, cell, durations
 
 _GOLDEN = 0.618034  # jitter: its multiples modulo 1 are spread evenly
 _MOST_POINTS = 1500  # per figure
@@ -79,7 +79,7 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
 
 
 def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Plot the scores by training time, with the Pareto front of both."""
+    """Plot the scores by run duration, with the Pareto front of both."""
     seconds = {index: _seconds(data, index) for index in data.order}
     indices = [index for index in data.order if seconds[index] > 0]
     if len(indices) < 2:  # noqa: PLR2004 - a trade-off needs two runs
@@ -93,15 +93,17 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     best, cheapest = front[-1], front[0]
     words = f"No run is both faster and better than {data.names[best]}."
     if best != cheapest:
-        times = f"{duration(seconds[cheapest])} against {duration(seconds[best])}"
+        ends = cheapest, best
+        scored = " against ".join(aligned([data.scores[index] for index in ends]))
+        times = " against ".join(durations([seconds[index] for index in ends]))
         words = (
             f"{len(front)} runs have no rival that is both faster and better: from {data.names[cheapest]} to "
-            f"{data.names[best]}, {cell(data.scores[cheapest])} against {cell(data.scores[best])} in {times}."
+            f"{data.names[best]}, {scored} in {times}."
         )
     figure = Figure(
-        "cost", f"{data.metric} by training time", words, facts={"figure": "points", "what": "training time"}
+        "cost", f"{data.metric} by run duration", words, facts={"figure": "points", "what": "run duration"}
     )
-    figure.axes(None, y, "seconds of training")
+    figure.axes(None, y, "run duration (s)")
     for tick in x.ticks(4):
         figure.text(x(tick), HEIGHT - BOTTOM + 15, cell(tick))
     drawn = {*spaced(indices, _MOST_POINTS), *front}

@@ -29,7 +29,7 @@ from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
-from runmanager.wording import cell, printable
+from runmanager.wording import aligned, cell, durations, printable
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -216,13 +216,18 @@ def _table(data: ReportData) -> dict[str, Any]:
     columns = [("run", "text"), (data.metric, "number")]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
-    shares = _shares(data)
+    shares, listed = _shares(data), data.ranked[:_MOST_ROWS]
+    write = {name: durations if name in times else aligned for name in (*others, *numbers, *times)}
+    score, *measured = (
+        _numbers(runs[name].iloc[listed], written)
+        for name, written in ((data.findings.goal.metric, aligned), *write.items())
+    )
     rows = []
-    for index in data.ranked[:_MOST_ROWS]:
+    for position, index in enumerate(listed):
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
-        cells.append((*_number(runs[data.findings.goal.metric].iloc[index]), shares.get(index)))
+        cells.append((*score[position], shares.get(index)))
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
-        cells += [(*_number(runs[name].iloc[index]), None) for name in (*others, *numbers, *times)]
+        cells += [(*column[position], None) for column in measured]
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
     essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
@@ -320,9 +325,13 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 
-def _number(value: float) -> tuple[str, str]:
-    """Return the text of a number and its sort key; both are empty if the number is missing."""
-    return (cell(float(value)), repr(float(value))) if math.isfinite(value) else ("", "")
+def _numbers(
+    values: "pd.Series[float]", write: Callable[[Sequence[float]], Sequence[str]]
+) -> list[tuple[str, str]]:
+    """Return the texts of a column's numbers and their sort keys; both are empty if a number is missing."""
+    numbers = [float(value) if math.isfinite(value) else math.nan for value in values]
+    keys = ("" if math.isnan(number) else repr(number) for number in numbers)
+    return list(zip(write(numbers), keys, strict=True))
 
 
 def _number_cell(value: Any) -> str:

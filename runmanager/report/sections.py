@@ -76,9 +76,11 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         front = [setting.rows for setting in findings.front]
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
-    which = f"The best {len(best)} of {len(listed)}" if len(best) < len(listed) else f"All {len(listed)}"
+    which = f"The best {len(best)} settings by their mean" if findings.repeats else "The Pareto front"
+    scope = findings.scope if any(numbers.get(INTERVAL, ())) else ""
+    some = f"{len(best)} of {counted(len(listed), findings.noun)}" if has_front and not findings.repeats else ""
     return {
-        "caption": f"{which} settings, by their mean" if findings.repeats else f"{which} on the Pareto front",
+        "caption": "; ".join(filter(None, [which, some, findings.count, scope])),
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],
         "rows": list(zip(*(cells for _, cells in texts), strict=True)),
     }
@@ -130,8 +132,9 @@ def facts(data: ReportData) -> dict[str, list[str]]:
         listed[name] = [v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in values]
     walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
     if walls:
-        first, last = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
-        listed["begun"] = [f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"]
+        moments = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
+        minutes = dict.fromkeys(f"{moment:%Y-%m-%d %H:%M}" for moment in moments)
+        listed["begun"] = [f"{' to '.join(minutes)} UTC"]
     varying = {axis.name for axis in data.axes}
     params = data.results[0].folder.params.items()
     same = [f"{name} {cell(value)}" for name, value in params if name not in varying]

@@ -48,6 +48,8 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
     (best, mean), (_, following) = change.means[:2]
     comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
+    if data.findings.repeats:
+        comparisons += f" of means over {' and '.join(data.findings.repeats)}"
     top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
     if len(top) > 1:
         listed = _listed(top)
@@ -211,7 +213,7 @@ def shared_sentence(data: ReportData) -> str:
 
 def order_sentence(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs."""
-    parts = [counted(len(data.results), "run")]
+    parts = [f"{counted(len(data.results), 'run')}; {data.findings.count}"]
     if data.order:
         first = (
             "those of the best setting first" if data.findings.repeats else f"the best first by {data.metric}"

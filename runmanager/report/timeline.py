@@ -130,7 +130,7 @@ def _sentence(busy: Sequence[Busy], total: float) -> str:
         lost = sum(not each.is_success for each in busy if each.device == device)
         failed = f", {lost} of them failed" if lost else ""
         parts.append(f"{device} was busy {100 * share:.0f} % of it ({counted(len(times), 'attempt')}{failed})")
-    return f"{duration(total)} of work: {'; '.join(parts)}."
+    return f"Attempts were under way for {duration(total)}: {'; '.join(parts)}."
 
 
 def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:

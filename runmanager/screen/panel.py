@@ -76,8 +76,7 @@ class Panel:
         parts.append(_sentence_html(content.best, is_strong=True))
         if content.table:
             parts.append(content.table.to_html())
-            some = "" if content.which.startswith(("all ", "both ")) else content.which
-            parts.append(f"<p><small>{html.escape(some)}</small></p>" if some else "")
+            parts.append(f"<p><small>{html.escape(content.which)}</small></p>" if content.which else "")
         parts += map(_sentence_html, content.problems)
         parts += [f"<p>{name}: {html.escape(fact)}</p>" for name, fact in content.facts]
         steps = (
@@ -104,10 +103,9 @@ def _table(table: Table, which: str, width: int) -> list[Text]:
     """Return the lines of the columns that fit, and a line with the names of the others."""
     fitted, left_out = table.fitted(width - len(_INDENT))
     lines = [Text(_INDENT).append_text(line) for line in fitted.texts(width - len(_INDENT))]
-    if left_out:
-        which = f"{which}; not shown: {listed(left_out, _MOST_NAMED)}"
-    if left_out or not which.startswith(("all ", "both ")):
-        lines += [Text(line, "dim") for line in wrapped(f"({which})", width, _INDENT)]
+    hidden = f"not shown: {listed(left_out, _MOST_NAMED)}" if left_out else ""
+    if notes := "; ".join(filter(None, [which, hidden])):
+        lines += [Text(line, "dim") for line in wrapped(f"({notes})", width, _INDENT)]
     return lines
 
 

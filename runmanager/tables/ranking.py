@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, parse_goal
-from runmanager.hyperparameters import COLUMNS, RESERVED
+from runmanager.hyperparameters import COLUMNS, RESERVED, counted
 from runmanager.outcome import Status
 from runmanager.storage.design import SEEDS, Design, assumption
 from runmanager.storage.folder_names import varying
@@ -43,7 +43,7 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
-from runmanager.wording import aligned, did_you_mean, label, printable
+from runmanager.wording import aligned, all_of, did_you_mean, label, printable
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""
@@ -156,6 +156,15 @@ class Ranking:
         return [leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
+    def count(self) -> str:
+        """Say how many settings are ranked, as they have a number, of all."""
+        number, what = len(self.settings), f"{self.noun}s"
+        if not self.others:
+            return f"{all_of(number, what)} are ranked" if number > 1 else f"1 {self.noun} is ranked"
+        are = "is" if number == 1 else "are"
+        return f"{number:,} of {counted(len(self.all_settings), self.noun)} {are} ranked"
+
+    @property
     def noun(self) -> str:
         """The word for a ranked item: "setting" or "run"."""
         return "setting" if self.repeats else "run"
@@ -228,7 +237,7 @@ class Ranking:
     def interval(self, setting: Setting) -> str:
         """Write the 95 % interval of a mean, "" without a spread; accuracies are clipped to 0 to 1."""
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
-        return ends if setting.statistics.std > 0 else ""
+        return ends
 
 
 def _tier(setting: Setting) -> tuple[bool, bool]:
@@ -298,15 +307,23 @@ def front_of(scores: Numbers) -> list[int]:
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
-    """Write intervals as text; the interval of an accuracy is clipped to 0 to 1."""
-    ends = [*lows], [*highs]
+    """Write intervals as text, "" for one that says nothing.
+
+    The interval of an accuracy is clipped to 0 to 1. It says nothing if it is all of that, or if both ends are
+    the same number, as of equal repeats.
+
+    >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
+    ['0.71 to 0.73', '', '']
+    """
+    ends, whole = ([*lows], [*highs]), (-math.inf, math.inf)
     if metric.endswith(("accuracy", "acc")) and not any(
         low > 1 or high < 0 for low, high in zip(*ends, strict=True)
     ):
         ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
+        whole = (0.0, 1.0)
     texts = aligned([*ends[0], *ends[1]])
-    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
-    return [f"{low} to {high}" if low else "" for low, high in pairs]
+    pairs = zip(*ends, texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
+    return [f"{a} to {b}" if a != b and (low, high) != whole else "" for low, high, a, b in pairs]
 
 
 def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from runmanager import load_runs, write_report
 from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
+from runmanager.answers.findings import find
+from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.goal import parse_goal
 from runmanager.grid import RunBuilder
@@ -26,7 +28,9 @@ from runmanager.screen.panel import Panel
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
+from runmanager.storage.run_state import read_experiment
 from runmanager.wording import duration
+from tests.board.reading import folder_scalars
 from tests.report.reading import Reader, by_id, parse, text_of
 
 AXES = {"lr", "width", "dropout"}
@@ -125,6 +129,11 @@ class Surfaces:
     tables: dict[str, list[dict[str, str]]]  # surface -> rows of the best settings
     page: ET.Element
     best: list[dict[str, Any]]
+
+    @property
+    def all_text(self) -> str:
+        """Return the text of the whole page."""
+        return text_of(self.page)
 
     def part(self, name: str) -> str:
         """Return a part of the page, "" if it has none."""
@@ -325,3 +334,57 @@ def test_the_time_is_the_same_everywhere(surfaces):
         "run time", "run time "
     ).replace("  ", " ")
     assert f"with a run time of {text}" in surfaces.part("how")
+
+
+def test_the_count_of_ranked_runs_is_the_same_everywhere(surfaces):
+    if not surfaces.best:
+        return
+    findings = find(load_runs(surfaces.path))
+    said = surfaces.panel, surfaces.notebook, call("best", surfaces.path)[1]
+
+    number, total = len(findings.settings), len(findings.all_settings)
+    assert total == len({tuple(v for k, v in run.items() if k != "seed") for run in grid_of(surfaces)})
+    assert findings.count in surfaces.all_text
+    assert number == total or f"{number} of {total} {findings.noun}s " in f"{findings.count} "
+    if number < total and number > 1:
+        assert all(findings.count in part for part in said)
+    for text in (*said, surfaces.all_text):
+        assert {*re.findall(r"(\d+) of \d+ (?:runs|settings) (?:is|are) ranked", text)} <= {str(number)}
+
+
+def grid_of(surfaces):
+    return [dict(run.folder.params) for run in read_experiment(surfaces.path)]
+
+
+def test_an_interval_beside_a_verdict_says_what_both_are_of(surfaces):
+    if not surfaces.best:
+        return
+    findings = find(load_runs(surfaces.path))
+    has_interval = any(row.get("95 % interval") for row in surfaces.tables.get("panel", ()))
+
+    texts = surfaces.panel, surfaces.notebook, surfaces.all_text, call("best", surfaces.path)[1]
+    for text in texts:
+        assert ("an interval is of one setting" in text) == (findings.has_verdict and has_interval)
+        assert not has_interval or findings.scope in text
+
+
+def test_the_run_duration_has_one_name_and_number(surfaces):
+    listed = rows_of(call("list", surfaces.path, "--columns", "run,run duration")[0])
+
+    for surface in ("panel", "notebook", "page"):
+        for row in surfaces.tables.get(surface, ()):
+            assert row.get("run duration", "1.5 s") in ("1.5 s", "")
+            assert "time" not in row
+    assert {row.get("run duration", "1.5") for row in listed} == {"1.5"}
+
+
+def test_hparams_have_the_ranked_number_as_the_last_of_the_goal(surfaces):
+    rebuild(surfaces.path)
+
+    runs = load_runs(surfaces.path).set_index("run")
+    for run in read_experiment(surfaces.path):
+        if run.epochs:
+            scalars = folder_scalars(run.folder.path)
+            row = runs.loc[run.folder.number]
+            assert scalars["Goal/last"][-1][1] == pytest.approx(row["test_accuracy"], abs=1e-6)
+            assert scalars["Goal/best"][-1][1] == pytest.approx(row["best test_accuracy"], abs=1e-6)

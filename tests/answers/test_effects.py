@@ -37,7 +37,7 @@ def test_comparing_agrees_with_pandas(seconds):
     reference = reference.reindex(columns=[first, *others]).dropna(subset=[first])
     reference = reference[reference[others].notna().any(axis="columns")]
     for other in others:
-        reference[f"{other} - {first}"] = reference[other] - reference[first]
+        reference[f"{other} vs {first}"] = reference[other] - reference[first]
         reference[f"{other} / {first}"] = reference[other] / reference[first]
     actual = pairs[list(reference)].fillna(-1.0).itertuples(index=False, name=None)
     assert sorted(actual) == sorted(reference.fillna(-1.0).itertuples(index=False, name=None))
@@ -57,8 +57,8 @@ def test_runs_that_differ_in_the_axis_only_become_one_row():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [  # amp does not vary
-        {"lr": 0.1, "cuda": 1.0, "cpu": 2.0, "cpu - cuda": 1.0, "cpu / cuda": 2.0},
-        {"lr": 0.01, "cuda": 1.5, "cpu": 6.0, "cpu - cuda": 4.5, "cpu / cuda": 4.0},
+        {"lr": 0.1, "cuda": 1.0, "cpu": 2.0, "cpu vs cuda": 1.0, "cpu / cuda": 2.0},
+        {"lr": 0.01, "cuda": 1.5, "cpu": 6.0, "cpu vs cuda": 4.5, "cpu / cuda": 4.0},
     ]
 
 
@@ -73,7 +73,7 @@ def test_runs_without_a_partner_or_a_number_are_left_out():
 
     pairs = compare(runs)
 
-    assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda - cpu": -1.0, "cuda / cpu": 0.5}]
+    assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}]
     assert pairs.attrs["left out"] == {"no such run": 1, "no number": 1}
 
 
@@ -84,7 +84,7 @@ def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
 
     pairs = compare(runs)
 
-    assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b - a": -1.0, "b / a": 0.5} for lr in (1, 2)]
+    assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b vs a": -1.0, "b / a": 0.5} for lr in (1, 2)]
     assert pairs.attrs["left out"] == {"no number": 2}
     assert pairs.attrs["overall"][0]["n"] == 2
 
@@ -96,7 +96,7 @@ def test_only_runs_of_the_same_experiment_are_paired():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [
-        {"experiment": "a", "cpu": 2.0, "cuda": 1.0, "cuda - cpu": -1.0, "cuda / cpu": 0.5}
+        {"experiment": "a", "cpu": 2.0, "cuda": 1.0, "cuda vs cpu": -1.0, "cuda / cpu": 0.5}
     ]
 
 
@@ -115,7 +115,7 @@ def test_every_value_of_the_axis_has_a_column_of_its_own(values, columns):
 
     pairs = compare(runs.astype({"x": object}), "x")
 
-    assert list(pairs) == ["seed", *columns, *(f"{columns[1]} {sign} {columns[0]}" for sign in "-/")]
+    assert list(pairs) == ["seed", *columns, *(f"{columns[1]} {sign} {columns[0]}" for sign in ("vs", "/"))]
     assert [len(pairs), list(pairs[columns[1]])] == [2, [1.0, 2.0]]
 
 
@@ -165,7 +165,7 @@ def test_what_load_runs_gives_can_be_compared(tmp_path):
 
     pairs = compare(load_runs(tmp_path), "batch_size", "loss")
 
-    assert rows_of(pairs) == [{"64": 1.0, "128": 3.0, "128 - 64": 2.0, "128 / 64": 3.0}]
+    assert rows_of(pairs) == [{"64": 1.0, "128": 3.0, "128 vs 64": 2.0, "128 / 64": 3.0}]
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=12))
@@ -217,7 +217,7 @@ def test_repeats_of_a_run_are_paired_by_their_mean():
         *(({"device": device}, v) for device, v in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", math.nan)))
     )
 
-    assert rows_of(compare(runs)) == [{"a": 2.0, "b": 2.0, "b - a": 0.0, "b / a": 1.0}]
+    assert rows_of(compare(runs)) == [{"a": 2.0, "b": 2.0, "b vs a": 0.0, "b / a": 1.0}]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), METRIC), min_size=1, max_size=30))
@@ -278,23 +278,23 @@ def test_a_value_that_no_name_of_a_column_can_have_is_escaped():
     runs = runs.astype({"epoch duration": "float64"})
     runs.attrs["hyperparameters"] = ["device"]
 
-    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 - cpu", "\\ud800 / cpu"]
+    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 vs cpu", "\\ud800 / cpu"]
 
 
 def test_an_empty_text_is_a_value_as_others_are():
     runs = pd.DataFrame({"device": ["", "cpu"], "epoch duration": [2.0, 5.0]})
     runs.attrs["hyperparameters"] = ["device"]
 
-    assert compare(runs)["cpu - "].tolist() == [3.0]
+    assert compare(runs)["cpu vs "].tolist() == [3.0]
 
 
 def test_a_value_that_is_called_like_a_difference_is_told_from_it():
-    runs = pd.DataFrame({"x": ["a", "b", "b - a"], "loss": [1.0, 2.0, 4.0]})
+    runs = pd.DataFrame({"x": ["a", "b", "b vs a"], "loss": [1.0, 2.0, 4.0]})
     runs.attrs["hyperparameters"] = ["x"]
 
     pairs = compare(runs, "x")
 
-    assert pairs[["'b - a'", "'b' - 'a'"]].to_numpy().tolist() == [[4.0, 1.0]]
+    assert pairs[["'b vs a'", "'b' vs 'a'"]].to_numpy().tolist() == [[4.0, 1.0]]
 
 
 def test_a_hyperparameter_that_is_called_like_a_ratio_is_kept():

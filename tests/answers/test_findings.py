@@ -77,7 +77,8 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
         "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2, "
         "but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; at least 7 repeats "
         "are needed; about 4 more repeats would decide a difference of 0.107; lr=0.1 width=8 lost 1 of 4 "
-        "repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: "
+        "repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · 2 of 3 "
+        "settings are ranked · an interval is of one setting, the verdict of all 3 pairs · the same in all: "
         "device=cpu"
     )
 
@@ -153,12 +154,12 @@ def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
     pairs = compare(runs[runs["width"] == 8], "lr")
 
     assert pairs[["fold", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0]]
-    assert pairs["0.1 - 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
+    assert pairs["0.1 vs 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
     assert pairs.attrs["left out"] == {"failed": 1}
     (lead,) = pairs.attrs["differences"]
-    assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 - 0.2", 3, pytest.approx(-0.32 / 3))
+    assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 vs 0.2", 3, pytest.approx(-0.32 / 3))
     assert math.isnan(lead["low"])
-    sentence = "0.1 - 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed"
+    sentence = "0.1 vs 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed"
     assert show(pairs).caption.startswith(f"accuracy of runs that differ in lr only · {sentence}")
 
 
@@ -171,8 +172,8 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
     pairs = compare(runs, "lr")
 
     assert pairs["width"].tolist() == [8, 16]
-    assert pairs["0.3 - 0.2"].tolist() == pytest.approx([0.1, 0.1])
-    assert pairs["0.1 - 0.2"].isna().tolist() == [False, True]
+    assert pairs["0.3 vs 0.2"].tolist() == pytest.approx([0.1, 0.1])
+    assert pairs["0.1 vs 0.2"].isna().tolist() == [False, True]
     assert [overall["n"] for overall in pairs.attrs["overall"]] == [1, 2]
     assert pairs.attrs["left out"] == {"diverged": 1}
 

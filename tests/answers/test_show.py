@@ -3,7 +3,7 @@ import math
 import pandas as pd
 import pytest
 
-from runmanager import compare, over_repeats
+from runmanager import compare, effects, over_repeats
 from runmanager.answers.show import show
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
@@ -85,8 +85,8 @@ def test_pairs_are_shown_in_their_order_with_what_they_come_to():
             "cuda": 1.0,
             "cpu": 2.0,
             "mps": 4.0,
-            "cpu - cuda": 1.0,
-            "mps - cuda": 3.0,
+            "cpu vs cuda": 1.0,
+            "mps vs cuda": 3.0,
             "cpu / cuda": 2.0,
             "mps / cuda": 4.0,
         }
@@ -152,3 +152,26 @@ def test_text_that_arrow_cannot_hold_is_shown_with_repeats():
     runs.attrs[HYPERPARAMETERS] = ["lr", "net", "seed"]
 
     assert "\\ud800" in repr(show(runs, repeats="seed"))
+
+
+def test_shares_that_overlap_are_said_to():
+    grid = [{"lr": lr, "width": width} for lr in (1, 2, 3) for width in (8, 16)]
+    rows = [{**params, "accuracy": params["lr"] / 4 + params["width"] / 100} for params in grid]
+    even, uneven = (pd.DataFrame(part) for part in (rows, rows[:4]))
+    for runs in (even, uneven, uneven[:3]):
+        runs.attrs["hyperparameters"] = ["lr", "width"]
+
+    captions = [show(effects(runs, "accuracy")).caption for runs in (even, uneven, uneven[:3])]
+
+    assert ["the shares overlap" in caption for caption in captions] == [False, False, True]
+
+
+def test_a_difference_is_named_by_both_values_and_has_its_sign():
+    runs = pd.DataFrame({"lr": [0.1, 1.0, 0.01] * 2, "seed": [1, 1, 1, 2, 2, 2]})
+    runs["accuracy"] = [0.5, 0.25, 0.75] * 2
+    runs.attrs["hyperparameters"] = ["lr", "seed"]
+
+    view = show(compare(runs, "lr", "accuracy"))
+
+    assert {"1 vs 0.1", "0.01 vs 0.1"} <= {*view.table}
+    assert "1 vs 0.1: -0.25 (mean of 2 pairs) · 0.01 vs 0.1: +0.25 (mean of 2 pairs)" in view.caption

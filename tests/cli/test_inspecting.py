@@ -195,7 +195,7 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
     rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
     unknown = command("compare", "momentum", root / "grid")
 
-    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 - 0.1", "0.01 / 0.1"}]
+    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 vs 0.1", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "these runs have no hyperparameter 'momentum'; they have: lr, device" in unknown.stderr
 
@@ -208,7 +208,7 @@ def test_the_best_runs_come_first_with_what_varied(command, root):
     assert heading.split()[:2] == ["run", "lr"]
     assert {first.split()[0], second.split()[0]} == {"1", "2"}
     assert "the same in all: status=completed, device=cpu" in text.stderr
-    assert "1 run without a number: 1 failed" in text.stderr
+    assert "2 of 3 runs are ranked (1 failed without a number)" in text.stderr
     assert [row["run"] for row in rows] in ([1, 2], [2, 1])
     assert rows[0]["run duration"] < rows[1]["run duration"]
 

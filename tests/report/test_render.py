@@ -12,6 +12,7 @@ from runmanager.errors import GridError, StorageError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
 from runmanager.report.render import watch_runs
+from runmanager.report.timeline import Busy, timeline
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from tests.damaging import flip, journals
@@ -116,12 +117,14 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
         ["0.01", "0.77", "0.516 to 1.000", "2", ""],
-        ["0.1", "0.70", "0.000 to 1.000", "2", "0.07, may be chance"],
+        ["0.1", "0.70", "", "2", "0.07, may be chance"],
         ["0.001", "0.10", "", "1 of 2, 1 diverged", "one seed: not ranked"],
     ]
     rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
     assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
-    assert "All else equal, 0.01 is best: 0.77, 0.07 above 0.1 (one comparison)." in text_of(by_id(page, "why"))
+    assert "All else equal, 0.01 is best: 0.77, 0.07 above 0.1 (one comparison of means over seed)." in text_of(
+        by_id(page, "why")
+    )
     assert "seed" not in [text_of(figure).rpartition(" ")[2] for figure in page.iter("title")]
 
 
@@ -555,3 +558,24 @@ def test_a_page_is_renewed_when_runs_change_until_it_is_interrupted(tmp_path, mo
         f"{target} is written and renewed until Ctrl-C: open it in a browser",
         f"{target} is written for the last time",
     ]
+
+
+def test_the_numbers_of_a_column_have_equal_digits_and_durations_a_unit(tmp_path):
+    grid = [{"lr": lr} for lr in (0.1, 0.01, 0.001)]
+    scores = {0.1: 0.908, 0.01: 0.9188, 0.001: 0.75}
+    path = write_runs(tmp_path / "grid", grid, lambda run: scores[run["lr"]])
+
+    page = report(path)
+
+    names, *rows = ([text_of(cell) for cell in row] for row in by_id(page, "runs").iter("tr"))
+    columns = dict(zip([re.sub(r"[ ↕↑↓]", "", name) for name in names], zip(*rows, strict=True), strict=True))
+    assert columns["test_accuracy"] == ("0.9188", "0.9080", "0.7500")
+    assert columns["runduration"] == ("9 s",) * 3
+    assert ticks_of_time() == ["0", "0.05 s", "0.1 s", "0.15 s"]
+
+
+def ticks_of_time():
+    busy = [Busy(run, "cpu", 0.09 * run, 0.09 * (run + 1), True) for run in range(2)]
+    drawn = timeline(busy, None)
+    assert drawn
+    return re.findall(r">(0|[\d.]+ s)<", drawn[0])

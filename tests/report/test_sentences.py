@@ -211,7 +211,7 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
         means = {value: sum(group[value] for group in groups) / len(groups) for value in values if groups}
         if best := re.search(
             r"All else equal, (\S+) is best(?: on average)?: (\S+), (\S+) (above|below) (\S+) "
-            r"\((?:one|(\d+)) comparisons?(?:, best in (\d+))?\)", words
+            r"\((?:one|(\d+)) comparisons?(?: of means over seed)?(?:, best in (\d+))?\)", words
         ):  # fmt: skip
             value = labels[best[1]]
             assert len(groups) == int(best[6] or 1)

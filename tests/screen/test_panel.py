@@ -99,6 +99,8 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
         "    result (3 diverged, 6 failed).",
         "   lr  width  val_accuracy  95 % interval     repeats  val_loss  run duration",
         *rows,
+        "  (5 of 8 settings are ranked; an interval is of one setting, the verdict of all",
+        "  28 pairs)",
         *FAILED,
         "matters Changing lr alone changes val_accuracy by 0.13 on average, width by",
         "        0.002; repeats of a setting differ by 0.0095.",
@@ -141,7 +143,7 @@ def test_columns_that_do_not_fit_have_folded_headings_or_are_left_out_and_named(
     assert lines[heading].split() == names.split()
     assert all(len(line.split()) >= len(names.split()) for line in lines[heading : heading + 6])
     below = " ".join(line.strip() for line in lines[heading + 6 :])
-    assert f"(the best 5 of 8 runs{left_out and f'; not shown: {left_out}'})" in below
+    assert f"(the best 5; all 8 runs are ranked{left_out and f'; not shown: {left_out}'})" in below
     assert file.getvalue().count("\n") == len(lines) - 1  # no line is longer than the terminal
     assert ["1" in screen.style_of(line.strip()) for line in lines[heading + 1 : heading + 3]] == [True, False]
 
@@ -200,7 +202,7 @@ def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
         ["3", "0.2", "8"],
         ["1", "0.1", "8"],
     ]
-    assert lines[heading + 3] == "  (the Pareto front: 2 of 4 runs)"
+    assert lines[heading + 3] == "  (the Pareto front, 2 runs; all 4 runs are ranked)"
 
 
 @pytest.mark.parametrize("after", [0, 2])
@@ -276,7 +278,7 @@ def test_runs_without_a_number_are_counted_below_the_best(tmp_path):
 
     lines = text_of(tmp_path, {"lr": [1, 2, 3, 4, 5]}, train, goal="max:reward")
 
-    assert "  (the 2 runs with a number; 3 completed without)" in lines
+    assert "  (2 of 5 runs are ranked; 3 completed without a number)" in lines
 
 
 def test_the_note_is_below_the_title(tmp_path):

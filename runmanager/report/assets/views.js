@@ -50,7 +50,7 @@ const views = (() => {
     const status = page.columns.get("status")[run];
     const rank = data.order.indexOf(run);
     const score = data.scores[run] === null ? "" : `, ${data.metric} ${short(data.scores[run])}`;
-    const ranking = rank < 0 ? "" : `, ${rank + 1} of ${data.order.length} in the ranking`;
+    const ranking = rank < 0 ? "" : `, number ${rank + 1} of ${data.order.length.toLocaleString("en")} ranked runs`;
     return [element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status), `${score}${ranking}`];
   };
   const head = (title) => {
