@@ -213,11 +213,12 @@ def shared_sentence(data: ReportData) -> str:
 
 def order_sentence(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs."""
-    parts = [f"{counted(len(data.results), 'run')}; {data.findings.count}"]
+    findings = data.findings
+    parts = [counted(len(data.results), "run")]
     if data.order:
-        first = (
-            "those of the best setting first" if data.findings.repeats else f"the best first by {data.metric}"
-        )
+        parts = [capital(findings.count)] if not findings.repeats else [f"{parts[0]}; {findings.count}"]
+    if data.order:
+        first = "those of the best setting first" if findings.repeats else f"the best first by {data.metric}"
         parts += [first, "then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
         parts += ["then the others" if len(data.rated) < len(data.results) else ""]
     return f"{', '.join(filter(None, parts))}."

@@ -488,6 +488,6 @@ def test_figures_and_tools_have_roles_and_names(page):
         '- searchbox "Show runs with"', '- combobox "Color by"', '- group "Values of lr"',
         '- slider "Brush lr"',
         '- application "test_accuracy by epoch"', '- application "Runs by device and time"', '- link "run 2"',
-        '- application "test_accuracy by training time"', '- button "Log axis"',
+        '- application "test_accuracy by run duration"', '- button "Log axis"',
     ):  # fmt: skip
         assert line in tree, line

@@ -25,7 +25,7 @@ const figures = (() => {
     words(mark) {
       const seconds = page.columns.get("run duration");
       const time = seconds && !Number.isNaN(seconds[mark.run]) ? `, ${short(seconds[mark.run])} s` : "";
-      return super.words(mark) + (this.svg.dataset.figure === "bars" || this.svg.dataset.what === "training time" ? time : "");
+      return super.words(mark) + (this.svg.dataset.figure === "bars" || this.svg.dataset.what === "run duration" ? time : "");
     }
 
     marks() { return this.all.filter((mark) => isVisible(mark.run)); }

@@ -30,7 +30,7 @@
       if (column === 0) return element("th", { scope: "row" }, link(run));
       const axis = data.axes.find((each) => each.name === heading);
       const value = valueOf(column, run);
-      const text = axis ? axis.labels[value] : typeof value === "number" ? short(value) : value || "";
+      const text = axis ? axis.labels[value] : typeof value === "number" ? short(value) + (heading.endsWith(" duration") ? " s" : "") : value || "";
       return element("td", { class: kind }, text);
     });
     const row = element("tr", { "data-r": run }, ...cells);
