@@ -1,4 +1,4 @@
-"""Figures of points: scores by hyperparameter, by training time and by two goals; and paired runs."""
+"""Figures of points: scores by hyperparameter, by run duration and by two goals; and paired runs."""
 
 import itertools
 import math

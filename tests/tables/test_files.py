@@ -199,7 +199,7 @@ def test_the_last_epochs_of_the_tutorial_can_be_compared(tmp_path):
 
     last = load_table(tmp_path / "results.csv").groupby("run").tail(1)
 
-    assert list(compare(last, "lr")) == ["0.01", "0.001", "0.001 - 0.01", "0.001 / 0.01"]
+    assert list(compare(last, "lr")) == ["0.01", "0.001", "0.001 vs 0.01", "0.001 / 0.01"]
 
 
 def test_hyperparameters_of_a_file_that_does_not_say_can_be_named(tmp_path):

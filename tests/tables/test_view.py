@@ -106,7 +106,7 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
     assert list(views["over_repeats"].table)[:5] == ["lr", "net", "test_accuracy", "95 % interval", "repeats"]
     assert list(views["effects"].table)[:4] == ["axis", "explained", "value", "mean test_accuracy"]
     assert views["compare"].caption.startswith(
-        "test_accuracy of runs that differ in lr only · 0.1 - 0.01: 0.09 (mean of 5"
+        "test_accuracy of runs that differ in lr only · 0.1 vs 0.01: +0.09 (mean of 5"
     )
     assert views["best"].table["run"].tolist() == results["best"]["run"].tolist()
     assert views["settings"].best == [0]
@@ -141,11 +141,11 @@ def test_each_value_of_an_axis_has_its_share_once(runs):
 
 
 def test_the_interval_of_an_accuracy_stays_between_0_and_1():
-    runs = pd.DataFrame({"lr": [1, 1, 2, 2], "seed": [0, 1] * 2, "accuracy": [0.2, 0.9, 0.5, 0.5]})
+    runs = pd.DataFrame({"lr": [1, 1, 2, 2], "seed": [0, 1] * 2, "accuracy": [0.8, 0.9, 0.5, 0.5]})
     runs.attrs["hyperparameters"] = ["lr", "seed"]
 
-    assert show(runs, repeats="seed").table["95 % interval"].tolist() == ["0.0 to 1.0", "0.5 to 0.5"]
-    assert over_repeats(runs)["accuracy low"].iloc[0] < 0  # what is computed stays as it is
+    assert show(runs, repeats="seed").table["95 % interval"].tolist() == ["0.215 to 1.000", ""]
+    assert over_repeats(runs)["accuracy high"].iloc[0] > 1  # what is computed stays as it is
 
 
 def test_settings_are_written_with_mean_and_interval_for_a_text(runs):
