@@ -426,16 +426,17 @@ class RunManager:
 
     @advised("write artifact('model.onnx')")
     def artifact(self, content: Any, name: str | None = None) -> Path:
-        """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
+        """Keep a file, a folder, a figure, a model or a text with the run, in its folder under ``artifacts/``.
 
         An artifact replaces an earlier one of the same name. `runmanager show` lists artifacts,
         ``load_run(...).artifacts`` has their paths, and `runmanager rm` removes them with the run. Under
         torchrun, rank 0 writes.
 
         Args:
-            content: The path of a file or folder, which is copied; a figure of matplotlib, or another object
-                with `savefig`, which is saved as PNG unless `name` has another suffix; or a text. If `name` is
-                given, a str that is not an existing path is a text.
+            content: The path of a file or folder, which is copied; an object that saves itself by
+                `savefig(path)`, `save(path)` or `to_csv(path)`, as figures of matplotlib, images of PIL,
+                scripted networks and tables of pandas; or a text. Figures and images are saved as PNG unless
+                `name` has another suffix. If `name` is given, a str that is not an existing path is a text.
             name: The artifact's name, as "plots/roc.png"; by default the name of the file or folder.
 
         Returns:

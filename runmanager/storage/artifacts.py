@@ -1,15 +1,15 @@
-"""Artifacts of a run: copies of files and folders, figures and texts under `artifacts/` in its folder."""
+"""Artifacts of a run: copies of files and folders, saved objects and texts under `artifacts/` in its folder."""
 
-import io
 import os
 import re
 import shutil
 import stat
+import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from runmanager.errors import InvalidArgumentError
 from runmanager.storage import durable, paths
@@ -22,7 +22,18 @@ _RULE = (
     "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..', a dot "
     "in front, or characters that other systems refuse"
 )
-_KINDS = "artifact() takes the path of a file or folder, a figure with savefig(), or a text with its name"
+_KINDS = (
+    "artifact() takes the path of a file or folder, a text with its name, "
+    "or an object with savefig(path), save(path) or to_csv(path)"
+)
+_SUFFIXES = {"savefig": ".png", "save": "", "to_csv": ".csv"}  # method -> suffix of a name that has none
+
+
+class _Save(NamedTuple):
+    """The method that writes an object to a path, and the suffix of names that have none."""
+
+    write: Callable[[str], Any]
+    suffix: str
 
 
 def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
@@ -33,29 +44,32 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         StorageError: The artifact could not be written; a previous artifact of the same name is unchanged.
     """
     source = _source(content, name)
-    figure = None if source else _figure(content)
+    save = None if source or isinstance(content, str) else _save_of(content)
     if name is None and source:
         name = paths.absolute(source).name
     if name is None:
-        raise InvalidArgumentError(["a figure needs a name: write artifact(figure, 'roc')"])
-    if figure and not PurePosixPath(str(name)).suffix:
-        name = f"{name}.png"
+        kind = type(content).__name__
+        step = f"write artifact({kind.lower()}, {kind.lower()!r})"
+        raise InvalidArgumentError([f"this {kind} needs a name: {step}"])
+    if save and not PurePosixPath(str(name)).suffix:
+        name = f"{name}{save.suffix}"
     target = folder / paths.ARTIFACTS / _checked(name)
     if source:
         _check_source(source, target, folder)
     if not is_writer:
         return target
-    # a figure that cannot be drawn must fail before any file changes
-    saved = _saved(figure, target) if figure else str(content).encode("utf-8", "backslashreplace")
-    _check_target(target, folder)
-    durable.make_folder(target.parent)
-    with durable.explained(target):
-        _tidy(target.parent)
-    if source:
-        _copy(source, target)
-    else:
-        with _instead_of_a_folder(target):
-            durable.write_file(target, saved)
+    with _temporary() if save else nullcontext("") as temporary:
+        if save:  # first: an object that cannot be saved changes no file of the run
+            source = _saved(save, Path(temporary, target.name))
+        _check_target(target, folder)
+        durable.make_folder(target.parent)
+        with durable.explained(target):
+            _tidy(target.parent)
+        if source:
+            _copy(source, target)
+        else:
+            with _instead_of_a_folder(target):
+                durable.write_file(target, str(content).encode("utf-8", "backslashreplace"))
     return target
 
 
@@ -108,28 +122,42 @@ def _is_like_path(text: str, name: str) -> bool:
     return bool(suffix) and text.endswith(suffix) and not any(map(str.isspace, text))
 
 
-def _figure(content: Any) -> Any:
-    """Return an object with `savefig`, None for a text.
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True)
+
+
+def _save_of(content: Any) -> _Save:
+    """Return how to save an object.
 
     Raises:
-        InvalidArgumentError: The content is neither a figure nor a text.
+        InvalidArgumentError: It has no such method.
     """
-    if isinstance(content, str):
-        return None
-    for figure in (content, getattr(content, "figure", None)):  # seaborn returns axes
-        if callable(getattr(figure, "savefig", None)):
-            return figure
-    raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}"])
+    for saved in (content, getattr(content, "figure", None)):  # seaborn returns axes
+        for method, suffix in _SUFFIXES.items():
+            if callable(write := getattr(saved, method, None)):
+                # images of PIL
+                return _Save(write, suffix or (".png" if hasattr(saved, "_repr_png_") else ""))
+    step = "write it to a file, as torch.save(x, 'x.pt'), and give the file: artifact('x.pt')"
+    raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}: {step}"])
 
 
-def _saved(figure: Any, target: Path) -> bytes:
-    file = io.BytesIO()
+def _saved(save: _Save, path: Path) -> Path:
+    """Write an object to a path, and return the path.
+
+    Raises:
+        InvalidArgumentError: The object does not know the suffix, or wrote nothing to the path.
+    """
     try:
-        figure.savefig(file, format=target.suffix[1:])
+        save.write(str(path))
     except ValueError as error:
-        rule = f"{target.name!r} has no suffix of a figure"
-        raise InvalidArgumentError([f"{rule}: write {f'{target.name}.png'!r} ({error})"]) from error
-    return file.getvalue()
+        if save.suffix != ".png":
+            raise
+        rule = f"{path.name!r} has no suffix of a figure"
+        raise InvalidArgumentError([f"{rule}: write {f'{path.name}.png'!r} ({error})"]) from error
+    if not path.exists():
+        step = "save it to a file, and give the file: artifact(path)"
+        raise InvalidArgumentError([f"{path.name!r} is not the name under which it saves itself: {step}"])
+    return path
 
 
 def _checked(name: Any) -> PurePosixPath:

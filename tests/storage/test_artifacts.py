@@ -2,7 +2,9 @@ import errno
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from PIL import Image
 
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.storage import artifacts, durable
@@ -35,14 +37,20 @@ def files_in(folder):
 class Figure:
     """What matplotlib's figures have."""
 
-    def savefig(self, file, format):  # noqa: A002 - as matplotlib calls it
-        if format not in ("png", "pdf"):
-            raise ValueError(f"Format {format!r} is not supported")
-        file.write(f"a {format}".encode())
+    def savefig(self, path):
+        suffix = Path(path).suffix[1:]
+        if suffix not in ("png", "pdf"):
+            raise ValueError(f"Format {suffix!r} is not supported")
+        Path(path).write_text(f"a {suffix}")
 
 
 class Axes:
     figure = Figure()
+
+
+class Elsewhere:
+    def save(self, path):
+        Path(f"{path}.npy").write_text("an array")
 
 
 def test_a_file_is_copied_under_its_name_or_another(folder):
@@ -69,6 +77,25 @@ def test_figures_are_png_unless_their_name_says_another_format(folder):
 
     contents = {name: text for name, text in files_in(folder).items() if text}
     assert contents == {"roc.png": "a png", "plots/roc.pdf": "a pdf", "axes.png": "a png"}
+
+
+def test_what_saves_itself_to_a_path_is_kept(folder):
+    class Model:
+        def save(self, path):  # a folder, as some formats are
+            Path(path).mkdir()
+            Path(path, "weights").write_text("of a model")
+
+    for content, name in (
+        (Image.new("L", (2, 3), 7), "mask"), (Image.new("RGB", (2, 3)), "mask.jpg"), (Model(), "model"),
+        (pd.DataFrame({"a": [1]}), "rows"),
+    ):  # fmt: skip
+        keep(folder, content, name)
+
+    kept = folder / "artifacts"
+    assert artifacts.names(folder) == ["mask.jpg", "mask.png", "model", "model/weights", "rows.csv"]
+    assert Image.open(kept / "mask.png").getpixel((1, 2)) == 7
+    assert (kept / "model" / "weights").read_text() == "of a model"
+    assert (kept / "rows.csv").read_text().replace("\r", "") == ",a\n0,1\n"
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "", "a word", "é\0\x1b", "x" * 100_000, "half \ud800"])
@@ -115,9 +142,15 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(folder, na
         (Path("nothing"), "x", "no file or folder 'nothing': give one that is there, or a text with its name"),
         ("x" * 5000, None, "no file or folder 'xxx"),
         ("a\0b", None, "no file or folder 'a"),
-        (Figure(), None, "a figure needs a name: write artifact(figure, 'roc')"),
+        (Figure(), None, "this Figure needs a name: write artifact(figure, 'figure')"),
         (Figure(), "roc.0.5", "'roc.0.5' has no suffix of a figure: write 'roc.0.5.png' (Format '5'"),
-        (7, "x", "path of a file or folder, a figure with savefig(), or a text with its name, got 7"),
+        (Image.new("L", (2, 3)), "a.b", "'a.b' has no suffix of a figure: write 'a.b.png' (unknown file ext"),
+        (Elsewhere(), "x", "'x' is not the name under which it saves itself: save it to a file, and give"),
+        (
+            7,
+            "x",
+            "or an object with savefig(path), save(path) or to_csv(path), got 7: write it to a file, as torch",
+        ),
         (None, None, "artifact() takes the path"),
         (b"bytes", "x", "artifact() takes the path"),
     ],
