@@ -1,4 +1,4 @@
-"""The first batch of a network, and a contact sheet of its images."""
+"""The PNG of an image or figure, and of a contact sheet of the first batch of a network."""
 
 import io
 from collections.abc import Callable
@@ -13,6 +13,9 @@ _PADDING = 2  # pixels between images
 _WIDEST = 512  # the largest width of a sheet (pixels)
 _MOST = 64  # the most images of a sheet
 _CHANNELS = {1: "L", 3: "RGB"}
+
+Picture = tuple[bytes, int, int, int]
+"""A PNG, its width, its height, its number of channels."""
 
 
 def is_images(batch: object) -> bool:
@@ -36,12 +39,21 @@ def num_shown(images: torch.Tensor) -> int:
     return min(len(images), columns * rows, _MOST)
 
 
-def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
-    """Draw images ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white.
+def picture(image: Any) -> Picture:
+    """Draw a figure, or an image ``(1 or 3, H, W)`` of uint8."""
+    file = io.BytesIO()
+    if not isinstance(image, torch.Tensor):
+        image.savefig(file, format="png")
+        with Image.open(file) as drawn:
+            return file.getvalue(), *drawn.size, len(drawn.getbands())
+    channels, height, width = image.shape
+    array = image[0].numpy() if channels == 1 else image.permute(1, 2, 0).contiguous().numpy()
+    Image.fromarray(array, mode=None).save(file, format="PNG", compress_level=1)
+    return file.getvalue(), width, height, channels
 
-    Returns:
-        The PNG, its width, its height, its number of channels.
-    """
+
+def sheet(images: torch.Tensor) -> Picture:
+    """Draw images ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white."""
     values = images[: num_shown(images)].detach().float().cpu().nan_to_num(0, 0, 0)
     low, high = values.min(), values.max()
     pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
@@ -53,10 +65,7 @@ def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
     for index, image in enumerate(pixels):
         top, left = index // columns * pitch[0] + _PADDING, index % columns * pitch[1] + _PADDING
         canvas[:, top : top + height, left : left + width] = image
-    array = canvas[0].numpy() if channels == 1 else canvas.permute(1, 2, 0).contiguous().numpy()
-    file = io.BytesIO()
-    Image.fromarray(array, mode=None).save(file, format="PNG", compress_level=1)
-    return file.getvalue(), canvas.shape[2], canvas.shape[1], channels
+    return picture(canvas)
 
 
 class FirstInput:

@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from runmanager.board import archive, confusion, event_file, histograms, hparams, images
 from runmanager.board.confusion import Confusion
-from runmanager.board.tags import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, step_tag, tag
+from runmanager.board.tags import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, image_tag, step_tag, tag
 from runmanager.errors import RunsWarning
 from runmanager.goal import Goal, default_goal
 from runmanager.hyperparameters import plain, text
@@ -114,6 +114,7 @@ class RunLog(RunListener):
         self._waiting: list[Event] | None = []  # events before the file is open
         self._first: list[Event] = []
         self._lr: float | None = None  # at the start of the epoch
+        self._images: list[Summary.Value] = []  # of the epoch
 
     @_guarded
     def attempt_began(
@@ -219,7 +220,9 @@ class RunLog(RunListener):
                 f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
             )
         self._last = step, network
-        self._write(event_file.event(step, self._scalars(record, network, self._lr)))
+        drawn, self._images = self._images, []
+        for values in filter(None, (self._scalars(record, network, self._lr), drawn)):
+            self._write(event_file.event(step, values))
         if network is not None and not self._described:
             self._described = True
             self._first_input.forget()
@@ -232,6 +235,11 @@ class RunLog(RunListener):
     def steps_logged(self, block: Block) -> None:
         """Write the values of single steps."""
         self._write(*_step_events(block))
+
+    @_guarded
+    def image_logged(self, name: str, image: Any) -> None:
+        """Draw an image, to write it at the end of the epoch."""
+        self._images.append(event_file.image(image_tag(name), *images.picture(image)))
 
     @_guarded
     def run_ended(self, outcome: Outcome) -> None:

@@ -45,3 +45,12 @@ def step_tag(name: str) -> str:
     'steps/step_loss'
     """
     return f"steps/{name}"
+
+
+def image_tag(name: str) -> str:
+    """Return the TensorBoard tag of a logged image; its x-axis is that of the epochs.
+
+    >>> image_tag("masks")
+    'images/masks'
+    """
+    return f"images/{name}"

@@ -354,14 +354,7 @@ class RunManager:
         self._hooks.tracking("track()").track({**(values or {}), **named}, how)
 
     @advised("write log(step_loss=loss)")
-    def log(
-        self,
-        values: Mapping[str, torch.Tensor | float] | None = None,
-        /,
-        *,
-        every: int = 1,
-        **named: torch.Tensor | float,
-    ) -> None:
+    def log(self, values: Mapping[str, Any] | None = None, /, *, every: int = 1, **named: Any) -> None:
         """Log values of the current step, for curves within an epoch. Does not wait for the device.
 
         TensorBoard shows the values under ``steps/``, over the step of the run; `load_steps` loads them. A step
@@ -369,6 +362,11 @@ class RunManager:
         another step. Values stay on their device, and are read and written in blocks: when 4,096 are waiting,
         when the first has waited for 10 seconds, and at the end of the epoch. If an epoch is executed again,
         its values are replaced. Under torchrun, the values of rank 0 are logged.
+
+        A figure of matplotlib, or an image, goes to TensorBoard alone, under ``images/``: the first of a name
+        and an epoch, whatever `every` is. An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or
+        ``(H, W, C)`` with one or three channels, of uint8, bool, or floats from 0 to 1; reading it waits for
+        the device.
 
         Args:
             values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
@@ -379,7 +377,8 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open, or an evaluation is open.
-            MetricError: A value is not a single number, a name is taken, or `every` is not a positive integer.
+            MetricError: A value is neither a number nor an image, a name is taken, or `every` is not a positive
+                integer.
             StorageError: A block could not be written.
 
         Example:

@@ -243,7 +243,7 @@ class OpenRun:
         self.ending.epoch_ended(record, is_left=is_left)
         torch_devices.reset_peak(self.device)
 
-    def log(self, values: Mapping[str, torch.Tensor | float], every: int) -> None:
+    def log(self, values: Mapping[str, Any], every: int) -> None:
         """Log values of the current step, see `RunManager.log`.
 
         Raises:
@@ -252,8 +252,11 @@ class OpenRun:
         if self.evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         assert self.epoch is not None
-        if self.steps.add(values, every, epoch=self.number, batch=self.epoch.step):
-            self.epoch.add_logging(self.steps.write())
+        numbers, seconds = self.steps.draw(values)
+        if self.steps.add(numbers, every, epoch=self.number, batch=self.epoch.step):
+            seconds += self.steps.write()
+        if seconds:
+            self.epoch.add_logging(seconds)
 
     def evaluate(
         self,

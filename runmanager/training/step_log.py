@@ -14,6 +14,7 @@ from runmanager.storage.steps import STEP, StepFile
 from runmanager.storage.x_axis import samples_of, seen
 from runmanager.training import metrics
 from runmanager.training.listeners import RunListener
+from runmanager.training.logged_image import image_of, may_be_image
 from runmanager.training.weighted_sum import read_values
 
 BLOCK = 4096
@@ -51,6 +52,7 @@ class StepLog:
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._num_values = 0  # values not yet written
         self._since = 0.0  # time of the first one not yet written
+        self._images: set[str] = set()  # columns of the images of the epoch
 
     def resume(self, records: Sequence[EpochRecord]) -> None:
         """Continue counting after earlier epochs."""
@@ -85,7 +87,30 @@ class StepLog:
         num_steps = max(num_batches, self._step)
         self.before += num_steps
         self._step, self._last = 0, {}
+        self._images.clear()
         return num_steps
+
+    def draw(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+        """Report the epoch's first image of each name; return the other values and the time of drawing (s).
+
+        Raises:
+            MetricError: A name is taken, or a color image has floats beyond 0 to 1.
+        """
+        others: dict[str, Any] = {}
+        seconds = 0.0
+        for name, value in values.items():
+            column = self._column_of(name)
+            is_new = column not in self._images
+            image = image_of(column, value) if may_be_image(value) and is_new else None
+            if image is None:
+                others |= {name: value} if is_new or not may_be_image(value) else {}
+                continue
+            self._images.add(column)
+            before = perf_counter()
+            for listener in self._listeners:
+                listener.image_logged(column, image)
+            seconds += perf_counter() - before
+        return others, seconds
 
     def add(
         self, values: Mapping[str, torch.Tensor | float], every: int, *, epoch: int = 1, batch: int = 0

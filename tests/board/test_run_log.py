@@ -1,21 +1,25 @@
 import errno
+import io
 import math
 import re
 import resource
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 
-from runmanager import RunManager, RunsWarning, load_results, load_runs, run_grid
+from runmanager import RunManager, RunsWarning, load_results, load_runs, load_steps, run_grid
 from runmanager.board import event_file, histograms, images, run_log
 from runmanager.board.rebuild import rebuild
 from runmanager.board.run_log import GoalScalars
@@ -118,6 +122,40 @@ def test_further_metrics_equal_the_table(tmp_path):
     names = {"f1": "train/f1", "grad_norm": "train/grad_norm", "top5_accuracy": "accuracy/top5"}
     for column, name in names.items():
         assert shown[name] == [(number, float32(value)) for number, value in enumerate(table[column], 1)]
+
+
+def test_a_logged_image_or_figure_is_shown_once_per_epoch(tmp_path):
+    manager = manager_in(tmp_path, histogram_every=0)
+    figure = Figure(figsize=(1, 2), dpi=50)
+    figure.add_subplot().plot([1, 2])
+
+    def log(epoch: int) -> None:
+        color = np.zeros((3, 5, 4), np.uint8)
+        color[0] = 10 * epoch
+        manager.log({"val/mask": torch.eye(4)[:2] > 0, "score": 1.5}, plot=figure, color=color, every=1)
+        manager.log(color=np.zeros((3, 5, 4)), every=7)  # the first of the epoch is shown
+
+    train(manager, RUN, 2, at_end=log)
+
+    drawn = [(step, value.tag, value.image) for step, value in values_in(tmp_path) if "images/" in value.tag]
+    names = ["images/val_mask", "images/plot", "images/color"]
+    assert [(step, name) for step, name, _ in drawn] == [(step, name) for step in (1, 2) for name in names]
+    pixels = [np.asarray(Image.open(io.BytesIO(image.encoded_image_string))) for _, _, image in drawn]
+    assert pixels[0].tolist() == [[255, 0, 0, 0], [0, 255, 0, 0]]
+    assert pixels[1].shape == (100, 50, 4)
+    assert (drawn[1][2].height, drawn[1][2].width, drawn[1][2].colorspace) == (100, 50, 4)
+    assert [pixels[index][4, 3].tolist() for index in (2, 5)] == [[10, 0, 0], [20, 0, 0]]
+    assert set(load_steps(tmp_path)) == {"run", "epoch", "step", "score"}
+
+
+def test_a_figure_that_cannot_be_drawn_ends_no_run(tmp_path):
+    manager = manager_in(tmp_path)
+    figure = SimpleNamespace(canvas=None, savefig=fail)
+
+    with pytest.warns(RunsWarning, match="image_logged: ValueError: cannot be shown"):
+        train(manager, RUN, at_end=lambda _: manager.log(plot=figure))
+
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
 
 
 def test_an_evaluation_named_train_stands_beside_the_training_itself(tmp_path):
