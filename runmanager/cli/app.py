@@ -58,8 +58,9 @@ def tensorboard_command(
 
     It answers on this machine alone, and prints its link. Ctrl-C ends it.
 
-    The link pins accuracy, loss and epoch duration, and turns smoothing off. It colors runs by device if that
-    varies, else by the first axis that varies. With --experiment, every page shows that experiment alone, and
+    The browser, or a click on the link in a terminal, opens a page that pins accuracy, loss and
+    epoch duration, and turns smoothing off. It colors runs by device if that varies, else by the first axis
+    that varies. With --experiment, every page shows that experiment alone, and
     HParams draws one line per run.
 
     Options:
@@ -68,8 +69,12 @@ def tensorboard_command(
         host (HOST): Address to listen on. Default: localhost.
         bind_all: Listen on all addresses: whoever reaches this machine sees the runs.
     """
+    from rich.style import Style
+    from rich.text import Text
+
     from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
     from runmanager.board.link import page_of
+    from runmanager.console import wide_console
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):
@@ -81,7 +86,10 @@ def tensorboard_command(
         page = page_of(root, experiment)
         with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
             link = page.link(server.url)
-            write("\n".join([*page.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
+            for note in page.notes:
+                write(note)
+            wide_console().print(Text.assemble("TensorBoard: ", (server.url, Style(link=link))), soft_wrap=True)
+            write("Ctrl-C ends it.")
             if _has_display():
                 import webbrowser
 

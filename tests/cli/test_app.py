@@ -166,8 +166,31 @@ def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, displ
 
     result = CliRunner().invoke(app, ["tensorboard", str(root), "--port", "0"])
 
-    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries\S*)", result.stdout)
-    assert opened == ([link] if display else [])
+    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\d+/)\n", result.stdout)
+    assert [page.partition("?")[0] for page in opened] == ([link] if display else [])
+    assert all(page.endswith("#timeseries&_smoothingWeight=0") for page in opened)
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_the_printed_link_of_tensorboard_is_short_and_leads_to_the_configured_page(root, monkeypatch, term):
+    def begin(server: Server, *_: Any) -> None:
+        server.url = "http://127.0.0.1:6006/"
+
+    monkeypatch.setattr(Server, "__init__", begin)
+    monkeypatch.setattr(Server, "stop", lambda _: None)
+    monkeypatch.setattr(Server, "wait", interrupt)
+    monkeypatch.setattr("webbrowser.open", lambda _: None)
+
+    result = CliRunner().invoke(
+        app, ["tensorboard", str(root)], env={"FORCE_COLOR": "1", "TERM": term}, color=True
+    )
+
+    shown = re.sub(r"\x1b(\]8;[^\x1b]*\x1b\\|\[[\d;]*m)", "", result.stdout)
+    assert shown.startswith("TensorBoard: http://127.0.0.1:6006/\nCtrl-C ends it.")
+    page = re.findall(
+        r"\x1b\]8;[^;]*;(http://127.0.0.1:6006/\?smoothing=0\S*#timeseries[^\x1b]*)", result.stdout
+    )
+    assert len(page) == (term != "dumb")
 
 
 def test_tensorboard_of_one_experiment_is_started_on_its_folder(root, monkeypatch):
