@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from runmanager.board.link import page_of
+from runmanager.board.link import page_of, shared_hparams
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError
 
@@ -29,6 +29,7 @@ sys.path += json.loads(sys.argv.pop(1))
 from runmanager.board.launch import serve
 serve()
 """
+_HPARAMS = "/data/plugin/hparams/experiment"  # the request for all hyperparameters
 _ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
 
 _SERVERS: dict[Path, "Server"] = {}  # a repeated cell reuses its server
@@ -182,11 +183,40 @@ def serve() -> None:
     make_server = program.create_port_scanning_werkzeug_server
 
     def make_guarded_server(wsgi_app: Any, flags: Any) -> Any:
+        wsgi_app = _with_few_hparams(wsgi_app, Path(flags.logdir))
         return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
 
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
     board.configure(sys.argv)
     sys.exit(board.main())
+
+
+def _with_few_hparams(wsgi_app: Any, logdir: Path) -> Any:
+    """Show only hyperparameters that all runs have and that vary: TensorBoard ticks the first five itself.
+
+    It draws no line for a run that lacks a ticked one, and a constant one joins all lines in a point.
+    """
+
+    def filtered(environ: dict[str, Any], start_response: Any) -> Any:
+        if not environ.get("PATH_INFO", "").endswith(_HPARAMS):
+            return wsgi_app(environ, start_response)
+        environ.pop("HTTP_ACCEPT_ENCODING", None)  # for an answer as plain text
+        head: list[Any] = []
+        body = b"".join(wsgi_app(environ, lambda *answer: head.extend(answer)))
+        status, headers = head[:2]
+        if status.startswith("200"):
+            content = json.loads(body)
+            infos = content.get("hparamInfos", [])
+            names = shared_hparams(logdir)
+            infos = [info for info in infos if info["name"] in names] or infos
+            content["hparamInfos"] = [info for info in infos if info.get("differs")] or infos
+            body = json.dumps(content).encode()
+            headers = [(name, text) for name, text in headers if name.lower() != "content-length"]
+            headers.append(("Content-Length", str(len(body))))
+        start_response(status, headers)
+        return [body]
+
+    return filtered
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:

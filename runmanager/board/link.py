@@ -19,7 +19,7 @@ from runmanager.storage.folder_names import telling_first, varying
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.paths import slug
 from runmanager.storage.run_state import read_run
-from runmanager.wording import did_you_mean
+from runmanager.wording import did_you_mean, listed
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -47,12 +47,27 @@ class TensorBoardPage:
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
 
 
+def shared_hparams(root: Path) -> list[str]:
+    """Return the hyperparameters that all runs in a folder have, in one type."""
+    return _shared([read_runs(folder) for folder in experiments(root)])
+
+
+def _shared(of_experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
+    kinds = [hparams.common_kinds([run.params for run in runs if run.is_here]) for runs in of_experiments]
+    kinds = list(filter(None, kinds))
+    return (
+        [name for name in kinds[0] if all(other.get(name) == kinds[0][name] for other in kinds)]
+        if kinds
+        else []
+    )
+
+
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Configure TensorBoard's page for the runs in a folder, or for one experiment.
 
     Curves are not smoothed. The goal's metric, its loss and the epoch duration are pinned. Colors show the
     device if it varies, else the experiment if there are several, else the first varying axis with few values.
-    With several experiments, HParams draws only runs that have all hyperparameters.
+    With several experiments, HParams shows only hyperparameters that all runs have.
 
     Raises:
         NoRunsError: The folder does not exist.
@@ -95,13 +110,9 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
     kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
-        columns = set().union(*kinds)
-        pairs = zip(experiments.values(), kinds, strict=True)
-        drawn = sum(len(runs) for runs, names in pairs if {*names} == columns)
-        # equal names: some types differ
-        some = f"{number - drawn} of {number} runs" if drawn < number else "some runs"
-        which = some if drawn else "any run"
-        rule = f"hyperparameters differ between experiments, so HParams has no line for {which}"
+        names = _shared(experiments.values())
+        fact = f"shows only {listed(names)}" if names else "has no line for some runs"
+        rule = f"hyperparameters differ between experiments, so HParams {fact}"
         notes.append(f"! {rule}: {advice}")
     if _TICKED < number <= _SELECTED:
         step = "tick those you want" if len(experiments) == 1 else f"tick some, or {advice}"

@@ -14,10 +14,13 @@ from urllib.parse import urlsplit
 import nbclient
 import nbformat
 import pytest
+from werkzeug.test import Client
+from werkzeug.wrappers import Request, Response
 
 from runmanager import BoardError, RunManager
 from runmanager.board import launch
 from runmanager.board.launch import Server
+from runmanager.storage.folders import Experiment
 from tests.board.reading import train
 
 HOME = Path(__file__).parents[2]
@@ -172,6 +175,28 @@ def test_it_ends_with_a_process_that_is_killed(root):
         process.kill()
 
     wait_until_gone(url)
+
+
+def test_hparams_shows_what_all_runs_have_and_what_varies(tmp_path):
+    Experiment(tmp_path / "one").plan([{"lr": lr, "width": 8, "device": "cpu"} for lr in (0.1, 0.2)], {})
+    Experiment(tmp_path / "two").plan([{"lr": 0.3, "device": "cpu"}], {})
+    (tmp_path / "nothing of ours").mkdir()
+    infos = [{"name": "device"}, {"name": "lr", "differs": True}, {"name": "width", "differs": True}]
+
+    @Request.application
+    def board(request):
+        shown = infos if len(request.get_data()) else infos[:1]
+        return Response(json.dumps({"hparamInfos": shown}), content_type="application/json")
+
+    def names(folder, path="/data/plugin/hparams/experiment", data="{}"):
+        answer = Client(launch._with_few_hparams(board, folder)).post(path, data=data).get_json()
+        return [info["name"] for info in answer["hparamInfos"]]
+
+    assert names(tmp_path) == ["lr"]
+    assert names(tmp_path / "one") == ["lr", "width"]
+    assert names(tmp_path / "nothing of ours") == ["lr", "width"]
+    assert names(tmp_path, data="") == ["device"]  # nothing varies
+    assert names(tmp_path, "/data/plugin/hparams/other") == ["device", "lr", "width"]
 
 
 @pytest.mark.slow

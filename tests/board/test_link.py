@@ -8,7 +8,7 @@ import pytest
 
 from runmanager import BoardError, RunManager
 from runmanager.board import link
-from runmanager.board.link import hint, page_of
+from runmanager.board.link import hint, page_of, shared_hparams
 from runmanager.board.tags import tag
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -271,17 +271,19 @@ def test_experiments_with_other_hyperparameters_are_better_shown_one_by_one(tmp_
     make(tmp_path, "one")
     Experiment(tmp_path / "two").plan([{"dropout": 0.5}], {})
 
-    rule = "! hyperparameters differ between experiments, so HParams has no line for any run"
+    rule = "! hyperparameters differ between experiments, so HParams has no line for some runs"
     step = f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
     assert page_of(tmp_path).notes == [f"{rule}: {step}"]
     assert page_of(tmp_path, "two").notes == []
 
 
-def test_the_runs_that_hparams_cannot_draw_are_counted(tmp_path):
+def test_the_hyperparameters_that_all_runs_have_are_named(tmp_path):
     make(tmp_path, "one", 3)
     Experiment(tmp_path / "two").plan([{"max_lr": 1, "lr": 0.5}, {"max_lr": 1, "lr": 0.6}], {})
 
-    assert "so HParams has no line for 2 of 5 runs: " in page_of(tmp_path).notes[0]
+    assert "so HParams shows only lr, max_lr: show one" in page_of(tmp_path).notes[0]
+    assert shared_hparams(tmp_path) == ["lr", "max_lr"]
+    assert shared_hparams(tmp_path / "one") == ["device", "lr", "max_lr"]
 
 
 def test_experiments_with_values_of_other_kinds_are_better_shown_one_by_one(tmp_path):
