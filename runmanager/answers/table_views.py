@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL, OVERLAP
+from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, NO_RUN, OVERALL, OVERLAP
 from runmanager.answers.findings import Findings
 from runmanager.hyperparameters import counted
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
@@ -22,6 +22,8 @@ from runmanager.tables.ranking import (
 )
 from runmanager.tables.view import View, notes_of_view, same_in_all, span
 from runmanager.wording import cell
+
+_LACKS = {NO_RUN: "a run that does not exist", "no number": "a run without a number"}
 
 
 def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
@@ -151,9 +153,14 @@ def _sentences(pairs: pd.DataFrame) -> list[str]:
     parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
     parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
     if left_out:
-        why = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
-        parts.append(f"{counted(sum(left_out.values()), 'pair')} left out: {why}")
+        why = ", ".join(f"{number} with {_LACKS.get(why) or _a_run(why)}" for why, number in left_out.items())
+        number = sum(left_out.values())
+        parts.append(f"{counted(number, 'pair')} {'is' if number == 1 else 'are'} left out: {why}")
     return parts
+
+
+def _a_run(status: str) -> str:
+    return f"{'an' if status[0] in 'aeiou' else 'a'} {status} run"
 
 
 def _is_cost(pairs: pd.DataFrame) -> bool:

@@ -159,7 +159,7 @@ def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
     (lead,) = pairs.attrs["differences"]
     assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 vs 0.2", 3, pytest.approx(-0.32 / 3))
     assert math.isnan(lead["low"])
-    sentence = "0.1 vs 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed"
+    sentence = "0.1 vs 0.2: -0.1067 (mean of 3 pairs) · 1 pair is left out: 1 with a failed run"
     assert show(pairs).caption.startswith(f"accuracy of runs that differ in lr only · {sentence}")
 
 

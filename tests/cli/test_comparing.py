@@ -61,7 +61,7 @@ def test_compare_says_what_it_compares_and_which_pairs_it_left_out(command, root
 
     assert "kl of runs that differ in lr only" in result.output
     assert "(mean of 3 pairs)" in result.output
-    assert "1 pair left out: 1 failed" in result.output
+    assert "1 pair is left out: 1 with a failed run" in result.output
 
 
 def test_experiments_are_compared_pair_by_pair(command, root):

@@ -239,7 +239,7 @@ def test_compare_says_what_it_compares_before_the_pairs(root, terminal):
 
     sentences = result.stderr.splitlines()
     assert sentences[0] == "test_accuracy of runs that differ in width only"
-    assert "2 pairs left out: 1 failed, 1 diverged" in sentences
+    assert "2 pairs are left out: 1 with a failed run, 1 with a diverged run" in sentences
     assert lines[0].split()[0] == "lr"
 
 
