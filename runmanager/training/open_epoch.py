@@ -243,5 +243,5 @@ class OpenEpoch:
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)
         before = last_loss if step == 1 else before
         where = f"epoch {self.number}" + (f", step {step}" if step else "")
-        finite = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
+        finite = f"; before it was {before:.4g}" if before is not None and math.isfinite(before) else ""
         return f"loss became {loss} in {where}{finite}"

@@ -30,14 +30,14 @@ def test_runs_of_a_cause_are_one_group_with_the_setting_that_they_share():
         if lr == 0.1 and width == 128:
             return (
                 "diverged",
-                f"loss became nan in epoch 2, step {batch_size + seed} (last finite 0.{seed}{batch_size})",
+                f"loss became nan in epoch 2, step {batch_size + seed}; before it was 0.{seed}{batch_size}",
             )
         return ("failed", "ValueError: no (in train.py:7)") if lr == 0.01 and seed == 1 else None
 
     assert told(table(causes)) == [
         (
             "diverged",
-            "loss became nan in epoch 2, step … (last finite …)",
+            "loss became nan in epoch 2, step …; before it was …",
             "all 4 runs with lr=0.1 and width=128",
         ),
         ("failed", "ValueError: no (in train.py:7)", "all 4 runs with lr=0.01 and seed=1"),

@@ -114,7 +114,7 @@ def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):
     (row,) = load_runs(folder / "nan" / "exp").to_dict(orient="records")
 
     assert (row["status"], row["epochs"]) == ("diverged", 2)
-    assert row["error"].startswith("loss became nan in epoch 2, step 3 (last finite 0.")
+    assert row["error"].startswith("loss became nan in epoch 2, step 3; before it was 0.")
     assert math.isnan(rows(folder / "nan")[-1]["loss"])
 
 

@@ -337,7 +337,7 @@ def test_epochs_stop_after_a_loss_that_is_not_finite(plain, tmp_path, loss):
         for epoch in plain.epochs(5):
             plain.track_loss(loss if epoch == 2 else 0.5, 1)
 
-    assert statuses(tmp_path) == [("diverged", 2, f"loss became {loss} in epoch 2, step 1 (last finite 0.5)")]
+    assert statuses(tmp_path) == [("diverged", 2, f"loss became {loss} in epoch 2, step 1; before it was 0.5")]
 
 
 @pytest.mark.parametrize("sized", [True, False], ids=["with the batch", "without"])
@@ -349,7 +349,7 @@ def test_a_run_that_diverged_says_in_which_batch(plain, tmp_path, make, sized):
                 loss = make(math.nan if (epoch, number) == (2, 3) else 2.3125 + number)
                 plain.track_loss(loss, *([inputs] if sized else []))
 
-    assert statuses(tmp_path) == [("diverged", 2, "loss became nan in epoch 2, step 3 (last finite 4.312)")]
+    assert statuses(tmp_path) == [("diverged", 2, "loss became nan in epoch 2, step 3; before it was 4.312")]
 
 
 def test_a_run_that_diverged_at_once_has_no_last_finite_loss(plain, tmp_path):

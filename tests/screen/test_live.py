@@ -320,14 +320,14 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
 
     with grid() as shown:
         for step, run in enumerate(RUNS):
-            error = f"loss became nan in epoch 3, step {step} (last finite 0.2{step})"
+            error = f"loss became nan in epoch 3, step {step}; before it was 0.2{step}"
             told(shown).run_started(run, 0, "cpu")
             told(shown).run_progressed(run, RECORD)
             told(shown).run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
 
     _, first, cause, step, second = terminal.last_lines()
     assert re.fullmatch(r"✗ 1/2    7  0\.01      1         7\.5 s  diverged", first)
-    assert cause == "    loss became nan in epoch 3, step 0 (last finite 0.20)"
+    assert cause == "    loss became nan in epoch 3, step 0; before it was 0.20"
     assert step == "    the log is 0.log"
     assert re.fullmatch(r"✗ 2/2    8  0\.02      1         7\.5 s  diverged · as run 7", second)
 
