@@ -66,7 +66,7 @@ class Answers:
         headline: The best setting, the undecided comparison, or the reason why none is best; without a period.
         details: Sentences that complete the headline.
         result: A sentence on the setting with the best number; without repeats, it is the headline.
-        is_certain: Whether there is a result, and the repeats have decided it.
+        is_certain: Whether there is a result, no run is missing, and the repeats have decided it.
         counts: Status -> number of runs, in the order of `Status`.
         run_seconds: The total duration of all runs (s).
     """
@@ -141,7 +141,7 @@ def answers_of(
     else:
         headline = headline or _question(runs, findings)
     seconds = float(runs["run duration"].sum()) if "run duration" in runs else 0.0
-    is_certain = findings is not None and findings.is_certain
+    is_certain = is_over and findings is not None and findings.is_certain
     return Answers(runs, findings, headline, details, result, is_certain, counts, seconds)
 
 

@@ -224,7 +224,7 @@ def test_a_grid_that_ctrl_c_broke_off_names_all_axes_and_no_failure(tmp_path, af
     assert "runmanager show" not in panel
     assert "! unavailable: all 4 runs with device=cuda:9" in panel
     if after:
-        assert "✓ Run 3 (lr=0.1 width=9) is best so far: val_accuracy 0.19" in panel
+        assert "! Run 3 (lr=0.1 width=9) is best so far: val_accuracy 0.19" in panel
         assert "2 completed runs are kept" in panel
     else:
         assert "4 of 8 runs are left to execute\n    start the same command again\n" in panel
