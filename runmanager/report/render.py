@@ -139,6 +139,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
+    headline, details = text.headline(data.answers)
     now = datetime.now(tz=UTC)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -171,6 +172,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
         failed=text.failures_sentence(data.answers),
+        headline=headline,
+        details=details,
         left=text.left_sentence(data.answers),
         differences=data.differences,
         seconds=seconds,
@@ -213,7 +216,8 @@ def _table(data: ReportData) -> dict[str, Any]:
     numbers, times = (
         [name for name in names if name not in (data.metric, *goals)] for names in (numbers, times)
     )
-    columns = [("run", "text"), (data.metric, "number")]
+    has_numbers = not runs[data.findings.goal.metric].isna().all()
+    columns = [("run", "text"), *[(data.metric, "number")] * has_numbers]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
     shares, listed = _shares(data), data.ranked[:_MOST_ROWS]
@@ -225,7 +229,7 @@ def _table(data: ReportData) -> dict[str, Any]:
     rows = []
     for position, index in enumerate(listed):
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
-        cells.append((*score[position], shares.get(index)))
+        cells += [(*score[position], shares.get(index))] * has_numbers
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
         cells += [(*column[position], None) for column in measured]
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]

@@ -23,6 +23,16 @@ _BETTER = 0.01  # an earlier epoch is mentioned if it is better than the last on
 _MOST_NAMED = 4  # values in a sentence
 
 
+def headline(answers: Answers) -> tuple[str, list[str]]:
+    """Return the headline, and sentences that complete it; with several goals, it names the trade-offs."""
+    findings, details = answers.findings, list(answers.details)
+    if findings is None or len(findings.goals) < 2 or len(findings.front) < 2:  # noqa: PLR2004 - a choice
+        return answers.headline, details
+    goals = _listed([goal.metric for goal in findings.goals])
+    which = f"{counted(len(findings.front), findings.noun)} are the best trade-offs between {goals}"
+    return which, [f"{answers.headline}.", *details]
+
+
 def behind(data: ReportData, rank: int) -> str:
     """Return the distance of a setting to the best one, and whether it may be chance."""
     findings = data.findings

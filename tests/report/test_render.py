@@ -296,7 +296,22 @@ def test_a_page_without_a_completed_run_says_so(tmp_path):
     path = write_runs(tmp_path / "grid", [{"lr": 0.1}], lambda _: 0.5, outcomes={0: Outcome(Status.PENDING)})
     Experiment(path).decide(Design(parse_goal("max:accuracy")))
 
-    assert text_of(next(report(path).iter("h1"))) == "No run has completed"
+    page = report(path)
+
+    assert text_of(next(page.iter("h1"))) == "No run has completed"
+    headings = [text_of(cell).strip(" ↕↑↓") for cell in by_id(page, "runs").iter("th")]
+    assert "accuracy" not in headings  # it would be empty
+
+
+def test_a_missing_device_is_amber_as_in_a_terminal(tmp_path):
+    outcomes = {1: Outcome(Status.UNAVAILABLE, "no cuda"), 2: Outcome(Status.FAILED, "no")}
+    write_runs(tmp_path / "grid", [{"lr": lr} for lr in (1, 2, 3)], lambda _: 0.5, outcomes=outcomes)
+
+    page = report(tmp_path / "grid")
+
+    kinds = [entry.attrib["class"] for entry in by_id(page, "alerts").iter("li")]
+    assert sorted(kinds) == ["failed", "unavailable"]
+    assert ".unavailable .status { color: var(--warn); }" in text_of(next(page.iter("style")))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@
     const heading = data.heads[column].name;
     const axis = data.axes.find((each) => each.name === heading);
     if (column === 0) return run;
-    if (column === 1) return data.scores[run];
+    if (heading === data.metric) return data.scores[run];
     if (axis) return axis.codes[run];
     const value = (columns.get(heading) || [])[run];
     return value === undefined || Number.isNaN(value) ? null : value;
