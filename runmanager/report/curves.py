@@ -42,11 +42,10 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
     lines = lines_of(data, metric)
     values = [value for points in lines.values() for _, value in points]
     best = data.order[0] if data.order else None
-    low, high = range_of(values, [value for _, value in lines.get(best, [])] if best is not None else [])
     last = max(epoch for points in lines.values() for epoch, _ in points)
     first = min(epoch for points in lines.values() for epoch, _ in points) if data.x_axis else 1
     x = Scale(first, last, LEFT, WIDTH - _LABELS)
-    y = value_scale(low, high, HEIGHT - BOTTOM, TOP)
+    y = _scale(lines, best)
     facts = {
         "figure": "curves", "metric": metric, "x": f"{x.low:g} {x.high:g} {LEFT} {WIDTH - _LABELS}",
         "y": f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", "log": int(y.is_logarithmic),
@@ -75,6 +74,19 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
     _mark(figure, data, metric, drawn, x, y, visible)
     _label(figure, data, lines, colored, y)
     return str(figure)
+
+
+def num_outside(data: ReportData, metric: str) -> int:
+    """Return the number of curves that leave the frame of a figure."""
+    lines = lines_of(data, metric)
+    y = _scale(lines, data.order[0] if data.order else None)
+    return sum(any(not y.low <= value <= y.high for _, value in points) for points in lines.values())
+
+
+def _scale(lines: Mapping[int, Curve], best: int | None) -> Scale:
+    values = [value for points in lines.values() for _, value in points]
+    low, high = range_of(values, [] if best is None else [value for _, value in lines.get(best, [])])
+    return value_scale(low, high, HEIGHT - BOTTOM, TOP)
 
 
 def lines_of(data: ReportData, metric: str) -> dict[int, Curve]:
@@ -209,9 +221,10 @@ def _label(
     if colored:
         codes = range(len(colored.labels))
         for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - the number of colors
-            group = [points for index, points in lines.items() if colored.codes[index] == code]
-            if group:
-                end = _within(y, statistics.median(points[-1][1] for points in group))
+            # a label stands beside the line of a run that did not diverge
+            values = [lines[i][-1][1] for i in data.order if i in lines and colored.codes[i] == code]
+            if values:
+                end = _within(y, statistics.median_low(values))
                 ends.append((end, colored.labels[code], f"end {color_of(colored, code)}", str(code)))
     heights = apart([min(max(end[0], TOP), HEIGHT - BOTTOM) for end in ends], 12, TOP, HEIGHT - BOTTOM)
     for height, (_, label, kind, key) in zip(heights, ends, strict=True):

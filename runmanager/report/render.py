@@ -20,6 +20,7 @@ from runmanager.answers.differences import diff_of
 from runmanager.answers.effects import OVERALL, paired, speeds
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
+from runmanager.hyperparameters import counted
 from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
@@ -285,6 +286,8 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
         words = text.curves_sentence(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
+            if outside := curves.num_outside(data, metric):
+                words += f" {counted(outside, 'curve')} {'leaves' if outside == 1 else 'leave'} the frame."
             figure = curves.curves(data, metric, colored, words, f"curves-{number}")
             figures.append({"name": metric, "figure": figure, "words": words})
     return figures

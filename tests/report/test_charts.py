@@ -116,6 +116,25 @@ def test_the_ends_of_lines_are_labelled(tmp_path):
     assert min(after - before for before, after in itertools.pairwise(heights)) >= 12
 
 
+def test_a_label_stands_beside_a_line_that_did_not_diverge(tmp_path):
+    lrs = (0.1, 0.1, 0.1, 0.2)
+    grid = [{"lr": lr, "width": width} for width, lr in enumerate(lrs)]
+    outcomes = {number: Outcome(Status.DIVERGED, "loss became nan", 1) for number in (0, 1)}
+    page = page_of(tmp_path, grid, lambda run: run["lr"] * (1 + run["width"]), outcomes=outcomes)
+
+    ends = [text for text in figure(page, "curves-0").iter("text") if text.get("class", "").startswith("end ")]
+    last = {mark.get("data-r"): numbers(mark.get("d"))[-1] for mark in marks(page, "curves-0", "run")}
+    assert [text.get("y") for text in ends if text_of(text) == "0.1"] == [f"{last['2'] + 4:.1f}"]
+
+
+def test_curves_that_leave_the_frame_are_counted(tmp_path):
+    grid = [{"lr": lr} for lr in range(1, 61)]
+
+    page = page_of(tmp_path, grid, lambda run: -100.0 if run["lr"] == 60 else 0.5 + run["lr"] / 1000)
+
+    assert "1 curve leaves the frame." in text_of(by_id(page, "learning"))
+
+
 def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
     outcomes = {0: Outcome(Status.DIVERGED, "loss became nan", 1)}
     page = page_of(tmp_path, GRID, lambda run: run["lr"] + 0.01 * run["seed"], outcomes=outcomes)
@@ -181,7 +200,7 @@ def test_colors_are_told_apart_by_everybody_and_seen_by_everybody():
             assert min(contrast(color, colors[back]) for color in palette for back in ("card", "paper")) >= 3
             for sight in ("", *SIGHTS):
                 assert least_distance(palette, sight, neighbours=kind == "o") >= 10
-        for text in ("ink", "soft", "accent", "bad"):
+        for text in ("ink", "soft", "accent", "bad", "warn"):
             assert min(contrast(colors[text], colors[back]) for back in ("card", "paper")) >= 4.5
         assert contrast(colors["rest"], colors["card"]) >= 3
 
