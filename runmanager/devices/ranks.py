@@ -42,9 +42,10 @@ def is_main() -> bool:
 
 
 def join_group() -> None:
-    """Call ``torch.distributed.init_process_group()`` unless a process group exists already.
+    """Create the process group unless it exists already: gloo for messages, as nccl for tensors of GPUs.
 
-    A group without a cpu backend sends messages through the current accelerator, so it becomes this rank's.
+    A user's group without a cpu backend sends messages through the current accelerator, which becomes this
+    rank's.
     """
     if num_ranks() == 1:
         return
@@ -52,7 +53,7 @@ def join_group() -> None:
 
     if not _has_group():
         with _explained():
-            distributed.init_process_group()  # gloo for the cpu, nccl for GPUs
+            distributed.init_process_group(_backends())
     elif "cpu" not in distributed.distributed_c10d.get_backend_config():
         _use_accelerator_of_rank()
 
@@ -113,6 +114,19 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
     return torch.device(device.type, 0 if is_only_one else int(os.environ.get("LOCAL_RANK", str(rank()))))
+
+
+def _backends() -> str:
+    """Return the backends of the group; by default, torch chooses that of the accelerator alone."""
+    from torch import distributed
+
+    from runmanager.devices import torch_devices
+
+    kind = torch_devices.available_devices()[-1].partition(":")[0]
+    if kind == "cpu":
+        return "gloo"
+    backend = distributed.get_default_backend_for_device(kind)
+    return f"cpu:gloo,{kind}:{backend if distributed.is_backend_available(backend) else 'gloo'}"
 
 
 def _use_accelerator_of_rank() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.distributed_c10d import BackendConfig
 
 from runmanager import GridError, load_results, load_runs, load_steps, run_grid
 from runmanager.devices import ranks
 from runmanager.errors import RankError
 from runmanager.storage.journal import read_attempt
+from tests.accelerators import Machine, installed
 
 RANKS = Path(__file__).parents[1] / "ranks.py"
 CASES = {  # folder -> the cases executed in it, one after the other, each by so many ranks
@@ -148,6 +150,59 @@ def test_torchrun_starts_the_ranks(folder, tmp_path):
 
     assert ended.returncode == 0, ended.stderr
     assert rows(tmp_path) == rows(folder / "plain")
+
+
+WITHOUT_BACKEND = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, HOME)
+from runmanager.devices import ranks as devices
+from tests import ranks
+from tests.accelerators import Machine, installed
+
+def execute(_case, folder):
+    with installed(Machine(folder, 2, "xpu")):
+        (folder / f"rank{devices.rank()}.json").write_text(str(devices.gather(devices.rank())))
+
+ranks.execute = execute
+print(ranks.fork(2, "", Path.cwd()))
+"""
+
+
+def test_ranks_whose_accelerators_have_no_backend_in_this_torch_exchange_messages(warm, tmp_path):
+    (tmp_path / "program.py").write_text(WITHOUT_BACKEND.replace("HOME", repr(str(RANKS.parents[1]))))
+
+    ended = warm.execute(tmp_path / "program.py")
+
+    assert ended.stdout.splitlines()[-1:] == ["[0, 0]"], ended.stderr
+    assert [known(tmp_path, rank) for rank in (0, 1)] == [[0, 1], [0, 1]]
+
+
+@pytest.mark.usefixtures("second_of_two")
+@pytest.mark.parametrize(
+    ("kind", "has_nccl", "expected"),
+    [
+        ("cuda", True, {"cpu": "gloo", "cuda": "nccl"}),
+        ("cuda", False, {"cpu": "gloo", "cuda": "gloo"}),
+        ("mps", True, {"cpu": "gloo", "mps": "gloo"}),
+    ],
+)
+def test_messages_of_ranks_do_not_go_through_their_accelerators(
+    monkeypatch, tmp_path, kind, has_nccl, expected
+):
+    configs = []
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: has_nccl or name == "gloo")
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda backend="undefined": configs.append(BackendConfig(backend)),
+    )
+
+    with installed(Machine(tmp_path, 2, kind)):
+        ranks.join_group()
+
+    assert [config.get_device_backend_map() for config in configs] == [expected]
 
 
 def test_without_torchrun_there_is_one_rank():
