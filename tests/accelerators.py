@@ -25,7 +25,9 @@ from torch.utils._pytree import tree_map
 from runmanager.devices import process_state, torch_devices
 from runmanager.training import open_epoch
 
-WELL, FULL, DEAD, HANGS = "well", "full", "dead", "hangs"
+WELL, FULL, HANGS = "well", "full", "hangs"
+DEAD = "CUDA error: unspecified launch failure\nand more"
+NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"  # in the last 100 MiB
 ASSERT = (
     "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other "
     "API call, so the stacktrace below might be incorrect.\nFor debugging consider passing "
@@ -58,7 +60,7 @@ class Machine:
         return ["cpu", *(self.kind if self.kind == "mps" else f"{self.kind}:{i}" for i in range(self.count))]
 
     def set(self, index: int, state: str) -> None:
-        """Let a device be well, full, dead or hanging, in all processes."""
+        """Let a device be well, full or hanging, or fail with an error, in all processes."""
         (self.folder / f"{index}.state").write_text(state)
 
     def state(self, index: int) -> str:
@@ -149,8 +151,8 @@ class _Here:
             state = self.machine.state(index)
         if self.poison:
             raise torch.AcceleratorError(self.poison)
-        if state == DEAD:
-            raise torch.AcceleratorError("CUDA error: unspecified launch failure\nand more")
+        if state not in (WELL, FULL):
+            raise torch.AcceleratorError(state)
         return index
 
     def index(self, device: torch.device | str | int | None) -> int:

@@ -1,7 +1,9 @@
 """Operations on devices: availability, transfer, synchronization, warming, memory, random state."""
 
+import gc
 import os
 import random
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,16 @@ from runmanager.errors import DeviceError
 PINNED = ("cuda", "xpu")
 """Accelerators that copy asynchronously from pinned memory."""
 
+# without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
+_OUT_OF_MEMORY = re.compile(
+    r"\b(CUDA|HIP|XPU|MPS)( backend|( driver)? error:)? out of memory"
+    r"|Triton Error \[(CUDA|HIP|XPU)\]: out of memory"
+    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # of NCCL and RCCL
+    r"|\bUR_RESULT_ERROR_OUT_OF_(DEVICE_MEMORY|RESOURCES)"
+    r"|Allocation on device .{0,99}would exceed allowed memory"
+    r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
+    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
+)
 _warmed: set[str] = set()  # accelerators load kernels once per process
 _turn = threading.RLock()  # of `quiet`: warning filters are global, so threads take turns
 
@@ -202,6 +214,20 @@ def peak_memory(device: torch.device, before: int | None = None) -> int | None:
         return max(int(counter.max_memory_allocated(device)), before or 0) if counter else None
     except RuntimeError:
         return before
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that an accelerator has too little free memory."""
+    is_of_torch = isinstance(error, RuntimeError) and bool(_OUT_OF_MEMORY.search(str(error)))
+    return is_of_torch or isinstance(error, torch.OutOfMemoryError)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give the unused memory of an accelerator back to other processes; a failed one does not answer."""
+    if device.type not in ("cpu", "meta"):
+        gc.collect()
+        with suppress(RuntimeError):
+            torch.accelerator.empty_cache()
 
 
 def send(batch: Any, device: torch.device) -> Any:

@@ -101,6 +101,7 @@ def work(
 def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
 
+    from runmanager.devices import torch_devices
     from runmanager.devices.process_state import listed_changes, process_state, state_changes
 
     process, device = os.getpid(), settings.device
@@ -114,8 +115,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     try:
         _bind(device, settings.num_lanes)
     except RuntimeError as error:
-        is_full = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
-        send(Lost(first_line(error), is_full))
+        send(Lost(first_line(error), torch_devices.is_out_of_memory(error)))
         return
     gc.freeze()  # imported modules stay, and scanning them takes 0.2 s
     send(Ready())
@@ -133,11 +133,9 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         finally:
             if os.getpid() != process:  # a process forked by the run
                 os._exit(1)
-        if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
+        torch_devices.free_memory(torch.device(device))
+        if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
-        if device != "cpu":
-            with suppress(RuntimeError):  # a failed device does not answer, and its process ends
-                torch.accelerator.empty_cache()
         if names := state_changes(state, process_state()):
             send(Changed(listed_changes(names)))
         send(outcome)

@@ -19,16 +19,6 @@ from runmanager.storage import durable
 from runmanager.storage.user_code import location_of
 from runmanager.user_frames import from_user_frame
 
-# without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
-_DEVICE_MEMORY = re.compile(
-    r"\b(CUDA|HIP|XPU|MPS)( backend|( driver)? error:)? out of memory"
-    r"|Triton Error \[(CUDA|HIP|XPU)\]: out of memory"
-    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # of NCCL and RCCL
-    r"|\bUR_RESULT_ERROR_OUT_OF_(DEVICE_MEMORY|RESOURCES)"
-    r"|Allocation on device .{0,99}would exceed allowed memory"
-    r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
-    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
-)
 _MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
 _DEVICE_ERROR = re.compile(
     r"(?:CUDA|HIP|XPU)(?: driver)? error: (.*)"
@@ -132,7 +122,7 @@ def explain_devices(error: BaseException, device: torch.device, network: nn.Modu
 
 def _memory_cause(error: BaseException, device: torch.device) -> str:
     text = str(error)
-    is_devices = isinstance(error, torch.OutOfMemoryError) or _DEVICE_MEMORY.search(text)
+    is_devices = torch_devices.is_out_of_memory(error)
     memory = f"GPU memory on {device}" if is_devices else "main memory"
     asked = _ASKED.search(text)
     facts = [f"asked for {_readable(asked[1])}"] if asked else []
@@ -193,10 +183,9 @@ def _memory_error(error: BaseException) -> BaseException | None:
 
 
 def _is_memory_error(error: BaseException) -> bool:
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+    if isinstance(error, MemoryError) or torch_devices.is_out_of_memory(error):
         return True
-    texts = (_DEVICE_MEMORY, _MAIN_MEMORY)
-    return isinstance(error, RuntimeError) and any(text.search(str(error)) for text in texts)
+    return isinstance(error, RuntimeError) and bool(_MAIN_MEMORY.search(str(error)))
 
 
 def _device_error(error: BaseException) -> str:
