@@ -1,6 +1,5 @@
 """Shortened runs: two steps and one evaluation batch for a check, one epoch for `verify`."""
 
-import gc
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.devices.torch_devices import free_memory, undisturbed_random
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.session.train_call import call
@@ -118,6 +117,4 @@ def leaving_nothing(device: torch.device) -> Iterator[None]:
         with undisturbed_random(device):
             yield
     finally:
-        if torch.accelerator.is_available():
-            gc.collect()
-            torch.accelerator.empty_cache()
+        free_memory(device)

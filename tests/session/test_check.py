@@ -16,6 +16,7 @@ from runmanager.errors import ExperimentLockedError, GridError
 from runmanager.outcome import Status
 from runmanager.session import check
 from runmanager.storage.lock import hold
+from tests.accelerators import Machine, fail_kernels, installed
 from tests.locations import line_with
 
 DATA = TensorDataset(torch.rand(60, 4), torch.arange(60) % 2)
@@ -138,6 +139,33 @@ def test_a_check_executes_two_steps_and_one_batch_of_each_evaluation(tmp_path, l
 
 def _refuse(*_):
     raise ValueError("only this")
+
+
+def asserts(run, manager):
+    with manager.run(run):
+        fail_kernels()
+        torch.ones(1, device=run.device)
+
+
+def test_a_check_on_a_device_that_fails_tells_the_error(tmp_path):
+    (tmp_path / "devices").mkdir()
+    with installed(Machine(tmp_path / "devices")):
+        problems = problems_of(tmp_path, {"device": ["cuda:1"]}, asserts)
+
+    assert len(problems) == 1
+    assert problems[0].startswith("the only setting: GPU error on cuda:1 (device-side assert triggered)")
+
+
+def test_a_check_on_the_cpu_does_not_begin_cuda(tmp_path, monkeypatch):
+    def begin():
+        raise AssertionError("after cudaGetDeviceCount() no forked process can use CUDA")
+
+    monkeypatch.setattr(torch.accelerator, "is_available", begin)
+    monkeypatch.setattr(torch.cuda, "is_available", begin)
+
+    outcome = start(tmp_path, {"loop": [in_epochs], "seed": [1]})
+
+    assert outcome.runs["status"].tolist() == ["completed"]
 
 
 def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
