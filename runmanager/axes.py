@@ -11,7 +11,7 @@ from runmanager.ranges import Range
 from runmanager.wording import listed
 
 MOST_VALUES = 1_000_000
-"""The most values of an axis."""
+"""The maximum number of values of an axis."""
 _LONGEST = 60  # characters of a value in a message
 
 Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
@@ -27,7 +27,7 @@ def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
         others: Further problems to report.
 
     Raises:
-        GridError: They are not valid; with all problems.
+        GridError: They are not valid; the message lists all problems.
 
     >>> from runmanager.ranges import LogUniform
     >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})

@@ -40,7 +40,7 @@ def expand(
         The runs, last axis fastest, for `run_grid`.
 
     Raises:
-        GridError: A field does not exist, or a value is refused; with all problems.
+        GridError: A field does not exist, or a value is refused; the message lists all problems.
 
     Example:
         >>> from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The types of values in TensorBoard's HParams."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_FEW = 6  # the most elements of an array written as text
+_FEW = 6  # the maximum number of elements of an array written as text
 _MOST_NESTED = 50  # the deepest nesting of lists, mappings and the like
 _LONG = 10**4300  # more digits than Python converts to text
 RESERVED = frozenset((

@@ -15,8 +15,8 @@ VARIABLE = re.compile(
 """Parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is not one."""
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
-_MOST_NAMES = 24  # the most names in a message
-_LONGEST_VALUE = 20  # the most characters of a hyperparameter in a sentence
+_MOST_NAMES = 24  # the maximum number of names in a message
+_LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a sentence
 
 
 def cell(value: Any) -> str:

@@ -13,7 +13,7 @@ from runmanager.devices import ranks
 MOST = 50
 """The largest number of classes in a readable picture."""
 
-_WITH_NUMBERS = 20  # the most classes with numbers in cells
+_WITH_NUMBERS = 20  # the maximum number of classes with numbers in cells
 _LONGEST = 24  # characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
 _OUTLINE = 136  # a grey

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 _PADDING = 2  # pixels between images
 _WIDEST = 512  # the largest width of a sheet (pixels)
-_MOST = 64  # the most images of a sheet
+_MOST = 64  # the maximum number of images of a sheet
 _CHANNELS = {1: "L", 3: "RGB"}
 
 Picture = tuple[bytes, int, int, int]

@@ -25,7 +25,7 @@ from runmanager.storage.run_state import is_sparse
 from runmanager.tables.columns import Epochs, epochs_table
 from runmanager.tables.loading import warn_of
 
-_SMALL = 1024  # the most bytes of a record without histogram or image
+_SMALL = 1024  # the maximum number of bytes of a record without histogram or image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
 _OURS = ("run", "epoch", *LEADING)
 _TIMES = {

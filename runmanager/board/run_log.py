@@ -50,7 +50,7 @@ CHARTS = {
 """The custom-scalars page: category -> chart -> tags; "side by side" suits many runs, "overview" few."""
 
 _AT_ONCE = 4096  # steps per write: an event takes a kilobyte of memory
-_LONGEST = 10_000  # the most characters of an error, and of the end of an error.log
+_LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
 """Tags at the begin of every file, and tags that a resumed attempt replaces."""

@@ -11,7 +11,8 @@ from runmanager.outcome import News, Outcome, Status
 from runmanager.run import Run
 
 Report = Callable[[News], str | None]
-"""Called for each committed epoch and for some batches; returns the answer to a question."""
+"""Called for each committed epoch and for some batches. If its argument is a question, it returns the
+answer."""
 
 Task = Callable[[Run, Report], Outcome]
 """Executes one run in the calling process, and commits its outcome."""
@@ -30,48 +31,49 @@ class Watch(Protocol):
         """Called when Ctrl-C or SIGTERM stops the execution, maybe repeatedly."""
 
     def say(self, line: str) -> None:
-        """Show the user a line: output of a run, or news of a device."""
+        """Show a line to the user: output of a run, or a change of a device."""
 
 
 class Executor(ABC):
     """Executes runs.
 
-    `is_in_process` is true if runs are executed in the process that calls `execute`. Then changes of runs to
-    the modules of `train` stay, and are ignored when the grid is started again.
+    `is_in_process` is true if runs are executed in the process that calls `execute`. There, a run may modify
+    global values in the modules of `train`. When the grid is started again, such modified values do not count
+    as changed code.
 
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
-    then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one
-    after the other. A grid that is only planned never calls `execute`. An executor serves one grid at a time.
+    then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times in
+    sequence. A grid that is only planned never calls `execute`. One executor object serves one grid at a time.
 
-    **Equal numbers.** Sums depend on the number of threads. So a run's number of threads depends on the whole
-    grid, not on its remaining runs: an interrupted grid gives the same numbers as an uninterrupted one. The
-    task keeps the number of threads of a resumed run.
+    **Equal numbers.** Floating-point sums depend on the number of threads. So the number of threads of a run
+    depends on the whole grid, not on the remaining runs: an interrupted grid gives the same numbers as an
+    uninterrupted one. A resumed run gets the number of threads of its first attempt.
 
     **Outcomes.** Each run gets exactly one outcome, and a failing run affects no other: the task turns
     exceptions into outcomes. If a process dies or hangs, `uncommitted` creates the outcome of its run.
 
-    **Ownership of the runs.** `execute` takes runs from the left of its deque. After each outcome, its caller
-    may add runs, also an executed one as a retry. So `execute` checks the deque again after each `yield`, and
-    ends when the deque is empty and no run is in progress.
+    **Ownership of the runs.** `execute` takes runs from the left of its deque. After each outcome, the caller
+    may add runs to the deque, for example a retry of an executed run. So `execute` checks the deque again after
+    each `yield`, and ends when the deque is empty and no run is in progress.
 
-    **Questions.** The answer of `watch.run_progressed` to a `Question` is the return value of the task's
-    `report`, for which the run waits. Executors that return no answers do not support pruners that ask after
+    **Questions.** The task calls `report` with a `Question` and waits for the return value. This value is the
+    answer of `watch.run_progressed`. Executors that return no answers do not support pruners that ask after
     each epoch.
 
     **Threads.** `execute` calls `watch` and touches the deque in the thread of its caller only.
 
     **Exceptions.** An exception of the task (Ctrl-C, a full disk) ends the grid and passes through `execute`.
-    However `execute` ends, also by ``close()``, it leaves nothing running.
+    When `execute` ends, also by ``close()``, none of its processes and threads is left running.
 
     **A custom executor**, for ``run_grid(..., executor=InThisProcess())``:
 
     Args:
-        jobs: The most runs executed at once; "auto": as many as the devices allow.
-        runs_per_device: The most runs that share an accelerator.
+        jobs: The maximum number of concurrent runs; "auto": as many as the devices allow.
+        runs_per_device: The maximum number of runs that share an accelerator.
         timeout: Seconds without progress after which a run counts as hung; None for no limit.
 
     Raises:
-        InvalidArgumentError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument is invalid; the message lists all problems.
 
     Example:
         >>> from functools import partial
@@ -90,8 +92,9 @@ class Executor(ABC):
 
     is_in_process: ClassVar[bool] = False
     tells_begun = False
-    """Whether `execute` also yields runs that have begun, as running, and runs that wait for their device, as
-    pending, so that its caller may add runs then. `AskTell` needs it; only lanes support it."""
+    """Whether `execute` also yields runs that have begun, with the status running, and runs that wait for a
+    device, with the status pending. Then the caller may add runs. `AskTell` needs this; only lanes support
+    it."""
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         problems = Problems()
@@ -111,7 +114,7 @@ class Executor(ABC):
 
         Args:
             train: The user's function, which the task calls.
-            folder: The experiment's folder; it exists at the latest when runs are executed.
+            folder: The experiment's folder. It may not exist yet, but exists when runs are executed.
 
         Raises:
             GridError: The function cannot be sent; the message names the part that cannot.
@@ -123,7 +126,7 @@ class Executor(ABC):
 
     @abstractmethod
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return the most runs that are executed at once.
+        """Return the maximum number of concurrent runs.
 
         Args:
             runs: All runs of the grid, or the remaining ones.
@@ -138,10 +141,10 @@ class Executor(ABC):
         """
 
     def missing(self, device: str) -> str:
-        """Return why a run on this device cannot be executed.
+        """Return the reason why a run on this device cannot be executed.
 
         Args:
-            device: A value of the axis `device`, as "cuda:1".
+            device: A value of the axis `device`, such as "cuda:1".
 
         Returns:
             One line that lists the available devices; "" if the run can be executed.
@@ -163,7 +166,8 @@ class Executor(ABC):
         """Execute the runs and yield each with its outcome as it ends, in any order.
 
         Args:
-            runs: The runs to execute, taken from the left until it is empty; the caller may add runs.
+            runs: The runs to execute. They are taken from the left until the deque is empty; the caller may add
+                runs.
             task: Executes one run.
             watch: Follows the execution.
 
@@ -183,5 +187,5 @@ class Executor(ABC):
 
 
 def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
-    """Return the outcome of a run that could not commit it: its process is gone, or never started."""
+    """Return the outcome of a run whose process died or never started, so that the run could not commit it."""
     return Outcome(status, error, log=log, is_committed=False)

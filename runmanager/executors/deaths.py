@@ -14,7 +14,7 @@ MOST_LINES = 1000
 
 
 class Deaths:
-    """Determines why processes died; Linux counts those killed by its out-of-memory killer."""
+    """Determines why processes died. On Linux, it uses the count of kills by the out-of-memory killer."""
 
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()
@@ -22,8 +22,8 @@ class Deaths:
     def explain(self, code: int | None, where: str, memory: int) -> tuple[Status, str]:
         """Return the status of a dead process's run, and its cause in one sentence.
 
-        `code` is the exit code, or -signal; `where` comes from `whereabouts`; `memory` is its peak (bytes).
-        Unknown ones are None, "" and 0.
+        `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `memory`
+        is the peak memory of the process (bytes). Unknown values are None, "" and 0.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code is None or code >= 0:
@@ -49,7 +49,7 @@ def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: s
 
 
 def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
-    """Return the last reported position of a run, as the end of a sentence; "" without a report."""
+    """Return the end of a sentence with the last reported epoch and step of a run; "" without a report."""
     match news:
         case BatchProgress(epoch, batch):
             return f" in epoch {epoch}, step {batch}"
@@ -61,7 +61,7 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
 def _num_oom_kills(root: Path = Path("/")) -> int | None:
     """Return the number of processes killed by Linux's out-of-memory killer, None on other systems.
 
-    It counts this process's control group (cgroups(7), version 2), or else the whole machine.
+    The count is that of this process's control group (cgroups(7), version 2), or else of the whole machine.
     """
     group = ""
     with suppress(OSError, ValueError):

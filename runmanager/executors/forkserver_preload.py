@@ -1,4 +1,4 @@
-"""The first import of the process that lanes are forked from: blocks signals there, for lanes only."""
+"""Signal blocking in the process that lanes are forked from: this module is the first import there."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ _ANCESTOR = os.getpid()
 
 
 def _unblock(_: object) -> None:
-    """Unblock signals in a user's process that is forked from the same ancestor."""
+    """Unblock signals in other processes of the user that are forked from the same process."""
     if os.getppid() == _ANCESTOR and not multiprocessing.current_process().name.startswith(PREFIX):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 

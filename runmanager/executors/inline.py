@@ -17,7 +17,7 @@ class InlineExecutor(Executor):
 
     Args:
         jobs: Must be 1.
-        runs_per_device: Without effect, as runs never overlap.
+        runs_per_device: Has no effect, as runs never overlap.
         timeout: Must be None, as a run in this process cannot be ended.
 
     Raises:
@@ -67,7 +67,8 @@ class InlineExecutor(Executor):
 
 
 def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
-    """Return a sentence about the settings that a run has changed, and those that stay changed."""
+    """Return a sentence about the process settings that a run has changed, and about those that cannot be
+    restored."""
     from runmanager.devices.process_state import listed_changes
 
     fact = f"{run} left settings of this process changed: {listed_changes(changed)}"

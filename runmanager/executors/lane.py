@@ -21,22 +21,22 @@ PREFIX = "lane "
 
 _LONGEST_LINE = 1 << 16  # bytes; longer lines are broken
 _MOST_READ = 1 << 20  # bytes per read
-_PATIENCE_S = 5.0  # until a killed process counts as stuck
+_PATIENCE_S = 5.0  # time until a killed process counts as stuck
 
 
 class Lane:
     """A worker process, as seen by its parent."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number  # of the lane of its run, from 0
+        self.number = number  # the number of the lane of its run, from 0
         self.device = device
-        self.run: Run | None = None  # None if it is idle
-        self.is_binding = False  # whether it waits for its device
-        self.is_ready = False  # whether its device is warm
-        self.is_spent = False  # gets no more runs, as its device failed or a run changed settings
+        self.run: Run | None = None  # None in an idle process
+        self.is_binding = False  # whether the process waits for its device
+        self.is_ready = False  # whether the device is warm
+        self.is_spent = False  # whether it gets no more runs, as its device failed or a run changed settings
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
-        self.quiet_s = 0.0  # without a report, while this process was awake
-        self.memory = 0  # its largest memory so far (bytes)
+        self.quiet_s = 0.0  # time since the last report, while this process was awake
+        self.memory = 0  # the largest memory of the process so far (bytes)
         self._unfinished = b""
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)
@@ -55,23 +55,23 @@ class Lane:
                 end.close()
 
     def begin(self, run: Run, number: int) -> None:
-        """Assign a run, as lane `number`; it is sent when the lane is ready."""
+        """Assign a run, which executes in lane `number`; the run is sent when the process is ready."""
         self.run, self.number, self.news, self.quiet_s = run, number, None, 0.0
         self._stacks = b""
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run; a lane that has died is detected elsewhere.
+        """Send the run; the death of the process is detected elsewhere.
 
         Raises:
-            GridError: One of its values cannot be sent.
+            GridError: A value of the run cannot be sent.
         """
-        sent = serialize.dump(self.run)  # values may be of classes of the user's script
+        sent = serialize.dump(self.run)  # values may have classes of the user's script
         with suppress(OSError):
             self.connection.send(sent)
 
     def answer(self, why: str) -> None:
-        """Answer the run's question; a lane that has died is detected elsewhere."""
+        """Answer the run's question; the death of the process is detected elsewhere."""
         with suppress(OSError):
             self.connection.send(why)
 
@@ -92,13 +92,13 @@ class Lane:
             yield text
 
     def log(self) -> str:
-        """Return the last output of the run, and the stacks of its threads if known."""
+        """Return the last output of the run, and the stacks of its threads if the process has written them."""
         self._stacks += _pending(self.faults)
         stacks = self._stacks.decode("utf-8", "replace")
         return "\n".join([*self._log, self._unfinished.decode("utf-8", "replace"), stacks]).strip()
 
     def measure(self) -> None:
-        """Record the memory of the process, which is unknown after its death."""
+        """Record the memory of the process, which cannot be read after its death."""
         with suppress(OSError, ValueError, StopIteration):
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
             peak = next(line for line in status if line.startswith("VmHWM"))
@@ -111,10 +111,10 @@ class Lane:
             wait_s = 1.0
             while self.faults.poll(wait_s) and (part := _pending(self.faults)):
                 self._stacks += part
-                wait_s = 0.2  # time to write them
+                wait_s = 0.2  # time to write the stacks
 
     def kill(self) -> None:
-        """Kill the process and its children; processes that cannot be killed are left."""
+        """Kill the process and its children, except those that cannot be killed."""
         self.process.kill()
         self.process.join(_PATIENCE_S)
         if hasattr(os, "killpg") and self.process.pid:
@@ -127,8 +127,8 @@ class Lane:
         for end in (self.connection, self.output, self.faults):
             if end is not None:
                 end.close()
-        if self.process.is_alive():  # it waits for its device in the kernel, and ends when the device answers
-            # otherwise this process would join it at its exit
+        if self.process.is_alive():  # blocked in the kernel until its device answers
+            # otherwise this process would wait for it at exit
             vars(process)["_children"].discard(self.process)
             return False
         self.process.close()

@@ -18,7 +18,7 @@ _PRELOADED = [
     "runmanager.executors.forkserver_preload",
     "runmanager.launch.manager",
     "runmanager.board.run_log",
-    "torch._dynamo",  # imported by torch when the first optimizer is created
+    "torch._dynamo",  # torch imports it when the first optimizer is created
 ]
 
 
@@ -26,15 +26,15 @@ class LanesExecutor(Executor):
     """Execute runs in worker processes that stay warm from run to run.
 
     A process that dies, hangs, or gets a device error affects only its run, and is replaced. ``cuda`` in a run
-    means any free CUDA device, ``cuda:1`` that one; runs on the cpu share the cores.
+    means any free CUDA device, ``cuda:1`` means this device; runs on the cpu share the cores.
 
     Args:
-        jobs: The most runs executed at once; "auto": as many as the devices allow.
-        runs_per_device: The most runs that share an accelerator.
+        jobs: The maximum number of concurrent runs; "auto": as many as the devices allow.
+        runs_per_device: The maximum number of runs that share an accelerator.
         timeout: Seconds without a batch or an epoch after which a run counts as hung; None for no limit.
 
     Raises:
-        InvalidArgumentError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument is invalid; the message lists all problems.
 
     Example:
         >>> from runmanager import RunBuilder
@@ -46,19 +46,19 @@ class LanesExecutor(Executor):
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         self._context = multiprocessing.get_context(_start_method())
-        self._most_lanes = 1  # of this grid; they share the cores, however many runs remain
+        self._most_lanes = 1  # lanes of the whole grid, which share the cores, not only of the remaining runs
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return the most runs that are executed at once."""
+        """Return the maximum number of concurrent runs."""
         num_lanes = self._placement().reachable([device_of(run) for run in runs])
         self._most_lanes = max(self._most_lanes, num_lanes)
         return num_lanes
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Let the common ancestor of the lanes import torch, and check that `train` can be sent.
+        """Import torch in the ancestor process that lanes are forked from; check that `train` can be sent.
 
         Raises:
-            GridError: It cannot be sent; the message names the part that cannot.
+            GridError: `train` cannot be sent; the message names the part that cannot.
         """
         self._most_lanes = 1
         self._preload()
@@ -67,7 +67,7 @@ class LanesExecutor(Executor):
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
-        # the tables of the grid need pandas: import it while the ancestor may still import torch
+        # the tables of the grid need pandas: import it here, while the ancestor may still import torch
         from runmanager.tables import columns as tables  # noqa: F401
 
         placement = self._placement()
@@ -78,7 +78,7 @@ class LanesExecutor(Executor):
                 yield from pool.begin(runs)
                 yield from self._begun(pool, runs)
                 for ended in pool.wait(runs):
-                    yield from self._begun(pool, ())  # it may have ended already
+                    yield from self._begun(pool, ())  # the run may have ended already
                     yield ended
                 yield from self._begun(pool, ())
         except KeyboardInterrupt:
@@ -99,7 +99,7 @@ class LanesExecutor(Executor):
         if self._context.get_start_method() == "forkserver":
             from multiprocessing import forkserver, resource_tracker
 
-            resource_tracker.ensure_running()  # otherwise a lane would start it, without blocked signals
+            resource_tracker.ensure_running()  # else a lane would start it, without blocked signals
             forkserver.set_forkserver_preload(_PRELOADED)
             with signals_blocked(), without_main():
                 forkserver.ensure_running()

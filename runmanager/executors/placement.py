@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 AUTO = "auto"
-_CORES_PER_LANE = 2  # with jobs="auto": a small network uses few cores
+_CORES_PER_LANE = 2  # for jobs="auto": training of a small network uses few cores
 
 
 class Placement:
@@ -14,7 +14,7 @@ class Placement:
     """
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
-        self.lost: dict[str, str] = {}  # devices not used any more -> reason
+        self.lost: dict[str, str] = {}  # device that is not used any more -> reason
         self.resting: set[str] = set()  # devices that get no runs for now
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
@@ -24,22 +24,22 @@ class Placement:
 
     @property
     def most(self) -> int:
-        """The most runs that can be executed at once."""
+        """The maximum number of concurrent runs."""
         if self._jobs is not None:
             return self._jobs
         return len(self._accelerators) * self._per_device + (self._on_cpu or 0)
 
     def reachable(self, requests: Sequence[str]) -> int:
-        """Return the most runs on these devices that can be executed at once, at least 1."""
+        """Return the maximum number of runs on these devices that can be executed at once, at least 1."""
         taken = [device for device in map(self.take, requests) if device is not None]
         for device in taken:
             self.give_back(device)
         return max(len(taken), 1)
 
     def take(self, request: str) -> str | None:
-        """Assign a device to a run, None if no requested one is free.
+        """Assign a device to a run, and return it; None if no requested device is free.
 
-        ``cuda`` is the CUDA device with the fewest runs; ``cuda:1`` is that one.
+        ``cuda`` means the CUDA device with the fewest runs, ``cuda:1`` means this device.
         """
         free = [device for device in self._candidates(request) if self._is_free(device)]
         if not free or (self._jobs is not None and self._taken.total() >= self._jobs):
@@ -53,7 +53,7 @@ class Placement:
         self._taken[device] -= 1
 
     def why_never(self, request: str) -> str:
-        """Return why a run on this device can never be executed, "" if it can."""
+        """Return the reason why a run on this device can never be executed, "" if it can."""
         if self._candidates(request):
             return ""
         reasons = [why for device, why in self.lost.items() if request in (device, device.partition(":")[0])]
@@ -62,7 +62,7 @@ class Placement:
     def _candidates(self, request: str) -> list[str]:
         if request.partition(":")[0] in ("cpu", "meta"):
             return ["cpu"]
-        # mps has no index: it is mps:0 too
+        # a run may request mps, which has no index, as mps:0 too
         names = {device: (device, device.partition(":")[0], f"{device}:0") for device in self._accelerators}
         named = [device for device in self._accelerators if request in names[device]]
         return [device for device in named if device not in self.lost]

@@ -20,8 +20,8 @@ from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # grace period before a lane is killed
-_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device, or a full one, without runs of this grid
-_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # before the next probe, doubled each time
+_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device; of a device filled by others
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # time before the next probe, doubled after each
 _BIND_S = 120.0  # timeout for a lane to bind its device
 
 
@@ -51,15 +51,15 @@ class Pool:
         self._since_measured = 0.0
         self._has_reported_changes = False
         self.begun: list[Run] = []
-        """What was sent to lanes since the caller's last check."""
+        """Runs sent to lanes since the caller's last check."""
 
     @property
     def busy(self) -> list[Lane]:
-        """The lanes that execute a run."""
+        """The lanes that are executing a run."""
         return [lane for lane in self._lanes if lane.run is not None]
 
     def begin(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Assign runs to lanes while devices are free; yield runs that can never get one."""
+        """Assign runs to lanes while devices are free; yield runs that can never get a device."""
         waiting: list[Run] = []
         now = time.monotonic()
         self._placement.resting = {device for device, until in self._pauses.items() if until > now}
@@ -87,7 +87,7 @@ class Pool:
                     sources[source] = lane
         ready = connections.wait(list(sources), _TICK_S)
         now = time.monotonic()
-        awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
+        awake_s = min(now - self._looked, 2 * _TICK_S)  # leaves out the time in which this machine slept
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
@@ -117,14 +117,14 @@ class Pool:
                 connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
-                        pass  # so that it does not block on a full pipe
+                        pass  # so that the lane does not block on a full pipe
         except KeyboardInterrupt:
             self._watch.say("Forced stop.")
             raise
         finally:
             with signals_blocked():
                 for lane in self._lanes:
-                    lane.process.kill()  # all of them, before a second signal can interrupt
+                    lane.process.kill()  # all lanes, before a second signal can interrupt
                 for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
@@ -141,7 +141,7 @@ class Pool:
                 yield self._hung(lane)
 
     def _lane(self, device: str, number: int) -> Lane:
-        """Return an idle lane of a device, or create one; other devices keep one warm lane each."""
+        """Return an idle lane of a device, or create one; each other device keeps at most one idle lane."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
         for lane in idle:
             if lane.device == device:
@@ -150,7 +150,7 @@ class Pool:
         spare = [lane for lane in idle if lane is not by_device[lane.device]]
         if spare and len(self._lanes) >= self._num_lanes:
             self._remove(spare[0])
-        with signals_blocked():  # so that `end` knows every process
+        with signals_blocked():  # so that `end` ends every process
             self._lanes.append(Lane(number, device, self._context, self._task, self._num_lanes))
         return self._lanes[-1]
 
@@ -161,7 +161,7 @@ class Pool:
             self.begun.append(lane.run)
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        has_ended = not lane.process.is_alive()  # first, so that no message comes after the last read
+        has_ended = not lane.process.is_alive()  # before the read, so that no message comes after the last read
         for message in lane.messages():
             lane.quiet_s = 0.0
             match message:
@@ -188,7 +188,7 @@ class Pool:
             self._remove(lane)
 
     def _pass_on(self, lane: Lane, run: Run, news: News) -> None:
-        """Pass on a report of a run, and the answer to a question."""
+        """Pass a report of a run to the watch; if it is a question, send the answer to the run."""
         lane.news = news.record if isinstance(news, Question) else news
         answer = self._watch.run_progressed(run, news)
         if isinstance(news, Question):
@@ -217,7 +217,7 @@ class Pool:
         assert run is not None
         self._placement.give_back(lane.device)
         if lane.is_ready:
-            self._pauses.pop(lane.device, None)  # there may be memory now
+            self._pauses.pop(lane.device, None)  # the device may have free memory now
         return run
 
     def _remove(self, lane: Lane) -> None:
@@ -239,7 +239,7 @@ class Pool:
         device = lane.device
         pause_s = _PAUSE_S
         is_ours = any(other.device == device for other in self.busy)
-        if not is_ours:  # otherwise a run of this grid may fill it
+        if not is_ours:  # otherwise a run of this grid may fill the device
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

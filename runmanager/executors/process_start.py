@@ -11,15 +11,16 @@ from typing import Any
 from runmanager.executors.signals import SIGNALS, signals_wait
 
 _SWAPPING = threading.Lock()
-_swapped: list[ModuleType] = []  # the main module, once per open block
+_swapped: list[ModuleType] = []  # a copy of the main module per open block
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
     """Defer the signals that end a grid during the block; processes started in it begin with them blocked.
 
-    So the ancestor of the lanes never gets them, and a lane unblocks those it needs. In this process, blocking
-    is not enough: the system delivers the signal to another thread, and Python raises in this one.
+    So the ancestor of the lanes never receives these signals, and a lane unblocks those that it needs. In this
+    process, blocking is not enough: the system delivers the signal to another thread, and Python raises the
+    exception in the main thread.
     """
     with signals_wait():
         if not hasattr(signal, "pthread_sigmask"):
@@ -34,9 +35,9 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Prevent workers from executing the user's script again; the task has all they need of it.
+    """Prevent workers from executing the user's script again; the task contains all parts that they need.
 
-    Other threads still see the whole script, and may run such a block too.
+    Other threads still see the whole main module, and may enter such a block too.
     """
     with _SWAPPING:
         main = _swapped[0] if _swapped else sys.modules["__main__"]

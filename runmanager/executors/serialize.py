@@ -22,10 +22,10 @@ def dump(task: object) -> bytes:
     """Serialize a task for another process, for `load_dumped`.
 
     Functions and classes of the main module, of notebooks and of other functions are sent by value, with all
-    that they refer to; those of modules by name.
+    objects that they refer to. Functions and classes of other modules are sent by name.
 
     Raises:
-        GridError: A part of it cannot be sent; the message names it.
+        GridError: A part of the task cannot be sent; the message names that part.
     """
     try:
         return _dump(task)
@@ -54,25 +54,25 @@ def load_dumped(sent: bytes) -> Any:
 
 
 def send_to_children_by_value() -> None:
-    """Serialize data for child processes of this process as `dump` does, unless they are forked.
+    """Let this process serialize data for its child processes as `dump` does; forked children need no data.
 
-    The workers of a loader get its data set and functions. Those of the user's script were sent here by value,
-    so the workers cannot import them either.
+    The workers of a loader get its data set and functions. If these come from the user's script, they were sent
+    here by value, so the workers cannot import them either.
     """
     reduction.dump = _dump_to_child
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends cached functions by value, and modules of special classes, as torch.backends.cudnn, by name.
+    """Sends cached functions by value, and modules with their own class, such as torch.backends.cudnn, by name.
 
-    cloudpickle does neither, and since 3.1.3 it omits the file of code, which tracebacks need. Tensors on
-    accelerators are refused.
+    cloudpickle does neither. Since 3.1.3, it also omits the file name of code, which tracebacks need. Tensors
+    on accelerators are refused.
     """
 
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
-            # every process would load it, also those of other devices
+            # every process would load the tensor, also the processes of other devices
             raise TypeError(f"a tensor on {obj.device}")
         is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
         if is_module and type(obj) is not types.ModuleType:
@@ -90,7 +90,7 @@ class _ChildPickler(_Pickler):
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         table = reduction.ForkingPickler(file, protocol).dispatch_table
-        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # read by the next line
+        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # the next line reads it
         super().__init__(file, protocol)
 
 
@@ -123,7 +123,7 @@ def _is_importable(function: Any) -> bool:
     try:
         return operator.attrgetter(function.__qualname__)(module) is function
     except AttributeError:
-        return False  # a variable of another function
+        return False  # the variable of another function
 
 
 def _problem(task: object) -> str:
@@ -136,7 +136,7 @@ def _problem(task: object) -> str:
             refusal = "" if id(part) in seen else _refusal(part)
             seen.add(id(part))
             if refusal:
-                way += [name] if name != way[-1] else []  # as for a partial and its function
+                way += [name] if name != way[-1] else []  # a partial and its function have the same name
                 reason, culprit = refusal, part
                 break
         else:
@@ -147,7 +147,7 @@ def _problem(task: object) -> str:
 
 
 def _refusal(value: object) -> str:
-    """Return why a value cannot be sent, "" if it can."""
+    """Return the reason why a value cannot be sent, "" if it can."""
     try:
         _dump(value)
     except Exception as error:  # noqa: BLE001 - the value's own methods raise whatever they like
@@ -162,7 +162,7 @@ def _name(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of the parts that are sent with a value."""
+    """Yield the parts that are sent with a value, by name."""
     if isinstance(value, functools.partial):
         yield _name(value), value.func
         yield from ((f"argument {number}", part) for number, part in enumerate(value.args, 1))

@@ -14,30 +14,31 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
 
 TIME_IS_OVER = 75
-"""The exit code when a grid's time is over: EX_TEMPFAIL of sysexits.h, try again."""
+"""The exit code when a grid's time is over: EX_TEMPFAIL ("try again later") of sysexits.h."""
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a grid."""
 
 
 _TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
-"""The module of torch's SIGCHLD handler, which raises when a process of a loader ends."""
+"""The module of torch's SIGCHLD handler, which raises an error when a process of a loader dies."""
 
 
 def is_stopped(error: BaseException) -> bool:
-    """Whether an exception of `train` means that the run should stop; `train` itself may raise the same one.
+    """Whether an exception of `train` means that the run should stop.
 
-    A lane ignores Ctrl-C and is stopped by a subclass. Elsewhere the two cannot be distinguished.
+    A lane ignores Ctrl-C, and a subclass of KeyboardInterrupt stops its run. In other processes, a
+    KeyboardInterrupt that `train` raises cannot be distinguished from Ctrl-C.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
 
 
 def leave_loaders() -> dict[int, Any]:
-    """Disable torch's SIGCHLD handler, as a signal may have ended the loaders' processes too.
+    """Disable torch's SIGCHLD handler: the signal that ends the grid may have ended the loaders' processes too.
 
     Returns:
-        The signal's number -> torch's handler; empty if it is not installed.
+        The number of SIGCHLD -> torch's handler; empty if it is not installed.
     """
     child = getattr(signal, "SIGCHLD", None)
     if child is None or getattr(signal.getsignal(child), "__module__", "") != _TORCH_HANDLER:
@@ -69,27 +70,30 @@ def signals_wait() -> Iterator[None]:
 
 
 class Stop:
-    """Ends a grid on Ctrl-C, SIGTERM or SIGHUP: immediately while runs are executed, otherwise before or after.
+    """Ends a grid on Ctrl-C, SIGTERM or SIGHUP: immediately during runs, otherwise at the next check.
 
-    `end_after` does the same after a time.
+    `end_after` ends the grid when a time limit is over.
 
-    Planning, committing and the final summary are short and not interrupted, except by a second signal. Python
-    prints and drops an exception raised within ``__del__``, so a signal is stored for `check`, and nothing is
-    printed.
+    Planning, committing and the final summary are short; only a second signal interrupts them. Python prints
+    and drops an exception raised within ``__del__``; so the signal is stored as well, and `check` raises the
+    exception again.
     """
 
     def __init__(self) -> None:
-        self.exit_code = 0  # or 128 plus the signal's number, or `TIME_IS_OVER`
-        self.why = ""  # the reason of the end, "" for a signal
+        self.exit_code = 0  # 0, 128 plus the signal's number, or `TIME_IS_OVER`
+        self.why = ""  # the reason why the grid ends, "" for a signal
         self._end, self._end_why = math.inf, ""
         self._is_at_once = False
-        self._is_woken = False  # the timer has sent its signal
+        self._is_woken = False  # whether the timer has sent its signal
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
         self._print_dropped = sys.unraisablehook
 
     def end_after(self, began: float, max_seconds: float | None) -> None:
-        """End the grid `max_seconds` after `began` (time.monotonic, s); in other threads, at the next event."""
+        """End the grid `max_seconds` after `began` (time.monotonic, s).
+
+        If the grid is executed outside the main thread, it ends at its next event after that time.
+        """
         if max_seconds is None:
             return
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
@@ -106,7 +110,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the block on a signal, or on an earlier one."""
+        """Raise KeyboardInterrupt in the block on a signal, or at once if a signal came before."""
         self.check()
         self._is_at_once = True
         try:
@@ -136,7 +140,7 @@ class Stop:
         if threading.current_thread() is threading.main_thread():
             self._print_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
             for number in SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores the signal
                     self._before[number] = signal.signal(number, self._came)
         return self
 

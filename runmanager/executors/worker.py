@@ -23,55 +23,55 @@ from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
-_COLLECT_AFTER_S = 1.0  # garbage collection takes as long as a small run
+_COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs, as it takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
 
 
 class Ready(NamedTuple):
-    """The device is warm; the lane is ready for runs."""
+    """The message that the device is warm, and the lane is ready for runs."""
 
 
 class Refused(NamedTuple):
-    """The task cannot be executed here, with the reason."""
+    """The message that the task cannot be executed here, with the reason."""
 
     why: str
 
 
 class Binding(NamedTuple):
-    """The task is loaded; the process now binds its device."""
+    """The message that the task is loaded, and the process begins to bind its device."""
 
 
 class Lost(NamedTuple):
-    """The device does not answer or is full, with the reason; the process ends."""
+    """The message that the device does not answer or is full, with the reason; then the process ends."""
 
     why: str
     is_full: bool = False
 
 
 class Raised(NamedTuple):
-    """An exception left the task and ends the grid; `serialize.dump_error` wrote it."""
+    """The message of an exception that left the task and ends the grid, from `serialize.dump_error`."""
 
     error: bytes
 
 
 class Changed(NamedTuple):
-    """A run has changed these settings of the process, which should get no further run."""
+    """The message that a run has changed these settings of the process, which should get no further run."""
 
     names: str
 
 
 Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Question | Outcome
-"""A message of a worker; the last four are reports of its run, and its outcome."""
+"""A message of a worker; the last four types are the reports of its run, and the run's outcome."""
 
 
 class LaneSettings(NamedTuple):
     """The settings of a lane."""
 
-    device: str  # its device: ``cuda`` in a run means this one
+    device: str  # the lane's device; ``cuda`` in a run means this device
     num_lanes: int  # lanes that share the cores
-    start_method: str  # of the parent's processes
-    environment: Mapping[str, str]  # the parent's; the ancestor's may be from an earlier grid
+    start_method: str  # the start method of the parent's processes
+    environment: Mapping[str, str]  # the parent's variables; those of the ancestor may be outdated
 
 
 class _Stopped(KeyboardInterrupt):
@@ -83,15 +83,15 @@ def work(
 ) -> None:
     """Execute the runs received through a connection until it is closed.
 
-    Every event is sent there as a `Message`. Standard output and standard error go to `output`, unless it is
-    None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs come from
+    Every event is sent through it as a `Message`. Standard output and standard error go to `output`, unless it
+    is None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs come from
     `serialize.dump`.
     """
     with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
         os.environ.clear()
         os.environ.update(settings.environment)
-        # loaders of runs start processes as in the parent
+        # loaders of runs start their processes by the parent's method
         multiprocessing.set_start_method(settings.start_method, force=True)
         serialize.send_to_children_by_value()
         _redirect(output)
@@ -121,7 +121,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     send(Ready())
     while (sent := connection.recv()) is not None:
         before = time.monotonic()
-        _redirect(output)  # a run may have closed it
+        _redirect(output)  # a run may have closed the output
         state = process_state()
         try:
             outcome = execute(serialize.load_dumped(sent), partial(_tell, connection, process))
@@ -131,7 +131,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
             send(Raised(serialize.dump_error(error)))
             return
         finally:
-            if os.getpid() != process:  # a process forked by the run
+            if os.getpid() != process:  # a process forked by the run must not report
                 os._exit(1)
         torch_devices.free_memory(torch.device(device))
         if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
@@ -157,14 +157,14 @@ def _tell(connection: Connection, process: int, news: Message) -> str | None:
 
 
 def _obey(faults: Connection) -> None:
-    """Leave Ctrl-C to the parent, end with the parent, and dump stacks on request."""
+    """Ignore Ctrl-C, end this process when the parent ends, and dump stacks on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     faulthandler.enable(faults.fileno())
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, faults.fileno())
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # a group with its loaders' processes, to end them together
+        os.setpgid(0, 0)  # a process group with the loaders' processes, to end all together
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # blocked until now
     if sys.platform == "linux":
@@ -216,10 +216,11 @@ def _bind(name: str, num_lanes: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Keep large freed buffers in the process: fresh pages for each batch cost more than the training."""
+    """Let malloc keep large freed buffers: new memory pages for a batch cost more time than its training."""
     with suppress(OSError, AttributeError):  # glibc only
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
-        # exception: shared pages of a loader's process are copied on write, which costs far more
+        # before a fork, freed buffers are returned: copy-on-write of their pages in a loader's process is much
+        # slower
         os.register_at_fork(before=lambda: libc.malloc_trim(0))

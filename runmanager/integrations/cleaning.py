@@ -27,7 +27,7 @@ class Cleaning:
             kind: The kind of names, for the warning.
             names: The names, maybe repeated.
             clean: Replaces invalid characters of a name.
-            longest: The most characters of a name.
+            longest: The maximum number of characters of a name.
         """
         cleaned = {name: clean(name)[:longest] for name in names}
         taken = {name for name, new in cleaned.items() if name == new}

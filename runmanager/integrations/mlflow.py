@@ -18,7 +18,7 @@ from runmanager.tables.loading import read_results, warn_of
 _MOST_METRICS = 1000  # per call, MLflow's limit
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
-_LONGEST_NAME, _LONGEST = 250, 6000  # the most characters of a name and of a parameter in MLflow
+_LONGEST_NAME, _LONGEST = 250, 6000  # the maximum number of characters of a name and of a parameter in MLflow
 _REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # invalid characters in a name
 _NO_PART = re.compile(r"^\.?$|^\.\.")  # invalid names, as MLflow uses them as paths
 _LATEST_S = 2.5e11  # seconds since 1970

@@ -49,7 +49,7 @@ class TrainedRun:
 
     @property
     def most_steps(self) -> int | None:
-        """The most steps of an epoch if the run is only checked, with one batch per evaluation."""
+        """The maximum number of steps of an epoch if the run is only checked, with one batch per evaluation."""
         return self.opened.epoch_type.most_steps
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:

@@ -23,7 +23,7 @@ _QUIET = {
 
 _RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
 _REFUSED = re.compile(r"[/\\#?%:]")  # invalid characters in the name of a project
-_LONGEST = 128  # the most characters of the name of a project, group or run
+_LONGEST = 128  # the maximum number of characters of the name of a project, group or run
 
 
 def export_wandb(

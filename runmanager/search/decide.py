@@ -38,7 +38,7 @@ class Decide:
             limit.
 
     Raises:
-        InvalidArgumentError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument is invalid; the message lists all problems.
 
     Example:
         >>> Decide(axis="optimizer", margin=0.002)

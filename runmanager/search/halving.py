@@ -43,7 +43,7 @@ class SuccessiveHalving:
             together.
 
     Raises:
-        InvalidArgumentError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument is invalid; the message lists all problems.
 
     Example:
         >>> prune = SuccessiveHalving("test_loss", factor=3)  # for run_grid(..., prune=prune)

@@ -42,7 +42,8 @@ def space_for(
     """Return the space of the searched axes; check that the sampler supports it.
 
     Raises:
-        GridError: The axes cannot be searched, or the sampler does not support them; with all problems.
+        GridError: The axes cannot be searched, or the sampler does not support them; the message lists all
+            problems.
         MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
     """
     try:

@@ -33,7 +33,7 @@ class OptunaSearch:
             limit.
 
     Raises:
-        InvalidArgumentError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument is invalid; the message lists all problems.
 
     Example:
         >>> from runmanager import LogUniform, run_grid

@@ -98,7 +98,7 @@ class SearchSpace:
         repeats: The repeat axes: each suggestion is executed with all of their values.
 
     Raises:
-        GridError: The axes are not a valid grid; with all problems.
+        GridError: The axes are not a valid grid; the message lists all problems.
     """
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
@@ -161,7 +161,7 @@ class SearchSpace:
         """Return the point of a user's setting.
 
         Raises:
-            InvalidArgumentError: A value is missing or outside its axis; with all problems.
+            InvalidArgumentError: A value is missing or outside its axis; the message lists all problems.
         """
         problems = Problems()
         for name in params.keys() - set(self.names):

@@ -117,7 +117,7 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     """Return the design of a grid from its options.
 
     Raises:
-        GridError: An option cannot be used; with all problems.
+        GridError: An option is invalid; the message lists all problems.
     """
     goal, decide = options.goal, options.decide
     problems = Problems()

@@ -89,7 +89,7 @@ def try_settings(
     """Check the settings of runs; return sentences to print.
 
     Raises:
-        GridError: Some settings fail; with all causes.
+        GridError: Some settings fail; the message lists all causes.
         ExperimentLockedError: Another process is running this experiment.
         KeyboardInterrupt: Ctrl-C.
     """

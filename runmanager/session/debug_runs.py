@@ -55,7 +55,8 @@ def choose(
     `missing` maps the identity of each run that cannot be executed here to the reason.
 
     Raises:
-        InvalidArgumentError: A run does not exist, cannot be executed here, or is completed; with all problems.
+        InvalidArgumentError: A run does not exist, cannot be executed here, or is completed; the message lists
+            all problems.
     """
     if not numbers:
         return range(len(grid))

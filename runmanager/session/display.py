@@ -80,7 +80,7 @@ class Display(GridListener):
 
         Args:
             folders: The due runs.
-            lanes: The most runs executed at once.
+            lanes: The maximum number of concurrent runs.
             past: Hyperparameters and duration (s) of the completed runs.
             more: The number of runs that a search may still add.
         """

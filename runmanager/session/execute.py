@@ -40,7 +40,7 @@ class Execution:
     """Whether the search has ended, with no further runs."""
     _has_named_unread = False  # the axes that train does not read are reported
     num_lanes = 0
-    """The most runs that were executed at once."""
+    """The maximum number of concurrent runs."""
     exit_code = COMPLETED
     """The stopwatch of the runs executed so far."""
     error: StorageError | None = None

@@ -172,7 +172,7 @@ class Session:
         """Check each due setting with the executor; return sentences to print.
 
         Raises:
-            GridError: Some settings fail; with all causes; nothing was written.
+            GridError: Some settings fail; the message lists all causes; nothing was written.
         """
         plan = self.plan(is_written=False)
         likely = self.search.to_try()

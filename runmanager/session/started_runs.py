@@ -68,7 +68,7 @@ class StartedRuns:
 
     @property
     def num_lanes(self) -> int:
-        """The most runs that are executed at once."""
+        """The maximum number of concurrent runs."""
         self._begun()
         return self._num_lanes
 

@@ -51,7 +51,7 @@ class RunTask:
     histogram_every: int
     fingerprint: Fingerprint
     keep_changed: bool
-    jobs: int  # the most runs of the grid that share the machine
+    jobs: int  # the maximum number of runs of the grid that share the machine
     prune: SuccessiveHalving | None = None  # stops the run at rungs
     rule: str = ""  # the rule of listeners that may stop a run after any epoch
     asks: bool = False  # whether it asks listeners in the parent

@@ -28,10 +28,10 @@ from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_OVERHEAD = 2**26  # the most bytes of a file in addition to its tensors
+_OVERHEAD = 2**26  # the maximum number of bytes of a file in addition to its tensors
 _MOST_NAMED = 3  # parameters in a message
 _HASH = 32  # bytes of SHA-256
-_LARGEST = 1 << 36  # the most bytes of a checkpoint
+_LARGEST = 1 << 36  # the maximum number of bytes of a checkpoint
 
 
 @dataclass(frozen=True)

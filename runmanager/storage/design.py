@@ -15,7 +15,7 @@ from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import printable
 
 LONGEST_NOTE = 1000
-"""The most characters of a note."""
+"""The maximum number of characters of a note."""
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that count as repeat axes by default."""

@@ -12,7 +12,7 @@ from runmanager.storage import paths
 from runmanager.storage.durable import read_file
 
 VERSION = 1
-_LARGEST = 64 * 2**20  # the most bytes of a grid.json or run.json
+_LARGEST = 64 * 2**20  # the maximum number of bytes of a grid.json or run.json
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.provenance import versions
 
 MOST_BYTES = 1 << 20
-"""The most bytes of an array compared by content; of a larger array, only the shape is compared."""
+"""The maximum number of bytes of an array compared by content; of a larger array, only the shape is
+compared."""
 
-_MOST_TEXT = 1 << 24  # the most characters of any other value
+_MOST_TEXT = 1 << 24  # the maximum number of characters of any other value
 _OBJECT_SIZE = 128  # characters added per nested object, as a shared object is written wherever it occurs
 _MOST_HASHED = 1 << 26  # bytes of a tensor in data=; a larger tensor is sampled evenly
 _MOST_PARTS = 8  # parts of data with separate hashes
@@ -46,7 +47,7 @@ _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("
 _CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
 """Modules whose functions return different values at each start."""
 _VOLATILE = "<clock or id>"
-_DEPTH = 5  # the most statements and functions followed in search of a clock
+_DEPTH = 5  # the maximum number of statements and functions followed in search of a clock
 _BEGAN = time.time() - 600  # 600 s earlier, as the program may import this package late
 _MOMENT = re.compile(
     r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"

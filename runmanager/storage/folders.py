@@ -29,7 +29,7 @@ from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, wri
 from runmanager.wording import listed
 
 _LAST_TRIAL = "last_trial"  # in grid.json
-_MOST_NAMES = 8  # the most experiments named in a message
+_MOST_NAMES = 8  # the maximum number of experiments named in a message
 
 
 class Experiment:

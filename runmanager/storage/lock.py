@@ -25,7 +25,7 @@ RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
 _ANSWER_S = 1.0  # a query for a kernel lock may never return on a network file system
-_LARGEST = 2**20  # the most bytes of a lock file
+_LARGEST = 2**20  # the maximum number of bytes of a lock file
 
 _held: dict[str, int] = {}
 """Nonce -> thread of each lock of this process; a lock file with this process id and another nonce is stale."""

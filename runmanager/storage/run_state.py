@@ -18,7 +18,7 @@ from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.journal import Attempt, Loaded, end_abandoned_attempt, read_attempt
 
-_MOST_LOG = 1 << 20  # the most bytes read of an error.log
+_MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
 _MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: cells, and cells per value
 
@@ -34,7 +34,7 @@ class RunResult:
     error: str  # the cause of a failure, in one line
     start: Mapping[str, Any]  # the first line of its last attempt
     mixed: bool = False  # whether its epochs come from different code, data, versions or numbers of threads
-    jobs: int = 1  # the most runs that shared the machine during its epochs
+    jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
     peak_memory: int | None = None  # of tensors on its accelerator (bytes), None if unknown
     threads: int | None = None  # torch's number in its first attempt, None if unknown
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`

@@ -20,7 +20,7 @@ class GridContext:
 
     Attributes:
         run: The only run that may begin, None for any.
-        jobs: The most runs that share the machine; a column of the tables if above 1.
+        jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
         fingerprint: The code, data and versions that results depend on. A run that began with a different one
             starts over.
         keep_changed: Resume such a run anyway; it is marked as mixed.

@@ -96,7 +96,7 @@ class OptimizerStep:
         measure: Measure | None = None,
     ) -> None:
         self.autocast = _autocast(device, precision)
-        # the most samples per forward pass, None for whole batches
+        # the maximum number of samples per forward pass, None for whole batches
         self.size = micro_batch if isinstance(micro_batch, int) else None
         self._network, self._loss, self._optimizer = network, loss, optimizer
         self._compute = compute

@@ -18,7 +18,7 @@ from runmanager.training.logged_image import image_of, may_be_image
 from runmanager.training.weighted_sum import read_values
 
 BLOCK = 4096
-"""The most values that are read and written at once."""
+"""The maximum number of values that are read and written at once."""
 LATEST_S = 10.0
 """The longest time (s) until a block is written, full or not: curves grow during long epochs."""
 

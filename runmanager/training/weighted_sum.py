@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 CHUNK = 1024
-"""The most tensors in a chunk."""
+"""The maximum number of tensors in a chunk."""
 
 
 class WeightedSum:

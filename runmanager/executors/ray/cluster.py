@@ -18,7 +18,7 @@ from runmanager.executors.signals import signals_wait
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 
 in_use = threading.Lock()
-"""Held while this process is connected to Ray, as it can have only one connection."""
+"""Held while this process is connected to Ray: a process can have only one connection."""
 
 Needs = Mapping[str, float]
 """Name of a Ray resource -> amount."""
@@ -29,11 +29,11 @@ class Node:
     """A living node."""
 
     id: str  # Ray's id of the node
-    name: str  # its host, and a prefix of its id
-    resources: Mapping[str, float] = field(hash=False)  # in total, free or not
+    name: str  # the node's host, and a prefix of its id
+    resources: Mapping[str, float] = field(hash=False)  # in total, both free and used
 
     def room_for(self, needs: Needs) -> int:
-        """Return the number of runs with these needs that fit on the empty node."""
+        """Return the number of runs with these needs that fit on the node when it is idle."""
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
 
 
@@ -42,7 +42,7 @@ def connected(address: str | None) -> Iterator[None]:
     """Connect this process to the cluster at "auto" or host:port during a block.
 
     None starts a cluster on this machine, and ends it with the block. An existing connection of the process is
-    used, and stays.
+    used, and not closed afterwards.
 
     Raises:
         InvalidArgumentError: The address is not valid.
@@ -96,7 +96,7 @@ def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
 
 
 def on_node(node: str) -> dict[str, Any]:
-    """Return the options of a small task on a node, busy or not."""
+    """Return the options of a small task that runs on a node even if the node is busy."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
@@ -105,7 +105,7 @@ def on_node(node: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def death_notices() -> Iterator[list[str]]:
     """Collect the lines about dead processes and nodes that Ray would print."""
-    from ray._private import worker as ray_worker  # its function prints them, and Ray has no public hook
+    from ray._private import worker as ray_worker  # this module prints the lines, and Ray has no public hook
 
     lines: list[str] = []
 
@@ -118,7 +118,7 @@ def death_notices() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _restrained(*, on_loop_back: bool) -> Iterator[None]:
-    """Start Ray in the block: it logs only errors, and does not change signal handlers.
+    """Let Ray log only errors and leave signal handlers unchanged when it starts in the block.
 
     With `on_loop_back`, a new cluster listens only on the loopback interface, as on Windows and macOS.
     """
@@ -162,9 +162,10 @@ def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
 
 
 def _shut_down() -> None:
-    """Shut Ray down; a signal waits meanwhile, unless it is repeated.
+    """Shut Ray down; signals are deferred meanwhile, unless one is repeated.
 
-    If an object of a half shut down Ray is used, Ray ends the process with exit code 1 and no message.
+    An interrupted shutdown is dangerous: if one of Ray's objects is used afterwards, Ray ends the process with
+    exit code 1 and no message.
     """
     import ray
 

@@ -25,9 +25,9 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.run import Run, device_of
 
-_MOST_LOSSES = 20  # of nodes, per run
+_MOST_LOSSES = 20  # lost nodes per run
 _GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine
-_NEW_NODE_S = 60  # a run waits for a fitting node, if there was one before
+_NEW_NODE_S = 60  # time that a run waits for a fitting node, if there was one before
 _ANSWER_S = 60  # timeout for an answer of a node
 _STOP_S = 5  # grace period before a run is stopped by force
 _TURN_S, _SHORTEST_TURN_S = 0.1, 0.005
@@ -35,21 +35,21 @@ _TURN_S, _SHORTEST_TURN_S = 0.1, 0.005
 
 @dataclass(eq=False)
 class _Flight:
-    """A run submitted to Ray; after the loss of its node, it is submitted as a new one."""
+    """A run submitted to Ray; after the loss of its node, the run is submitted again, as a new object."""
 
     number: int
     run: Run
     device: str
     task: Any
-    num_losses: int  # nodes that the run has lost
-    lane: int | None = None  # None before it has begun
-    node: str = ""  # Ray's id, "" before it has begun
-    process: str = ""  # Ray's id
+    num_losses: int  # the number of nodes that the run has lost
+    lane: int | None = None  # None before the run has begun
+    node: str = ""  # Ray's id of the node, "" before the run has begun
+    process: str = ""  # Ray's id of the process
     news: EpochRecord | BatchProgress | None = None
     heard: float = field(default_factory=time.monotonic)
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # its last output
-    verdict: Outcome | None = None  # if it does not come from the task
-    ping: Any = None  # after its process died: a task that tells whether its node is alive
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # the last output of the run
+    verdict: Outcome | None = None  # the outcome, if the task did not return it
+    ping: Any = None  # after the death of the process: a task that tests whether the node is alive
 
     def log(self, *more: str) -> str:
         """Return the last output of the run."""
@@ -76,13 +76,13 @@ class RayExecution:
         self._needs = needs
         self._notices = notices
         self._flights: dict[int, _Flight] = {}
-        self._resting: deque[tuple[float, Run, int]] = deque()  # end of the pause, run, its losses
+        self._resting: deque[tuple[float, Run, int]] = deque()  # end of the pause, run, number of lost nodes
         self._numbers = itertools.count()
         self._nodes: dict[str, Node] = {}
         self._avoided: set[str] = set()
         self._fitted: dict[str, float] = {}
         self._looked = -math.inf
-        self._asked = -math.inf  # time of the last question
+        self._asked = -math.inf  # time of the last question of a run
         # a process stays on its first GPU, so the next run needs another process
         self._execute: Any = ray.remote(max_retries=0, max_calls=1)(tasks.execute)
         self._execute_warm: Any = ray.remote(max_retries=0)(tasks.execute)
@@ -160,12 +160,12 @@ class RayExecution:
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:
-        """Return the runs that may have ended; wait briefly if there are none."""
+        """Return the runs whose tasks may have ended; wait briefly if there are none."""
         waiting = {flight.ping or flight.task: flight for flight in self._flights.values()}
         if not waiting:
             time.sleep(_TURN_S)
             return []
-        # runs wait for answers: poll faster if questions are frequent, for a twentieth of their time
+        # runs wait for answers, so poll faster if questions are frequent
         turn_s = min(max((time.monotonic() - self._asked) / 20, _SHORTEST_TURN_S), _TURN_S)
         ready, _ = ray.wait(list(waiting), timeout=turn_s)
         return [waiting[ref] for ref in ready]
@@ -201,7 +201,7 @@ class RayExecution:
                 self._watch.run_progressed(flight.run, news)
 
     def _outcome(self, flight: _Flight) -> Outcome | None:
-        """Return the outcome of a run; None if it is rescheduled or its fate is unknown yet.
+        """Return the outcome of a run; None if it is rescheduled or the outcome is unknown yet.
 
         Raises:
             BaseException: An exception of the task.
@@ -223,9 +223,9 @@ class RayExecution:
         return outcome
 
     def _broken(self, flight: _Flight, error: Exception) -> Outcome | None:
-        """Return the outcome of a run that Ray gave up; None if its node is lost, or if that is unknown yet."""
+        """Return the outcome of a run that Ray gave up; None if its node is lost or still being tested."""
         if isinstance(error, exceptions.WorkerCrashedError) and flight.node:
-            ping = ray.remote(max_retries=0)(tasks.torch_version)  # any small task
+            ping = ray.remote(max_retries=0)(tasks.torch_version)  # any small task tests the node
             flight.ping = ping.options(**cluster.on_node(flight.node)).remote()
             return None
         of_nodes = (
@@ -252,7 +252,7 @@ class RayExecution:
         return uncommitted(Status.KILLED, cause, flight.log(words))
 
     def _lose(self, flight: _Flight) -> Outcome | None:
-        """Reschedule a run whose node is lost, unless it has lost too many."""
+        """Reschedule a run whose node is lost, unless the run has lost too many nodes."""
         name = self._name(flight.node)
         if flight.node:
             self._avoided.add(flight.node)
@@ -272,7 +272,7 @@ class RayExecution:
         self._resting.append((time.monotonic() + after, flight.run, flight.num_losses))
 
     def _give_up(self) -> None:
-        """End runs without progress for too long, and runs that fit on no node."""
+        """End runs that make no progress for too long, and runs that fit on no node."""
         now, limit = time.monotonic(), self._driver.timeout
         if now >= self._looked + 1:
             self._look()

@@ -28,11 +28,11 @@ class RayExecutor(Executor):
     Args:
         address: "auto" for the cluster of this machine, or host:port. None uses the current connection of this
             process, or else starts a cluster on this machine, which ends with the grid.
-        jobs: The most runs executed at once; "auto": as many as the cluster allows.
-        runs_per_device: The most runs that share a GPU.
+        jobs: The maximum number of concurrent runs; "auto": as many as the cluster allows.
+        runs_per_device: The maximum number of runs that share a GPU.
         timeout: Seconds without progress after which a run counts as hung; None for no limit.
-        resources: Device -> Ray resources of a run on it. The defaults are ``{"CPU": 1}`` for "cpu" and
-            ``{"GPU": 1 / runs_per_device}`` for "cuda".
+        resources: Device -> Ray resources that a run on this device needs. The defaults are ``{"CPU": 1}`` for
+            "cpu" and ``{"GPU": 1 / runs_per_device}`` for "cuda".
 
     Raises:
         InvalidArgumentError: An argument cannot be used.
@@ -62,7 +62,7 @@ class RayExecutor(Executor):
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if importlib.util.find_spec("ray") is None:
             raise MissingExtraError(["RayExecutor needs ray: pip install 'torch-runmanager[ray]'"])
-        gpu = math.floor(1e4 / runs_per_device) / 1e4  # Ray's precision
+        gpu = math.floor(1e4 / runs_per_device) / 1e4  # Ray's precision is 1e-4
         self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
         self._needs.update(resources or {})
         self._address = address
@@ -70,10 +70,10 @@ class RayExecutor(Executor):
         self._folder: Path | None = None
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Check that `train` can be sent and Ray is free; store the folder that nodes must share.
+        """Check that `train` can be sent and no other grid uses Ray; store the folder that nodes must share.
 
         Raises:
-            GridError: It cannot be sent; the message names the part that cannot.
+            GridError: `train` cannot be sent; the message names the part that cannot.
             ClusterError: Another grid of this process uses Ray.
         """
         dump(train)
@@ -83,14 +83,14 @@ class RayExecutor(Executor):
         self._folder = folder
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return the most runs that are executed at once."""
+        """Return the maximum number of concurrent runs."""
         if isinstance(self._jobs, int):
             return max(1, min(self._jobs, len(runs)))
         rooms = (node.room_for(needs) for node in self._cluster_nodes() for needs in self._needs.values())
         return max(1, min(sum(rooms), len(runs)))
 
     def missing(self, device: str) -> str:
-        """Return why a run on this device cannot be executed, "" if it can.
+        """Return the reason why a run on this device cannot be executed, "" if it can.
 
         Raises:
             GridError: The device has an index.
@@ -143,7 +143,7 @@ class RayExecutor(Executor):
             if self._address is None and not ray.is_initialized():
                 import torch
 
-                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts them
+                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts
                 self._nodes = [Node("", "this machine", resources)]
             else:
                 with cluster.in_use, cluster.connected(self._address):
@@ -153,7 +153,7 @@ class RayExecutor(Executor):
 
 @contextlib.contextmanager
 def _probe_in(folder: Path | None) -> Iterator[tuple[Path | None, str]]:
-    """Write a probe file with a token into a folder, to check that nodes see it."""
+    """Write a probe file with a token into a folder; nodes that can read it share the folder."""
     token = secrets.token_hex(16)
     if folder is None:
         yield None, token

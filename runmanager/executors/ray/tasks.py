@@ -20,8 +20,8 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import News, Outcome, Question
 from runmanager.storage import paths
 
-_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # between two polls for an answer, doubled each time
-_PATIENCE_S = 3  # until a file written on one machine is visible on another
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # time between two polls for an answer, doubled each time
+_PATIENCE_S = 3  # time until a file written on one machine is visible on another
 
 _loaded = lru_cache(maxsize=1)(load_dumped)
 
@@ -30,35 +30,35 @@ _loaded = lru_cache(maxsize=1)(load_dumped)
 class DriverInfo:
     """Information about the driver for the nodes."""
 
-    folder: Path | None  # the experiment's folder, which they must share
-    token: str  # the content of the probe file in it
-    directory: str  # its working directory, used for runs where it exists
-    torch: str  # its version
-    share: int | None  # the most runs that share a node and its cores; None leaves it to Ray
+    folder: Path | None  # the experiment's folder, which the nodes must share
+    token: str  # the content of the probe file in the folder
+    directory: str  # the driver's working directory, used for runs on nodes where it exists
+    torch: str  # the driver's version of torch
+    share: int | None  # the maximum number of runs that share a node and its cores; None leaves it to Ray
     timeout: float | None  # seconds without progress until a run counts as hung; None for no limit
 
 
 class Begun(NamedTuple):
-    """A run has begun; has Ray's ids of its node and process."""
+    """The event of a run that has begun, with Ray's ids of its node and process."""
 
     node: str
     process: str
 
 
 class Printed(NamedTuple):
-    """A run has printed a line."""
+    """The event of a line that a run has printed."""
 
     line: str
 
 
 class Spoiled(NamedTuple):
-    """A run has ended with changed settings of its process, which ends too."""
+    """The event of a run that has changed settings of its process; the process ends with the run."""
 
     outcome: Outcome
 
 
 class Stuck(NamedTuple):
-    """A run has made no progress for too long; has the stack of its main thread."""
+    """The event of a run without progress for too long, with the stack of its main thread."""
 
     stack: str
 
@@ -87,7 +87,7 @@ class Mailbox:
         self._answers[number] = why
 
     def take_answer(self, number: int) -> str | None:
-        """Return the answer to the question of an execution, once; None if there is none yet."""
+        """Return the answer to the question of an execution, and remove it; None if there is no answer yet."""
         return self._answers.pop(number, None)
 
 
@@ -100,8 +100,8 @@ def torch_version() -> str:
 
 
 def unfit(driver: DriverInfo, sent: bytes) -> str:
-    """Return why runs cannot be executed on this node, "" if they can."""
-    with contextlib.suppress(OSError):  # a missing folder does not matter, or the probe detects it
+    """Return the reason why runs cannot be executed on this node, "" if they can."""
+    with contextlib.suppress(OSError):  # the probe detects a missing folder where it matters
         os.chdir(driver.directory)
     version = torch_version()
     if version.split(".")[:2] != driver.torch.split(".")[:2]:
@@ -129,12 +129,12 @@ def execute(
     node = context.get_node_id()
     if why := unfit(driver, sent):
         return node, Refused(why)
-    import torch  # takes seconds, so it is done before the run begins
+    import torch  # the import takes seconds, so it comes before the run begins
 
     from runmanager.devices.process_state import process_state, state_changes
     from runmanager.devices.torch_devices import num_cores
 
-    if driver.share is not None:  # otherwise Ray sets one thread per requested CPU
+    if driver.share is not None:  # without it, Ray sets one thread per requested CPU
         torch.set_num_threads(max(1, num_cores() // driver.share))
     send_to_children_by_value()
     state = process_state()
@@ -146,7 +146,7 @@ def execute(
     ended: Outcome | Raised
     try:
         tell(Begun(node, context.get_worker_id()))
-        ray.get(last)  # the run may kill its process immediately
+        ray.get(last)  # send the event now: the run may kill its process immediately
         with _printing_to(tell), _watched(driver.timeout, tell, partial(_answer, mailbox, number)) as report:
             ended = _loaded(sent)(load_dumped(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
@@ -155,7 +155,7 @@ def execute(
         tell(Spoiled(ended))
         ray.get(last)
         sys.exit()  # Ray starts another process for the next run
-    ray.get(last)  # so that the driver gets all events before the end
+    ray.get(last)  # the driver must get all events before the task ends
     return node, ended
 
 
@@ -179,14 +179,14 @@ def _printing_to(tell: Callable[[Event], None]) -> Iterator[None]:
 
 
 class _Lines(io.TextIOBase):
-    """Passes on output, line by line."""
+    """Passes output to the driver, line by line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self.unfinished = ""
 
     def write(self, text: str) -> int:
-        """Pass on the complete lines."""
+        """Pass the complete lines to the driver."""
         *lines, self.unfinished = (self.unfinished + text).split("\n")
         for line in lines:
             self._say(line)
@@ -208,7 +208,7 @@ def _answer(mailbox: Any, number: int) -> str:
 def _watched(
     timeout: float | None, tell: Callable[[Event], None], answer: Callable[[], str]
 ) -> Iterator[Report]:
-    """Yield the run's report function; send the stack once if it is not called for too long."""
+    """Yield the run's report function; if no report comes for too long, send the stack once."""
     last = time.monotonic()
     ended = threading.Event()
     this_thread = threading.get_ident()
