@@ -67,8 +67,7 @@ class InlineExecutor(Executor):
 
 
 def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
-    """Return a sentence about the process settings that a run has changed, and about those that cannot be
-    restored."""
+    """Return a sentence about process settings that a run has changed, and about those that stay changed."""
     from runmanager.devices.process_state import listed_changes
 
     fact = f"{run} left settings of this process changed: {listed_changes(changed)}"

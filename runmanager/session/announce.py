@@ -14,7 +14,7 @@ Say = Callable[[str], None]
 
 
 def starting_line(experiment: str, num_runs: int) -> str:
-    """Return the first line of a grid, shown until others follow."""
+    """Return the first line of a grid, which the display shows until other lines follow."""
     return f"{experiment}: starting {counted(num_runs, 'run')}"
 
 

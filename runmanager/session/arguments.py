@@ -30,7 +30,7 @@ from runmanager.wording import did_you_mean
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Compute the fingerprint of code and data, and warn about values that are not compared.
+    """Compute the fingerprint of code and data, and warn about values that the fingerprint leaves out.
 
     `data` may be a function that returns the data.
     """
@@ -42,10 +42,10 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
 
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
-    """Return the runs of a grid; with `decide`, repeat by repeat; for a search, one sample run per device.
+    """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device.
 
     Raises:
-        GridError: Any argument has problems; with all of them.
+        GridError: An argument is invalid; the message lists all problems.
     """
     experiment, root, decide, repeats = options.experiment, options.root, options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
@@ -67,7 +67,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
             runs += RunBuilder.get_runs(grid, max_runs=options.max_runs)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
-    with suppress(GridError):  # get_runs has reported it
+    with suppress(GridError):  # get_runs has reported the error
         problems += _problems_of_axes(grid or {})
     if callable(train):
         check_calls(train, runs, problems)
@@ -94,7 +94,7 @@ def samples(params: Any, problems: Problems) -> list[Run]:
 def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
     """Return identity -> reason for each run whose device is missing.
 
-    `missing` returns why a device cannot be used, or "".
+    `missing` returns the reason why a device cannot be used, or "".
 
     Raises:
         DeviceError: A device is missing and `missing_device` is "error".
@@ -143,7 +143,7 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
 
 
 def _with_goals(design: Design, goal: object) -> Design:
-    """Return the design with one goal or several."""
+    """Return the design for one goal or several goals."""
     goals = tuple(map(parse_goal, goal)) if isinstance(goal, list | tuple) and goal else (parse_goal(goal),)
     if len({goal.metric for goal in goals}) < len(goals):
         raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
@@ -151,7 +151,7 @@ def _with_goals(design: Design, goal: object) -> Design:
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the names of the repeat axes; a single name may be text."""
+    """Return the names of the repeat axes from the option `repeats`, a sequence or a single name."""
     axes = [repeats] if isinstance(repeats, str) else repeats
     if not isinstance(axes, list | tuple) or not all(isinstance(name, str) for name in axes):
         problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
@@ -172,7 +172,10 @@ def _one_name(repeats: Any) -> str:
 def _with_repeats(
     params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
 ) -> Mapping[Any, Any] | None:
-    """Return a grid with the repeat axis of `decide`: 0, 1, 2, ..., unless its values are listed."""
+    """Return a grid with the repeat axis of `decide`, whose values are 0, 1, 2, .
+
+    Unless the grid lists them.
+    """
     name = _one_name(repeats)
     if not name:
         problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")
@@ -188,7 +191,7 @@ def _with_repeats(
 
 
 def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: Problems) -> list[Run]:
-    """Return the runs of the first repeats of a grid, repeat by repeat."""
+    """Return the runs of the first repeats of a grid, sorted by repeat."""
     for axis in (name, decide.axis):
         if axis is not None and not all(axis in run._fields for run in runs):
             names = list(dict.fromkeys(field for run in runs for field in run._fields))
@@ -213,7 +216,7 @@ def _runs(params: Any, max_runs: int) -> list[Run]:
 
 
 def _of_mappings(grids: Sequence[Any]) -> str:
-    """Write the code of a grid for whatever was given, as a list of grids or of single settings."""
+    """Return the code of a valid grid for an invalid argument, such as a list of grids or of settings."""
     mappings = [grid for grid in grids if isinstance(grid, Mapping)]
     if not mappings or len(mappings) < len(grids):
         return "{'lr': [0.1, 0.01]}"
@@ -224,7 +227,7 @@ def _of_mappings(grids: Sequence[Any]) -> str:
 
 
 def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
-    """Return errors about values that other processes cannot identify, and about duplicates."""
+    """Return errors about values that cannot be identified in other processes, and about duplicates."""
     problems = Problems()
     for key, values in flat(params):
         names = key if isinstance(key, tuple) else (key,)
@@ -256,7 +259,7 @@ def _problems_of_runs(runs: Sequence[Run]) -> Problems:
 
 
 def _is_axis(values: Any) -> bool:
-    # iterators and endless iterables are left to RunBuilder
+    # RunBuilder handles iterators and endless iterables
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
 
 

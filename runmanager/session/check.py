@@ -24,7 +24,7 @@ from runmanager.storage.lock import check_free
 from runmanager.wording import duration
 
 LONGEST_S = 300.0
-"""The time limit (s), after which no setting is begun."""
+"""The time limit (s), after which the check of no further setting begins."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CheckTask:
     """Checks one run in the calling process, in a temporary folder."""
 
     task: RunTask  # the grid's task
-    folder: str  # on this machine, of the temporary folders: removes leftovers of dead processes
+    folder: str  # parent of the temporary folders on this machine; leftovers of dead processes are removed
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute two steps and one batch of each evaluation; return the outcome."""
@@ -60,7 +60,7 @@ def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
 
 
 class _Watch:
-    """Shows the number of checked settings; their output is dropped."""
+    """Shows the number of checked settings, and drops the output of their runs."""
 
     def __init__(self, display: Display, words: str) -> None:
         self._display, self._words = display, words
@@ -123,7 +123,7 @@ def try_settings(
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return a run of each setting; the first ones cover each value of each axis.
+    """Return one run of each setting, in an order in which the first runs cover each value of each axis.
 
     >>> from runmanager.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
@@ -147,7 +147,7 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
 
 @contextlib.contextmanager
 def _experiment_folder(path: Path) -> Iterator[None]:
-    """Create an experiment's folder for the block, if missing, as executors expect it; remove it afterwards."""
+    """Create a missing experiment folder, which executors expect, for the block; remove it afterwards."""
     missing = [folder for folder in (path, path.parent) if not folder.exists()]
     durable.make_folder(path)
     try:
@@ -159,7 +159,7 @@ def _experiment_folder(path: Path) -> Iterator[None]:
 
 
 def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> list[str]:
-    """Return sentences about failed settings, in the words of a grid's failed runs."""
+    """Return sentences about failed settings, phrased as for the failed runs of a grid."""
     import pandas as pd
 
     from runmanager.answers.failures import failures
@@ -169,7 +169,7 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     params = [{column(name): run._asdict().get(name) for name in names} for run, _ in ended]
     table = pd.DataFrame(params, dtype=object)
     table.attrs[HYPERPARAMETERS] = list(map(column, names))
-    # a loss that is not finite is a result
+    # a loss that is not finite is no failure of the check
     fine = (Status.DIVERGED, Status.UNAVAILABLE)
     statuses = [Status.COMPLETED if outcome.status in fine else outcome.status for outcome in outcomes]
     table["status"] = list(map(str, statuses))

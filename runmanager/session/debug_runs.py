@@ -25,12 +25,12 @@ from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
 
 _COPY = "-only"
-_LONGEST = 50  # characters of a copy's name taken from the original
+_LONGEST = 50  # maximum number of characters in a copy's name that come from the name of the original
 _MOST_RANGES = 5
 
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
-    """Return the numbers of the selected runs, empty for all; append errors to `problems`."""
+    """Return the numbers of the selected runs, empty if all runs are selected; append errors to `problems`."""
     if only is None:
         return []
     items = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
@@ -50,9 +50,9 @@ def choose(
     missing: Mapping[str, str],
     experiment: Experiment,
 ) -> Sequence[int]:
-    """Return the indexes of the runs with these numbers; of all runs without numbers.
+    """Return the indexes of the runs with these numbers; without numbers, those of all runs.
 
-    `missing` maps the identity of each run that cannot be executed here to the reason.
+    `missing` maps the identity of a run to the reason why the run cannot be executed here.
 
     Raises:
         InvalidArgumentError: A run does not exist, cannot be executed here, or is completed; the message lists
@@ -90,12 +90,14 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
 
 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:
-    """Execute the runs of a plan in this process; a debugger's changes to settings are not reported.
+    """Execute the runs of a plan in this process.
+
+    Changes that a debugger makes to process settings are not reported.
 
     Raises:
         Exception: The exception of `train`, with the user's frames only.
     """
-    __tracebackhide__ = True  # for IPython and pytest
+    __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
     from runmanager.devices.process_state import process_state, set_back
 
     dispatcher = Dispatcher([display, *listeners], Stop(), display.say)
@@ -111,7 +113,8 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
             set_back(before)
         dispatcher.run_ended(run, outcome)
         is_first = outcome.status.is_success and planned is plan.due[0]
-        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # expand() has no axes
+        # runs of expand() have no axes
+        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()
         repeats = task.experiment.design.repeating(plan.varying)
         if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
             display.say(f"! {sentence}")
@@ -133,7 +136,7 @@ def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
 
 
 def _free_copy(folder: RunFolder, grid: Sequence[RunFolder]) -> tuple[str, int]:
-    """Return the name of a copy of the experiment where the run is not completed, and its number there."""
+    """Return the name of a copy of the experiment in which the run is not completed, and the run's number."""
     path = folder.path.parent
     name = path.name.partition(_COPY)[0][:_LONGEST]
     for attempt in itertools.count(1):
@@ -146,7 +149,7 @@ def _free_copy(folder: RunFolder, grid: Sequence[RunFolder]) -> tuple[str, int]:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as text with ranges.
+    """Return numbers as text in which consecutive numbers form ranges.
 
     >>> _ranges([3, 1, 2, 7])
     '1 to 3, 7'

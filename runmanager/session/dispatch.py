@@ -16,16 +16,16 @@ from runmanager.wording import printable
 ANSWER_S = 10.0
 """The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""
 
-_MOST_WAITING = 1000  # queued events per listener
-_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")  # in this order; never the end of a run
+_MOST_WAITING = 1000  # maximum number of queued events per listener
+_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")  # dropped in this order; `run_ended` never is
 
 
 class Dispatcher:
     """The watch of an executor: passes its events to the listeners, in order.
 
     Args:
-        listeners: The listeners; the first reason to stop a run counts.
-        stop: Checked before each event; its exception goes to the executor.
+        listeners: The listeners. If several of them stop a run, the reason of the first one counts.
+        stop: The state of signals, checked before each event; the exception of this check goes to the executor.
         say: Prints a line.
         stopping: Called when a signal stops the grid.
     """
@@ -43,7 +43,7 @@ class Dispatcher:
         self._begun: dict[str, tuple[Run, Run, Slot]] = {}  # id -> run, the copy for listeners, slot
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
-        """Report the begin of a run."""
+        """Report that a run has begun."""
         self._stop.check()
         id_ = identity(run._asdict())
         self._begun[id_] = run, copy_of(run), Slot(id_, lane, device)
@@ -51,7 +51,10 @@ class Dispatcher:
             listener.run_began(listener.run, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
-        """Report the progress of a run; answer a question with why it should stop, or ""."""
+        """Report the progress of a run.
+
+        If it is a question, return the reason why the run should stop, or "".
+        """
         self._stop.check()
         listeners = self._listening(self._id(run), run)
         if not isinstance(news, EpochRecord | Question):
@@ -66,7 +69,7 @@ class Dispatcher:
         return next(iter(reasons), "")
 
     def run_ended(self, run: Run, outcome: Outcome, *, is_retried: bool = False) -> None:
-        """Report the outcome of a run, after its commit."""
+        """Report the outcome of a run after the outcome was committed."""
         id_ = self._id(run)
         for listener in self._listening(id_, run, is_retried=is_retried):
             listener.run_ended(outcome)
@@ -92,7 +95,7 @@ class Dispatcher:
             yield listener
 
     def _id(self, run: Run) -> str:
-        """Return the identity of a run, even if train() in this process has modified a list in it."""
+        """Return the identity of a run, even if train() in this process has modified a list in the run."""
         begun = (id_ for id_, (begun, *_) in self._begun.items() if begun is run)
         return next(begun, "") or identity(run._asdict())
 
@@ -106,7 +109,7 @@ class _Event(NamedTuple):
 
 
 class Guarded(Listener):
-    """A listener of a user, called in a separate thread, so that it can neither end nor slow down a grid.
+    """A user's listener, called in a separate thread, so that it can neither end nor slow down a grid.
 
     Args:
         listener: The user's listener.
@@ -133,7 +136,7 @@ class Guarded(Listener):
         self._put("step_ended", progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Queue the event; wait for the answer if it counts."""
+        """Queue the event; wait for the answer if the listener may stop runs."""
         record = record.copy()
         if not self.may_stop or self._is_late:
             self._put("epoch_ended", record, network)
@@ -144,7 +147,7 @@ class Guarded(Listener):
             why = answer.result(ANSWER_S)
         except TimeoutError:
             with self._changed:
-                self._is_late = not answer.done()  # until the listener has caught up
+                self._is_late = not answer.done()  # true until the listener has answered
             self._warn_once(f"gave no answer in {ANSWER_S:g} s, and the run continues")
             return None
         if problem := problem_of(why):
@@ -157,7 +160,10 @@ class Guarded(Listener):
         self._put("run_ended", outcome)
 
     def close(self) -> None:
-        """Deliver queued events, only the ends of runs if this takes long, and end the thread."""
+        """Deliver the queued events and end the thread.
+
+        If delivery takes long, deliver only the ends of runs.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -214,7 +220,7 @@ class Guarded(Listener):
                     self._is_late = False
 
     def _warn_once(self, problem: str) -> None:
-        """Print only the first problem, as others are similar or follow from it."""
+        """Print only the first problem, as further problems are similar or follow from the first one."""
         if not self._has_warned:
             self._has_warned = True
             self._say(f"! listener {self._name}: {printable(problem)}")

@@ -14,14 +14,16 @@ from runmanager.storage.run_state import RunResult
 
 
 class GridListener(Listener):
-    """A listener within this package, with events of the grid too."""
+    """A listener within this package, which also receives events of the grid."""
 
     def grid_began(self, say: Callable[[str], None]) -> None:
         """Called before the first run; `say` prints a line."""
 
 
 class Display(GridListener):
-    """A display that shows nothing. Subclasses get all events in the grid's thread; a `with` is one batch.
+    """A display that shows nothing.
+
+    Subclasses receive all events in the grid's thread. A `with` block over a display is one batch of runs.
 
     Attributes:
         is_shown: Whether anything is shown.

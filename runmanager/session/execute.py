@@ -38,7 +38,7 @@ class Execution:
 
     is_over = False
     """Whether the search has ended, with no further runs."""
-    _has_named_unread = False  # the axes that train does not read are reported
+    _has_named_unread = False  # whether the axes that train does not read are reported
     num_lanes = 0
     """The maximum number of concurrent runs."""
     exit_code = COMPLETED
@@ -46,7 +46,10 @@ class Execution:
     error: StorageError | None = None
     """The storage error that has ended the grid."""
     hands_over = False
-    """Whether `steps` yields runs; otherwise only `run` may iterate over it, where signals are handled."""
+    """Whether `steps` yields ended runs to a loop.
+
+    Otherwise only `run`, which handles signals, may iterate over it.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Execution:
         self._varying = plan.varying
         self.display = display
         display.begin_grid(design, plan.varying, self._results(plan))
-        self._notes = notes  # to print at the start
+        self._notes = notes  # lines to print at the start
         self.experiment = task.experiment.path
         self._exports = Exports(self.experiment)
         self._followers = followers
@@ -96,7 +99,7 @@ class Execution:
         self._retries: dict[str, int] = {}
 
     def _results(self, plan: Plan) -> Iterator[RunResult]:
-        """Yield the results of the experiment, without the runs of this grid that start over."""
+        """Yield the results of all runs of the experiment, except the runs of this grid that start over."""
         planned = {planned.folder.id for planned in plan.runs}
         for folder in self._task.experiment.runs.values():
             if folder.id not in planned:
@@ -114,8 +117,8 @@ class Execution:
     def steps(self) -> Generator[tuple[Run, RunResult | None]]:
         """Execute runs until none is due; if it `hands_over`, yield each ended run.
 
-        Between two steps the lanes continue; closing the generator ends them. With an executor that
-        `tells_begun`, runs that have begun or wait for a device are yielded too, without a result.
+        Between two steps, the lanes continue; closing the generator ends the lanes. With an executor that
+        `tells_begun`, runs that have begun or wait for a device are yielded too, with None as the result.
         """
         is_first = True
         self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
@@ -169,12 +172,15 @@ class Execution:
         return [*filter(None, [self._search.conclusion(outcomes), of_pruner])]
 
     def asked_for(self) -> Plan:
-        """Return the plan with the requested runs; when it is over, drop the others from the experiment."""
+        """Return the plan with the requested runs.
+
+        After the end of the search, drop all other runs from the experiment.
+        """
         plan = self._decisions.asked_for()
         if self.is_over:
             others = {planned.folder.id for planned in self.plan.runs}
             others -= {planned.folder.id for planned in plan.runs}
-            with contextlib.suppress(StorageError):  # they stay pending
+            with contextlib.suppress(StorageError):  # runs that could not be dropped stay pending
                 if others:
                     self._task.experiment.forget(others)
         return plan
@@ -204,7 +210,7 @@ class Execution:
                         self.display.say("stopped at the first failure (on_error='stop')")
                         break
                     if self.hands_over:
-                        self.display.flush()  # before output of the loop
+                        self.display.flush()  # show pending lines before the loop prints
                         yield run, self._decisions.journals[id_]
                     if self._search.is_asynchronous:
                         self._add_more(runs)
@@ -226,7 +232,7 @@ class Execution:
         runs.extend(planned.run for planned in more.due)
 
     def _begin(self, batch: Plan) -> None:
-        """Print the decision, and commit runs that are behind as pruned, if their journals do not have it."""
+        """Print the decision, and commit runs that are behind as pruned, unless their journals do so."""
         due = {planned.folder.id: planned for planned in batch.due}
         self._in_progress |= due
         self._retries |= dict.fromkeys(due, self._max_retries)
@@ -241,7 +247,8 @@ class Execution:
     def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
         """Warn about axes that `train` has never read in a run."""
         number = planned.folder.number
-        if hasattr(planned.run, "__dict__"):  # has other values of a configuration, which are no axes
+        # a run of expand() also has values of its configuration, which are no axes
+        if hasattr(planned.run, "__dict__"):
             unread = [name for name in unread if name in self._varying]
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
             self.display.say(f"! {sentence}")
@@ -249,7 +256,8 @@ class Execution:
     def _end(self, run: Run, ended: Outcome) -> tuple[str, Outcome, bool]:
         """Commit and show the outcome of a run; return its identity, the outcome, and whether it is retried."""
         id_ = identity(run._asdict())
-        if id_ not in self._in_progress:  # train() in this process may have modified a list in it
+        # train() in this process may have modified a list among the run's values
+        if id_ not in self._in_progress:
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         outcome = commit_outcome(planned, ended, self._task)

@@ -17,10 +17,10 @@ from runmanager.storage.run_state import read_experiment, read_run
 def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     """Return the outcome of a run, and commit it if needed.
 
-    It is not committed yet if the run's process is gone, or never started.
+    The outcome is not committed yet if the run's process died or never started.
 
     Raises:
-        StorageError: It could not be committed.
+        StorageError: The outcome could not be committed.
     """
     if outcome.is_committed:
         return outcome
@@ -32,25 +32,29 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
         return result.outcome  # only the last message was lost: the journal has the end
     outcome = replace(outcome, epochs=len(result.epochs))
-    task.experiment.open(params_of(planned.run))  # not the folder's, where other types are text
+    # the run's values, as the folder stores values of most types as text
+    task.experiment.open(params_of(planned.run))
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         durable.write_file(folder.path / paths.ERROR_LOG, log)
-    fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the committed epochs
+    fingerprint = result.start.get("fingerprint", task.fingerprint)  # the fingerprint of the committed epochs
     end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
     end_board(folder.path, outcome)
     return outcome
 
 
 class Exports(Listener):
-    """Writes the tables of an experiment, in at most a twentieth of the elapsed time."""
+    """Writes the tables of an experiment, and spends at most a twentieth of the elapsed time on this."""
 
     def __init__(self, experiment: Path) -> None:
         self._experiment = experiment
         self._next = 0.0
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Write the tables, unless they are slow to write and recent; the end of the grid writes them too."""
+        """Write the tables, unless writing is slow and they were written recently.
+
+        They are also written at the end.
+        """
         before = time.monotonic()
         if before >= self._next:
             write_tables(self._experiment)

@@ -1,4 +1,4 @@
-"""A listener that says after the first epoch of a grid that its goal is misspelled."""
+"""A listener that warns after the first epoch of a grid if the goal is misspelled."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,11 +10,12 @@ from runmanager.storage.run_state import RunResult
 
 
 class GoalWatch(Listener):
-    """Compares the first epoch of a grid with its goals.
+    """Compares the metrics of a grid's first epoch with its goals.
 
     Args:
         design: The design of the experiment.
-        results: Returns the results of its earlier runs; if they have the goal, a later epoch may have it.
+        results: Returns the results of earlier runs; if these have the metric of a goal, a later epoch may have
+            it too.
         say: Prints a line.
     """
 
@@ -25,7 +26,7 @@ class GoalWatch(Listener):
         self._is_new = True
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
-        """Say that the first epoch has a similar metric in the place of a goal."""
+        """Warn that the first epoch lacks the metric of a goal but has a metric with a similar name."""
         if self._is_new and (sentence := self._design.misspelled(record)) and not self._is_measured_before():
             self._say(f"! {sentence}")
         self._is_new = False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runmanager.training.batch_size import Measure
 
 Check = Callable[[Problems, str, Any], object]
-"""Appends errors of an option's value; gets its name."""
+"""Checks an option's value: it gets the value and the option's name, and appends errors."""
 
 EXECUTION, AGAIN = "execution", "when it is started again"
 """The headings of --help."""
@@ -38,8 +38,8 @@ class Flag:
     Attributes:
         name: As in ``--jobs``.
         help: A description in one line.
-        default: The default in --help; None for a flag without a value.
-        heading: Its heading in --help.
+        default: The default that --help shows; None for a flag without a value.
+        heading: The heading in --help under which the flag is listed.
         settings: Further arguments of argparse's ``add_argument``.
     """
 
@@ -66,10 +66,10 @@ def _option(
         default: The default value.
         check: Appends errors of a value.
         flag: The flag's description in one line; "" for no flag.
-        name: The name of the flag, if it is not the option's.
-        says: The default in --help, if it is not the value.
-        heading: The flag's heading in --help.
-        **settings: Arguments of argparse; without any, the flag is a switch.
+        name: The name of the flag, if it differs from that of the option.
+        says: The default that --help shows, if it differs from `default`.
+        heading: The heading in --help under which the flag is listed.
+        **settings: Arguments of argparse; without any, the flag takes no value.
     """
     how = settings or {"action": "store_const", "const": True}
     of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
@@ -140,10 +140,9 @@ def _jobs(word: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """The options of `run_grid`, which documents them.
+    """The options of `run_grid`; its docstring documents them.
 
-    An option is defined here and read where it is used. The signatures of `run_grid` and `AskTell` repeat names
-    and defaults for editors; a test compares them.
+    The signatures of `run_grid` and `AskTell` repeat the names and defaults for editors; a test compares them.
     """
 
     experiment: str
@@ -216,7 +215,7 @@ class GridOptions:
                 yield option.name, replace(flag, name=flag.name or f"--{option.name.replace('_', '-')}")
 
     def check_values(self, problems: Problems) -> None:
-        """Append errors of values, and of combinations that exclude each other."""
+        """Append errors about values, and about options that exclude each other."""
         for option in fields(self):
             if check := option.metadata.get("check"):
                 check(problems, option.name, getattr(self, option.name))
@@ -233,7 +232,7 @@ class GridOptions:
                 problems.append(f"{rule}: allow it with max_runs={self.search.n}")
 
     def changed_from_default(self, names: Iterable[str]) -> list[str]:
-        """Return these options whose value is not the default."""
+        """Return those of these options whose value is not the default."""
         defaults = {option.name: option.default for option in fields(self)}
         values = {name: getattr(self, name) for name in names}
         # data= may be a tensor, whose == is elementwise
@@ -244,11 +243,11 @@ class GridOptions:
 
     @property
     def path(self) -> Path:
-        """The folder of the experiment; absolute, as `train` may change the working directory."""
+        """The absolute path of the experiment's folder, as `train` may change the working directory."""
         return (Path(self.root) / self.experiment).absolute()
 
     def listeners_in(self, where: str) -> tuple[Listener, ...]:
-        """Return the listeners in the parent, on rank 0 only, or in the workers."""
+        """Return the listeners that are called in the parent, which are those of rank 0, or in the workers."""
         return tuple(
             listener
             for listener in self.listeners
@@ -267,13 +266,13 @@ class GridOptions:
 
     @property
     def is_shown(self) -> bool:
-        """Whether this process shows anything; a requested plan is always shown."""
+        """Whether this process shows output; a requested plan is always shown."""
         return ranks.is_main() and (self.plan_only or self.display is not False)
 
     def make_executor(self, problems: Problems) -> Executor:
-        """Return the executor of the options, by default lanes; append errors to `problems`.
+        """Return the executor, by default lanes; append errors to `problems`.
 
-        With `only`, it is the inline executor.
+        With the option `only`, the inline executor is returned.
         """
         executor = self.executor
         if self.is_alone:

@@ -33,9 +33,9 @@ class GridOutcome:
     """The outcome of a grid.
 
     Attributes:
-        outcomes: Each run of the grid with its outcome, in order.
-        results: One row per epoch of these runs, as `load_results`.
-        runs: One row per run, as `load_runs`.
+        outcomes: Each run of the grid with its outcome, in the order of the grid.
+        results: One row per epoch of these runs, as from `load_results`.
+        runs: One row per run, as from `load_runs`.
         exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
             130 Ctrl-C, 143 SIGTERM.
         folder: The experiment's folder.
@@ -104,7 +104,7 @@ def export_tables(experiment: Path, say: Say) -> int:
 
 
 def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Conclusion":
-    """Return the conclusion of the results; the grid began at `began` (time.monotonic)."""
+    """Return the conclusion from the results of the grid that began at `began` (time.monotonic, s)."""
     from runmanager.answers.conclusion import conclude
     from runmanager.tables.columns import runs_table
 
@@ -120,7 +120,7 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
 
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
-    """Return the time spent by the runs of this start, None if it has executed none."""
+    """Return the time spent by the runs of this start, None if no run was executed."""
     from runmanager.answers.time_spent import RunTime, TimeSpent
 
     stopwatch = execution.stopwatch
@@ -131,7 +131,7 @@ def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
         if planned.folder.id in stopwatch.seconds:
             result, epochs = read_run(planned.folder), list(planned.before.epochs)
             if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
-                epochs = []  # superseded by a later attempt
+                epochs = []  # a later attempt supersedes these epochs
             before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
             seconds = stopwatch.seconds[planned.folder.id]
             runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status))

@@ -1,4 +1,4 @@
-"""The plan of a grid: the action for each run, decided before anything is started."""
+"""The plan of a grid: the action for each run, decided before any run is executed."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,8 +21,8 @@ from runmanager.storage.loaded_files import changes_since, loaded_name, not_know
 from runmanager.storage.run_state import RunResult, read_run
 
 KEPT = "kept", "unfinished runs resume, marked as mixed"
-"""The action for changed runs that go on, and an explanation."""
-_MOST_CAUSES = 4  # in a sentence
+"""The action for changed runs that continue, and an explanation."""
+_MOST_CAUSES = 4  # maximum number of causes in a sentence
 
 
 def started_over() -> tuple[str, str]:
@@ -35,10 +35,11 @@ class Action(StrEnum):
     """The action for a run."""
 
     EXECUTE = "execute"
-    CONTINUE = "continue"  # from its last checkpoint, if any
-    START_OVER = "start over"  # because code, data, versions or loaded weights have changed
-    WAIT = "wait"  # for a decision of the search
-    PRUNE = "prune"  # it is behind, and its journal says interrupted
+    CONTINUE = "continue"  # execute the run, from its last checkpoint if there is one
+    # execute the run from its first epoch, as code, data, versions or loaded weights have changed
+    START_OVER = "start over"
+    WAIT = "wait"  # the run waits for a decision of the search
+    PRUNE = "prune"  # commit the run as pruned: it is behind, but its journal says interrupted
     LEAVE = "leave"
 
     @property
@@ -52,8 +53,8 @@ class PlannedRun:
     """A run of a grid with its folder and its action."""
 
     run: Run
-    folder: RunFolder  # its id is the key of the run everywhere
-    before: RunResult  # its state before the grid starts
+    folder: RunFolder  # the folder's id identifies the run everywhere
+    before: RunResult  # the state of the run before the grid starts
     action: Action
 
 
@@ -61,13 +62,14 @@ class PlannedRun:
 class Plan:
     """The runs of a grid with their actions."""
 
-    runs: Sequence[PlannedRun]  # all of the grid, in order
+    runs: Sequence[PlannedRun]  # all runs of the grid, in order
     changed: Mapping[str, int]  # cause of a change -> number of runs
     policy: tuple[str, str]  # `started_over` or `KEPT`
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
-    order: Sequence[str] = ()  # identities of the due runs, after a decision
-    sentences: Sequence[str] = ()  # of the search, to print
-    not_known: Mapping[str, int] = field(default_factory=dict)  # why changes are not known -> number of runs
+    order: Sequence[str] = ()  # identities of the due runs in order, after a decision
+    sentences: Sequence[str] = ()  # sentences of the search to print
+    # reason why changes cannot be determined -> number of runs
+    not_known: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def due(self) -> list[PlannedRun]:
@@ -83,14 +85,14 @@ class Plan:
 
     @property
     def changes(self) -> list[str]:
-        """The sentences about changed runs, and about runs whose changes are not known."""
+        """The sentences about changed runs, and about runs whose changes cannot be determined."""
         sentences = [f"! {counted(count, 'run')} {reason}" for reason, count in self.not_known.items()]
         number = sum(self.changed.values())
         if not number:
             return sentences
         is_one_cause = len(self.changed) == 1
         causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
-        if len(causes) > _MOST_CAUSES:  # as of probes of many encoders
+        if len(causes) > _MOST_CAUSES:  # for example if runs load the weights of many encoders
             causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
         done, meaning = self.policy
         verb = "is" if number == 1 else "are"
@@ -104,7 +106,7 @@ class Plan:
 
     @property
     def costs(self) -> list[tuple[Mapping[str, Any], float]]:
-        """Hyperparameters and duration (s) of the completed runs."""
+        """The hyperparameters and the duration (s) of each completed run."""
         return [
             (planned.folder.params, planned.before.epochs[-1].metrics["run duration"])
             for planned in self.runs
@@ -118,7 +120,7 @@ class Decisions:
     Args:
         plan: The runs of the grid.
         search: The search.
-        plan_new: Creates folders for new runs of the search, and plans them.
+        plan_new: Creates folders for new runs of the search, and plans these runs.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class Decisions:
     def next(self, in_progress: Collection[str] = ()) -> Plan:
         """Return the plan where the due runs are executed and all others wait.
 
-        While runs are in progress, it has only the runs of this decision.
+        While runs are in progress, the plan has only the runs of this decision.
         """
         plan, new = ranks.from_main(lambda: self._decided(in_progress))
         if new and not ranks.is_main():
@@ -149,7 +151,7 @@ class Decisions:
         return replace(self._plan, runs=list(self._runs.values()))
 
     def asked_for(self) -> Plan:
-        """Return the plan without runs that the search leaves out and that have not begun."""
+        """Return the plan without the runs that have not begun and that the search leaves out."""
         left_out = self._search.left_out()
         runs = [run for run in self._runs.values() if run.before.attempts or run.folder.id not in left_out]
         return replace(self._plan, runs=runs)
@@ -205,14 +207,14 @@ def make_plan(
     keep_changed: bool,
     axes: Sequence[str] = (),
 ) -> Plan:
-    """Plan the runs chosen by index, by the options of `run_grid`.
+    """Plan the runs with these indexes according to the options of `run_grid`.
 
-    `now` is the current fingerprint. The `axes` are those of a search.
+    `now` is the current fingerprint. `axes` are the axes of a search.
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    again: set[str] = set()  # paths of the runs that start over, relative to the root
+    again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
         differences = [] if folder.unavailable else list(map(str, changes_since(before, now)))

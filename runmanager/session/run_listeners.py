@@ -12,7 +12,7 @@ from runmanager.training.listeners import RunListener
 
 
 class NextRung(RunListener):
-    """Stops a run at its next rung, where it waits for the other runs."""
+    """Stops a run at its next rung, where the run waits for the other runs."""
 
     def __init__(self, halving: SuccessiveHalving) -> None:
         self._halving = halving
@@ -26,14 +26,14 @@ class NextRung(RunListener):
         keep: str | None = None,
         until: float = 0.0,
     ) -> None:
-        """Compute the rung: the first one after the epochs of earlier journals."""
+        """Compute the next rung: the first one after the epochs in earlier journals."""
         self.last_epoch = self._halving.next_rung(num_committed)
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
         """Check that the run can be resumed.
 
         Raises:
-            PruneError: It saves no checkpoint.
+            PruneError: The run saves no checkpoint.
         """
         if not is_saved:
             raise PruneError(
@@ -45,12 +45,15 @@ class NextRung(RunListener):
         """Stop the run if it is at the rung.
 
         Raises:
-            PruneError: It lacks the metric to compare runs by.
+            PruneError: The epoch lacks the metric to compare runs by.
         """
         return self._at_rung(record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Stop the run if it is at the rung, as its last epoch may be in the checkpoint alone."""
+        """Stop the run if it is already at the rung.
+
+        This occurs if its last epoch is in the checkpoint, but not in the journal.
+        """
         return self._at_rung(record)
 
     def _at_rung(self, record: EpochRecord) -> str | None:
@@ -63,12 +66,12 @@ class NextRung(RunListener):
 class Messenger(RunListener):
     """Reports the events of a run to the process that started the grid.
 
-    The time of waiting for an answer does not count into any duration.
+    The time spent waiting for answers counts into no duration.
 
     Args:
-        report: Sends a report, and returns the answer to a question.
-        rule: The rule of runs that the answers stop.
-        asks: Whether a listener in the parent may stop runs; then the run waits for its answer.
+        report: Sends a report; for a question, it returns the answer.
+        rule: The rule to record for runs that the answers stop.
+        asks: Whether a listener in the parent may stop runs; then the run waits for an answer after each epoch.
     """
 
     def __init__(self, report: Report, rule: str, *, asks: bool) -> None:
@@ -76,10 +79,10 @@ class Messenger(RunListener):
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Report a step."""
-        self._report(progress)  # counts into the epoch, but takes only a moment
+        self._report(progress)  # the time to send counts into the epoch, but is short
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Report an epoch; return why the run should stop."""
+        """Report an epoch; return the reason why the run should stop."""
         return self._answer(Question(record) if self._asks else record)
 
     def asked_again(self, record: EpochRecord) -> str | None:

@@ -1,4 +1,4 @@
-"""The session of one opened grid: its experiment, search, fingerprint and plan, each read once."""
+"""The session of one opened grid: its experiment, search, fingerprint and plan, each created once."""
 
 import contextlib
 import time
@@ -51,19 +51,19 @@ class Session:
     """
 
     train: Train
-    manager_of: Callable[[Any], Any]  # hooks -> the manager for `train`
+    manager_of: Callable[[Any], Any]  # creates the manager for `train` from hooks
     options: GridOptions
     experiment: Experiment
     executor: Executor
     search: Search  # selects the due runs, or creates runs
-    design: Design  # as stored with the experiment
+    design: Design  # the design to store with the experiment
     fingerprint: Fingerprint  # code, data and versions that results depend on
-    stop: Stop  # the state of signals; its exit code overrides that of the runs
+    stop: Stop  # the state of signals; its exit code overrides the exit code of the runs
     display: Display  # shows the grid to the user
-    runs: Sequence[Run]  # of the grid; for a search, those of the experiment
-    missing: Mapping[str, str]  # identity of a run that cannot be executed here -> reason
+    runs: Sequence[Run]  # the runs of the grid; for a search, the runs of the experiment
+    missing: Mapping[str, str]  # identity of a run -> reason why the run cannot be executed here
     chosen: Sequence[int] | None = None  # the indexes of the selected runs, None for all
-    notes: Sequence[str] = ()  # to print before the first run
+    notes: Sequence[str] = ()  # sentences to print before the first run
     began: float = field(default_factory=time.monotonic)
     closing: ExitStack = field(default_factory=ExitStack)
 
@@ -89,7 +89,7 @@ class Session:
             DeviceError: A device is missing, and `missing_device` is "error".
         """
         began = time.monotonic()
-        check_beginning()  # before data are loaded
+        check_beginning()  # validate before data are loaded
         problems = Problems()
         numbers = debug_runs.numbers_of(options.only, problems)
         executor = options.make_executor(problems)
@@ -105,9 +105,10 @@ class Session:
             num_runs = len(runs) + search.num_more()
             display = make_display(options)
             starting = announce.starting_line(options.experiment, num_runs)
-            display.show_start(starting)  # first, as the import of torch takes seconds
+            display.show_start(starting)  # show this line now, as the import of torch takes seconds
             closing.callback(display.clear)
-            executor.prepare(train, options.path)  # first, so that lanes import torch while this process does
+            # start lanes now, so that they import torch while this process does
+            executor.prepare(train, options.path)
             if not executor.is_in_process:
                 for listener in options.listeners_in("worker"):
                     serialize.dump(listener)
@@ -120,7 +121,7 @@ class Session:
                 display.cleared(when=callable(options.data), then=starting),
                 stop.at_once(),
             ):
-                # data may be downloaded for minutes, with another progress bar
+                # `data` may download files for minutes, with its own progress bar
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
                 train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
@@ -130,7 +131,7 @@ class Session:
     def plan_of(
         self, runs: Sequence[Run], folders: Sequence[RunFolder], chosen: Sequence[int] | None = None
     ) -> Plan:
-        """Plan runs, by their journals and the options."""
+        """Plan runs according to their journals and the options."""
         options = self.options
         return make_plan(
             runs,
@@ -172,7 +173,7 @@ class Session:
         """Check each due setting with the executor; return sentences to print.
 
         Raises:
-            GridError: Some settings fail; the message lists all causes; nothing was written.
+            GridError: Some settings fail; the message lists all causes. Nothing was written.
         """
         plan = self.plan(is_written=False)
         likely = self.search.to_try()
@@ -183,7 +184,7 @@ class Session:
         return try_settings(runs, self.task, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
-        """Execute the selected runs in this process, raising their exceptions; always write the tables.
+        """Execute the selected runs in this process; write the tables even if a run raises its exception.
 
         Raises:
             Exception: The exception of `train`.
@@ -202,16 +203,19 @@ class Session:
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
 
     def verify(self, recorded: RunResult) -> Verification:
-        """Execute the first epoch of the grid's single run in this process; compare it with a recorded one."""
+        """Execute the first epoch of the grid's single run in this process.
+
+        Compare it with the recorded epoch.
+        """
         (run,) = self.runs
         return execute_first_epoch(run, self.task, recorded, self.stop)
 
     def execute(self, followers: Sequence[GridListener] = ()) -> GridOutcome:
-        """Execute the due runs, after the check if requested; `followers` are further listeners."""
+        """Execute the due runs, after a check if one is requested; `followers` are further listeners."""
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
         execution = self.execution(self.begin(), notes, followers)
-        self.closing.callback(execution.close)  # also if it raises
+        self.closing.callback(execution.close)  # close the execution even if it raises
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
 
@@ -275,15 +279,17 @@ class Session:
 
     @property
     def stopping_rule(self) -> str:
-        """The rule by which a run may be stopped after any epoch, for its journal."""
+        """The rule that may stop a run after any epoch, as recorded in the run's journal."""
         rules = [self.pruner.rule] if self.pruner else []
         rules += [type(listener).__name__ for listener in self.options.listeners if listener.may_stop]
         return "; ".join(rules)
 
     def _leaving_pruned(self, plan: Plan) -> Plan:
-        """Begin the pruner; skip runs of a plan that stay pruned, by its rule or by `train`.
+        """Begin the pruner.
 
-        Runs pruned by `train` are executed again with failed runs.
+        Return the plan, where runs that stay pruned, by its rule or by `train`, are skipped.
+
+        When failed runs are executed again, so are runs pruned by `train`.
         """
         pruner = self.pruner
         if pruner:
@@ -304,7 +310,7 @@ class Session:
 
 
 def _before(planned: PlannedRun) -> RunResult:
-    """Return the state of a run, without epochs if it starts over."""
+    """Return the state of a run; if the run starts over, the state has no epochs."""
     if planned.action is not Action.START_OVER:
         return planned.before
     return replace(planned.before, status=Status.PENDING, epochs=[], pruned_by="")
@@ -343,7 +349,7 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
 
 
 def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
-    """Return the rule of a search that stops runs at rungs, and the pruner that runs ask; at most one.
+    """Return the rule that stops runs at rungs, and the pruner that runs ask; at least one of them is None.
 
     Raises:
         InvalidArgumentError: There is no metric to compare runs by.

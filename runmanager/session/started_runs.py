@@ -23,8 +23,8 @@ from runmanager.storage.run_state import RunResult
 class StartedRuns:
     """Executes the runs that a loop has started.
 
-    Lanes stay warm between runs, until `end`. A signal during `wait` ends them; a signal in the loop's code has
-    its usual effect.
+    Lanes stay warm between runs, until `end`. A signal during `wait` ends the lanes; a signal in the loop's
+    code has its usual effect.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class StartedRuns:
         self._session: Session
         self._execution: Execution | None = None
         self._steps: Generator[tuple[Run, RunResult | None]]
-        self._has_begun = False  # whether any run was executed
+        self._has_begun = False  # whether a run was executed
         self._has_ended = False  # whether the execution has ended by itself
-        self._ended: list[tuple[Run, RunResult]] = []  # ended runs not yet returned to the loop
+        self._ended: list[tuple[Run, RunResult]] = []  # ended runs that are not yet returned to the loop
         self._closing = ExitStack()
         self._num_lanes = 1
         self.notes: Sequence[str] = ()
@@ -60,7 +60,7 @@ class StartedRuns:
         self._fingerprint = arguments.take_fingerprint(self._train, self._options.data)
 
     def changed(self) -> set[str]:
-        """Return the identities of runs to execute again, as code, data or versions have changed."""
+        """Return the identities of runs to execute again because code, data or versions have changed."""
         with ExitStack() as closing:
             session = self._open(closing, Experiment(self._options.path), Display(), missing={})
             plan = session.plan(is_written=False)
@@ -73,10 +73,10 @@ class StartedRuns:
         return self._num_lanes
 
     def start(self, run: Run) -> None:
-        """Begin a run if a lane is free; if it cannot be executed, `wait` returns the reason.
+        """Begin a run if a lane is free; if the run cannot be executed, `wait` returns the reason.
 
         Raises:
-            KeyboardInterrupt: As for `wait`, with its other exceptions.
+            KeyboardInterrupt: As for `wait`, whose other exceptions may be raised too.
         """
         self._begun()
         self._search.start(run)
@@ -134,7 +134,7 @@ class StartedRuns:
         return True
 
     def end(self) -> None:
-        """End the lanes, and write the tables; `ask` returns runs that were stopped again."""
+        """End the lanes, and write the tables; later, `ask` returns the stopped runs again."""
         execution, self._execution = self._execution, None
         if execution is None:
             return

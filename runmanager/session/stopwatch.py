@@ -12,7 +12,7 @@ class Stopwatch(Listener):
     """Measures the time of each run.
 
     Attributes:
-        first: When the first run began (time.monotonic), None before.
+        first: The time when the first run began (time.monotonic, s), None before the first run.
         seconds: Identity of a run -> total time of its attempts in this start (s).
     """
 

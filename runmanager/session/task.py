@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
 
-Train = Callable[[Run, Any], object]  # a run and its manager
+Train = Callable[[Run, Any], object]  # called with a run and its manager
 
-_DEBUGGER = "PYTHONBREAKPOINT"  # the debugger of breakpoint(); a network debugger works anywhere
-_SPARE = 16  # file descriptors reserved for committing the end of a run
+_DEBUGGER = "PYTHONBREAKPOINT"  # names the debugger of breakpoint(); a network debugger works in workers too
+_SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
-"""Error numbers of writes after a run has opened too many files, or has limited their size."""
+"""Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """Executes one run in the calling process, by the options of `run_grid`. It is pickled for workers."""
+    """Executes one run in the calling process, by the options of `run_grid`; workers receive a pickled copy."""
 
     train: Train
     manager_of: "Callable[[Hooks], Any]"  # hooks -> the manager for `train`
@@ -53,13 +53,13 @@ class RunTask:
     keep_changed: bool
     jobs: int  # the maximum number of runs of the grid that share the machine
     prune: SuccessiveHalving | None = None  # stops the run at rungs
-    rule: str = ""  # the rule of listeners that may stop a run after any epoch
-    asks: bool = False  # whether it asks listeners in the parent
+    rule: str = ""  # the rule to record if a listener stops a run
+    asks: bool = False  # whether the run asks listeners in the parent
     listeners: Sequence[Listener] = ()  # listeners in the process of the run
     batch_size: "Measure | None" = None
     goal: Goal | None = None
     x_axis: str | None = None
-    epoch_type: "type[OpenEpoch] | None" = None  # the class of epochs that are cut short
+    epoch_type: "type[OpenEpoch] | None" = None  # the class of shortened epochs
     evaluation_type: "type[OpenEvaluation] | None" = None
     raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
     process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
@@ -70,7 +70,7 @@ class RunTask:
         Raises:
             StorageError: The outcome or an epoch could not be committed.
             PruneError: The run cannot be stopped at a rung, or cannot be compared there.
-            Exception: The exception of `train`, if the task `raises`, and always under torchrun, as other ranks
+            Exception: The exception of `train`, if the task `raises`; under torchrun always, as the other ranks
                 wait for this process until it ends.
         """
         from runmanager.devices import ranks
@@ -104,7 +104,7 @@ class RunTask:
             epoch_type=self.epoch_type,
             evaluation_type=self.evaluation_type,
         )
-        # before train() computes anything
+        # before train() computes its first sum
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
         threads.keep(num_threads)
@@ -144,11 +144,11 @@ class RunTask:
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
         except BaseException as error:  # an exception of a run becomes an outcome
-            if os.getpid() != process:  # a process forked by the run must not record anything
+            if os.getpid() != process:  # a process forked by the run must record nothing
                 os._exit(1)
             is_here = process == self.process
             with as_before(before):
-                if is_here and isinstance(error, bdb.BdbQuit):  # quitting the debugger stops the grid
+                if is_here and isinstance(error, bdb.BdbQuit):  # a user who quits the debugger stops the grid
                     hooks.end_interrupted()
                     if not self.raises:
                         raise KeyboardInterrupt from error
@@ -161,7 +161,7 @@ class RunTask:
 
     @contextmanager
     def _without_debugger(self, run: Run) -> Iterator[None]:
-        """Make `breakpoint()` in a worker raise an error with advice, unless the user has set a debugger."""
+        """Let `breakpoint()` in a worker raise an error with advice, unless the user has set a debugger."""
         before = sys.breakpointhook
         if os.getpid() != self.process and before is sys.__breakpointhook__ and not os.environ.get(_DEBUGGER):
 
@@ -175,7 +175,7 @@ class RunTask:
             sys.breakpointhook = before
 
     def _explained(self, error: BaseException, run: Run) -> BaseException:
-        """Add advice if a debugger ended in a worker, where it has no input."""
+        """Add advice to an error if a debugger ended because a worker has no input."""
         if isinstance(error, bdb.BdbQuit):
             explained = self._no_debugger(run)
             explained.__cause__ = error
@@ -197,17 +197,17 @@ def _spare_descriptors() -> Iterator[None]:
         yield
     finally:
         for descriptor in spare:
-            with suppress(OSError):  # already closed in the block
+            with suppress(OSError):  # the block has closed it already
                 os.close(descriptor)
 
 
 def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
-    """Commit the outcome of a run that raised; raise exceptions that end the grid."""
+    """Commit the outcome of a run that raised an exception; raise it again if it ends the grid."""
     from runmanager.devices import ranks
 
     is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
     if is_of_the_run:
-        refused = error.__cause__  # the first exception of the run, if any, is the cause
+        refused = error.__cause__  # the cause is the first exception of the run, if there is one
         error = (refused and refused.__context__) or error
     is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
     if is_stopped(error) or is_of_the_grid:
@@ -236,9 +236,9 @@ def _failed(hooks: "Hooks", error: BaseException, run: Run) -> Outcome:
 def _forget_compiled() -> None:
     """Reset torch.compile(), so that the next run compiles as the first one.
 
-    torch.compile() compiles a function for 8 shapes per process, then falls back to eager execution.
+    torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager execution.
     """
-    if "torch._dynamo" in sys.modules:  # otherwise this would import it, which takes seconds
+    if "torch._dynamo" in sys.modules:  # do not import it here, which takes seconds
         import torch
 
         torch.compiler.reset()

@@ -1,4 +1,4 @@
-"""The call of a training function, with hyperparameters as further arguments."""
+"""The call of a training function with the run, its manager and hyperparameters."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ def defaults_of(train: Callable[..., object]) -> dict[str, Any]:
 
 
 def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Problems) -> None:
-    """Append an error unless a training function can be called with these runs."""
+    """Append an error if a training function cannot be called with these runs."""
     try:
         signature = inspect.signature(train)
     except (TypeError, ValueError):  # a builtin
@@ -39,12 +39,12 @@ def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Pro
 
 
 def call(train: Callable[..., object], run: Run, manager: Any) -> None:
-    """Call a training function; its parameters named like hyperparameters get the run's values."""
+    """Call a training function; parameters with the name of a hyperparameter get the run's value."""
     train(run, manager, **{name: getattr(run, name) for name in _named_like(_further(train), run._fields)})
 
 
 def parameters_of(train: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a training function; of a builtin none are known."""
+    """Return the parameters of a training function; empty for a builtin."""
     try:
         return inspect.signature(train).parameters
     except (TypeError, ValueError):  # a builtin
@@ -52,7 +52,7 @@ def parameters_of(train: Callable[..., object]) -> Mapping[str, inspect.Paramete
 
 
 def _named_like(further: Iterable[str], fields: Iterable[str]) -> list[str]:
-    """Return the parameters that are hyperparameters; `opt` is one if there is `opt.lr`."""
+    """Return the parameters that are hyperparameters; if `opt.lr` is one, so is `opt`."""
     names = {field.partition(".")[0] for field in fields}
     return [name for name in further if name in names]
 

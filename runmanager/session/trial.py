@@ -27,19 +27,20 @@ class OneEpoch(RunListener):
     """Ends a run after its first epoch.
 
     Args:
-        leaves: Leave `train` at once, whatever its loop is; otherwise the code after the loop is executed.
+        leaves: Whether to leave `train` at once, whatever its loop is; otherwise the code after the loop is
+            executed.
     """
 
-    rule = None  # the loop ends as after its last epoch
+    rule = None  # no rule is recorded: the loop ends as after its last epoch
 
     def __init__(self, *, leaves: bool = False) -> None:
         self._leaves = leaves
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return why the run should stop.
+        """Return the reason why the run should stop.
 
         Raises:
-            LeaveTrain: If it `leaves`.
+            LeaveTrain: The listener `leaves`.
         """
         if self._leaves:
             raise LeaveTrain
@@ -47,12 +48,15 @@ class OneEpoch(RunListener):
 
 
 class CheckedEpoch(OpenEpoch):
-    """An epoch of two steps. A loop over other batches is left when it tracks the third one."""
+    """An epoch of two steps.
+
+    A loop that takes its batches from another source is left when it tracks the third batch.
+    """
 
     most_steps = _NUM_STEPS
 
     def __init__(self, number: int, *args: Any) -> None:
-        if number > 1:  # in a loop that does not use `epochs`
+        if number > 1:  # a loop that does not use `epochs` begins a second epoch
             raise LeaveTrain
         super().__init__(number, *args)
         self._tracked: Counter[str] = Counter()
@@ -106,13 +110,13 @@ class Cut:
             call(self.train, run, manager)
         except LeaveTrain:
             pass
-        except StopIteration:  # next() meets the end of the shortened batches
+        except StopIteration:  # the loop called next() after the end of the shortened batches
             manager.outcome = Outcome(Status.INTERRUPTED)
 
 
 @contextmanager
 def leaving_nothing(device: torch.device) -> Iterator[None]:
-    """Restore the random states after the block, and free the memory of an accelerator."""
+    """Restore the random states after the block, and free cached memory of an accelerator."""
     try:
         with undisturbed_random(device):
             yield

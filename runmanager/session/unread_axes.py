@@ -12,7 +12,7 @@ from runmanager.storage.fingerprint import reached_source
 from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
 
-_READ_BY_THE_GRID = "device"  # read by the grid for each run
+_READ_BY_THE_GRID = "device"  # the grid itself reads it for each run
 _OF_ALL = (
     "__iter__", "__getitem__", "__reduce__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
     "__gt__", "__ge__", "__contains__", "__add__", "__mul__", "_asdict", "_replace", "count", "index",
@@ -21,9 +21,9 @@ _OF_ALL = (
 
 
 class Reads:
-    """Records the hyperparameters read from its `run`, a proxy of the original run.
+    """Records the hyperparameters that `train` reads; `run` is a proxy of the original run.
 
-    Uses of all values, as `_asdict`, iteration or pickling, count as reading all names.
+    An access to all values, such as `_asdict`, iteration or pickling, counts as reading all names.
     """
 
     def __init__(self, run: Run) -> None:
@@ -36,12 +36,12 @@ class Reads:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The hyperparameters that were not read, without the device."""
+        """The hyperparameters, except the device, that were not read."""
         return tuple(name for name in self._fields if name not in self._read and name != _READ_BY_THE_GRID)
 
 
 def _watched(run: Run, prefix: str, read: set[str]) -> Any:
-    """Create a subclass of a run's type that records reads, by names with a prefix."""
+    """Return a subclass of a run's type that records the names read, each with a prefix."""
     base: Any = type(run)
     whole = {prefix + field for field in base._fields}
     members: dict[str, Any] = {} if hasattr(run, "__dict__") else {"__slots__": ()}
@@ -70,10 +70,10 @@ def _group(attribute: Any, below: Any) -> property:
 
 
 def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names that occur in no loaded source of the user.
+    """Return the names that do not occur in the user's source files that are loaded.
 
-    Names that occur may be read in another run, by a method that is chosen by name or imported by a run. The
-    worker's process has loaded more modules than the grid's, and the grid's has more of the script.
+    A name that occurs may be read in another run, by code that is chosen by name or imported later. The process
+    of a worker has loaded more modules than that of the grid, which has loaded more of the script.
     """
     if not unread:
         return ()
@@ -84,7 +84,7 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
 
 
 def _read_off(train: Callable[..., object]) -> set[str]:
-    """Return the names that the user's code reads off an object that is called like the run in `train`."""
+    """Return the attributes that the user's code reads of variables named like the run in `train`."""
     its_name = next(iter(parameters_of(train)), "run")
     names: set[str] = set()
     for node in (node for tree in map(ast.parse, reached_source(train)) for node in ast.walk(tree)):
@@ -92,7 +92,7 @@ def _read_off(train: Callable[..., object]) -> set[str]:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == its_name:
                 names.add(attribute)
             case ast.Call(args=[ast.Name(id=name), ast.Constant(value=str(text)), *_]) if name == its_name:
-                names.add(text)  # of getattr
+                names.add(text)  # an argument of getattr
     return names
 
 

@@ -1,4 +1,4 @@
-"""The verification of a run: its first epoch as recorded, and as executed again in another folder."""
+"""The verification of a run: the recorded first epoch is compared with a new execution in another folder."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ TIMES = ("epoch duration", "run duration")
 
 @dataclass(frozen=True)
 class Verification:
-    """The metrics of a run's first epoch as recorded, and as executed again."""
+    """The metrics of a run's first epoch, from the record and from a new execution."""
 
     before: Mapping[str, float]
     again: Mapping[str, float]  # empty if the epoch did not end
-    changed: Sequence[str]  # changes of code and versions since then
-    error: str = ""  # why the epoch did not end
+    changed: Sequence[str]  # changes of code and versions since the recorded execution
+    error: str = ""  # the reason why the epoch did not end
 
     @property
     def differing(self) -> list[str]:
@@ -37,7 +37,7 @@ class Verification:
 
 
 def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop) -> Verification:
-    """Execute the first epoch of a run in this process, and compare it with a recorded one.
+    """Execute the first epoch of a run in this process, and compare it with the recorded epoch.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
@@ -47,7 +47,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
     from runmanager.session.trial import Cut, OneEpoch
 
     threads = torch.get_num_threads()
-    # the order of summation depends on the number of threads
+    # the order of sums depends on the number of threads
     torch.set_num_threads(recorded.threads or max(1, threads // recorded.jobs))
     task = replace(task, train=Cut(task.train), listeners=[OneEpoch(leaves=True)])
     try:
@@ -58,7 +58,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
     (folder,) = task.experiment.runs.values()
     again = first_epoch(read_run(folder))
     error = "" if again else outcome.error or "train() ended before the first epoch"
-    # a partial's arguments are unknown here
+    # the arguments of a functools.partial are not available here
     begun_with = recorded.start.get("fingerprint", {})
     changed = [str(one) for one in changes_between(begun_with, task.fingerprint, only_common=True)]
     return Verification(first_epoch(recorded), again, changed, error)
