@@ -1,4 +1,4 @@
-"""The search behind `AskTell`: a user's loop asks for runs, starts them and tells their values."""
+"""The search of `AskTell`: a user's loop asks for runs, starts them and tells their values."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ class SearchResult:
 
     Attributes:
         run: The run.
-        status: How it ended: "completed", "failed" and so on.
-        error: Why it did not complete, in one line; "" if it did.
+        status: The status of the run: "completed", "failed" and so on.
+        error: The reason why the run did not complete, in one line; "" for a completed run.
         values: The values of the goals, in their order; NaN for a missing one.
-        metrics: Its metrics: those of the last epoch, and those of the whole run.
+        metrics: The metrics of the last epoch, and the results of the whole run.
 
     Example:
         >>> result = SearchResult("run", Status.COMPLETED, "", (0.25,), {"loss": 0.25})
@@ -61,22 +61,22 @@ class SearchResult:
 
 
 class Asking(Searching):
-    """Suggests a run on each `ask` and makes the runs that the loop starts due.
+    """Suggests a run on each `ask`; the runs that the loop starts become due.
 
-    A run is open from `ask` to `tell`. Meanwhile the loop may start it, which makes it due, and take its
-    result. That result counts unless the loop tells another value before its next call.
+    A run is open from `ask` to `tell`. Meanwhile the loop may start the run, which makes it due, and take the
+    result. This result counts, unless the loop tells another value before its next call.
     """
 
     experiment: Experiment
-    """The experiment; `ask` adds runs to it."""
+    """The experiment, to which `ask` adds runs."""
     _asked_for: dict[str, Run]  # open runs by identity; the dicts below have the same keys
     _waiting: list[int]  # trials without a result to hand out on the next asks
-    _new: dict[str, Run]  # runs that were started and are not being executed yet
-    _due: dict[str, Run]  # runs that were started and have no result yet
-    _taken: dict[str, RunResult]  # results that the loop has taken and that do not count yet
+    _new: dict[str, Run]  # started runs whose execution has not begun
+    _due: dict[str, Run]  # started runs without a result
+    _taken: dict[str, RunResult]  # results that the loop has taken and may still override
     _num_asked: int
     _has_feedback: bool  # whether the loop has told a value or started a run
-    _sentences: list[str]  # to print
+    _sentences: list[str]  # sentences to print
 
     def open(
         self, experiment: Experiment, results: Mapping[str, RunResult], changed: Collection[str] = ()
@@ -109,7 +109,7 @@ class Asking(Searching):
         self._num_asked, self._has_feedback, self._sentences = 0, False, []
 
     def close(self) -> None:
-        """Drop the loop's state, which is all stored with the runs."""
+        """Drop the loop's state; everything that must last is stored with the runs."""
         self._trials = None
 
     @property
@@ -118,7 +118,7 @@ class Asking(Searching):
         return self._trials is not None
 
     def sentences(self) -> Sequence[str]:
-        """Return the sentences since the last call."""
+        """Return the new sentences since the last call."""
         sentences, self._sentences = self._sentences, []
         return sentences
 
@@ -128,7 +128,7 @@ class Asking(Searching):
         return len(self._due)
 
     def ask(self, params: object = None) -> Run | None:
-        """Return the next run, or the run of a given setting; None if there is none."""
+        """Return the next run, or the run of a setting that the loop passes; None if there is no such run."""
         trials = self._opened
         self.settle()
         run = self._suggested(trials) if params is None else self._run_of(trials, params)
@@ -139,7 +139,7 @@ class Asking(Searching):
         return run
 
     def tell(self, run: Run, value: object) -> None:
-        """Record the value of a run, once."""
+        """Record the value of a run; a second value is refused."""
         trials, id_ = self._opened, self._id_of(run)
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: wait() for it, then tell its value"])
@@ -162,11 +162,11 @@ class Asking(Searching):
         id_ = self._id_of(run)
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: start each run once"])
-        self._taken.pop(id_, None)  # the run is executed again
+        self._taken.pop(id_, None)  # an earlier result does not count, as the run is executed again
         self._due[id_] = self._new[id_] = self._asked_for[id_]
 
     def take(self, run: Run, result: RunResult) -> SearchResult:
-        """Return the result of a due run to the loop; it counts from the loop's next call on."""
+        """Return the result of a due run to the loop; the result counts from the loop's next call on."""
         id_ = result.folder.id
         self._due.pop(id_)
         self._new.pop(id_, None)
@@ -174,7 +174,7 @@ class Asking(Searching):
         return _search_result(run, result, self._goals)
 
     def take_back(self, ended: Collection[str]) -> None:
-        """Make due runs that were stopped before their end available to ask() again."""
+        """Make due runs that were stopped before their end available to `ask` again."""
         for id_ in self._due.keys() - ended:
             self._waiting += [trial.number for trial in _trials_of(self._opened, id_)]
             del self._asked_for[id_], self._due[id_]
@@ -182,7 +182,7 @@ class Asking(Searching):
         self._new = {}
 
     def settle(self) -> None:
-        """Report the results that the loop has taken and not overridden with `tell`.
+        """Report to the sampler the results that the loop has taken and not overridden with `tell`.
 
         Raises:
             InvalidArgumentError: A completed run lacks the metric of a goal.
@@ -191,7 +191,7 @@ class Asking(Searching):
             self._count(self._opened, id_, result)
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Do nothing: the loop decides."""
+        """Do nothing, as the loop decides which runs are due."""
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
         """Return the runs that the loop has started."""
@@ -213,7 +213,7 @@ class Asking(Searching):
                 return run
 
     def _run_of(self, trials: Trials, params: object) -> Run | None:
-        """Return the run of a setting; None if the loop has it already, or if it has a result."""
+        """Return the run of a setting; None if the run is open, or has a result."""
         mapping = params._asdict() if isinstance(params, Run) else mapping_of(params)
         if mapping is None:
             raise InvalidArgumentError([f"ask() takes a setting, as ask({{'lr': 0.01}}), got {params!r:.60}"])
@@ -241,11 +241,11 @@ class Asking(Searching):
             self.experiment.add(run._asdict(), names, {}, [trial.stored])
 
     def _handed_out(self, trials: Trials, trial: Trial) -> Run | None:
-        """Return the run of a trial; None if its setting has a result, or if the loop has it already."""
+        """Return the run of a trial; None if its setting has a result, or if its run is open."""
         (id_,) = trial.runs
         if result := self._result_of(trials, id_):
             trials.tell(trial, result)
-        elif id_ not in self._asked_for:  # otherwise it gets its result with the first trial of this run
+        elif id_ not in self._asked_for:  # otherwise the first trial of this run brings the result
             (self._asked_for[id_],) = self.space.runs(trial.point)
             return self._asked_for[id_]
         return None
@@ -255,7 +255,7 @@ class Asking(Searching):
         return next(of_trials, None) or trials.other(id_)
 
     def _count(self, trials: Trials, id_: str, result: RunResult) -> None:
-        """Report a result; a killed run has none, and the loop may start it again."""
+        """Report a result; a killed run has no result, and the loop may start it again."""
         for trial in _trials_of(trials, id_):
             try:
                 now = trials.result(trial, {id_: result})
@@ -325,5 +325,5 @@ def _search_result(run: Run, result: RunResult, goals: Sequence[Goal]) -> Search
 
 
 def _trials_of(trials: Trials, id_: str) -> list[Trial]:
-    """Return the trials of a run without a result."""
+    """Return the trials of a run that have no result."""
     return [trial for trial in trials.open if id_ in trial.runs]

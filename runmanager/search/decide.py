@@ -1,4 +1,4 @@
-"""Sequential repeats until the best setting, or the better value of an axis, is decided."""
+"""Sequential repeats until the verdict names the best setting, or the better value of an axis."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,13 @@ class Decide:
     or with a larger budget, continues from the journals.
 
     Args:
-        axis: The hyperparameter whose values are compared, with all others equal. None compares settings.
+        axis: The hyperparameter whose values are compared, with all other hyperparameters equal. None compares
+            settings.
         margin: The largest difference that counts as equal, in units of the metric. With None, only identical
             results are equal.
-        error: The probability that the verdict is wrong, between 0 and 1.
-        max_repeats: The largest number of repeats per setting. Without a repeat axis in the grid, the repeats
-            are 0, 1, 2, ....
+        error: The maximum probability that the verdict is wrong, between 0 and 1.
+        max_repeats: The largest number of repeats per setting. If the grid lists no values for the repeat axis,
+            its values are 0, 1, 2, ....
         max_seconds: Limit on the total time of the runs (s), after which no repeat is added. None sets no
             limit.
 
@@ -59,7 +60,7 @@ class Decide:
 
     @property
     def rule(self) -> Rule:
-        """The rule that the experiment stores: all arguments but the budget.
+        """The rule that the experiment stores: all arguments except the budget.
 
         Example:
             >>> Decide(margin=0.002).rule
@@ -84,9 +85,9 @@ class Decide:
 
 
 class _Deciding(Search):
-    """Requests repeats of rivals, and computes a verdict when all of them have ended.
+    """Requests repeats of the compared settings or values, and computes a verdict when all repeats have ended.
 
-    The repeats requested are a function of the results so far, so a restart requests the same ones.
+    The requested repeats are a function of the results so far, so a restart requests the same repeats.
     """
 
     is_asynchronous = True
@@ -97,8 +98,8 @@ class _Deciding(Search):
         self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
         self._asked: dict[str, int] = {}  # rival -> number of repeats requested
         self._executable: set[str] = set()
-        self._fewest = 0  # repeats that allow a decision
-        self._why = ""  # the reason why no more repeats are requested
+        self._fewest = 0  # the smallest number of repeats that allows a decision
+        self._why = ""  # the reason why no further repeats are requested
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -154,11 +155,11 @@ class _Deciding(Search):
         return f"{repeats} of {rivals}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return why an undecided grid got no more repeats; the panel shows the decisions."""
+        """Return the reason why an undecided grid got no further repeats; the panel shows the decisions."""
         return self._why
 
     def _folders(self) -> list[RunFolder]:
-        """Return the requested runs, repeat by repeat."""
+        """Return the requested runs, sorted by repeat."""
         most = max(self._asked.values(), default=0)
         return [
             folder
@@ -174,7 +175,7 @@ class _Deciding(Search):
         return identity(setting if axis is None else {axis: setting[axis]})
 
     def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
-        """Compare the rivals by the requested repeats; return the race, and its rivals in order."""
+        """Compare the rivals by the requested repeats; return the comparison, and the rivals in its order."""
         from runmanager.answers.verdict import compared
         from runmanager.tables.columns import runs_table
 
@@ -186,7 +187,7 @@ class _Deciding(Search):
         return race, [rivals[code] for code in race.positions]
 
     def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
-        """Request one more repeat of each undecided rival; return whether there are any."""
+        """Request one more repeat of each undecided rival; return whether any repeat was requested."""
         from runmanager.answers.verdict_sentence import UNDECIDED
 
         rule, states = self._rule, [UNDECIDED, *race.states]
@@ -203,7 +204,7 @@ class _Deciding(Search):
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
             step = "a larger max_repeats= continues"
-            if most < rule.max_repeats:  # the values of the axis are listed
+            if most < rule.max_repeats:  # the grid lists the values of the axis
                 step = f"more values of {printable(self._repeats)} continue"
             every = "the only repeat" if most == 1 else f"all {most:,} repeats"
             self._why = f"! undecided after {every}: {step}"

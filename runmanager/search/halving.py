@@ -1,7 +1,8 @@
 """Successive halving: runs that are behind at a rung are stopped.
 
-It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018). The asynchronous
-variant is the stopping variant of ASHA: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and Talwalkar (2020).
+The method is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018). The
+asynchronous variant is the stopping variant of ASHA: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and
+Talwalkar (2020).
 """
 
 import math
@@ -23,13 +24,13 @@ NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<met
 class SuccessiveHalving:
     """Train all runs for a few epochs, and repeatedly continue only the best ones.
 
-    A rung is a number of epochs: `min_epochs`, then each time `factor` times as many. All runs are trained to
-    the first rung. One in `factor` of the runs at a rung, at least one, continues to the next. With the factor
-    3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
+    A rung is a number of epochs: the first one is `min_epochs`, each further one `factor` times the previous
+    one. All runs are trained to the first rung. One in `factor` of the runs at a rung, at least one, continues
+    to the next. With the factor 3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
 
     If `asynchronous`, a run is judged as soon as it reaches a rung: it continues if it is among the best runs
-    at that rung so far. No lane waits for other runs. Early runs face less competition, which costs some more
-    epochs. A pruned run stays pruned.
+    at that rung so far. No lane waits for other runs. Early runs are compared with fewer runs, so more of them
+    continue, which costs some epochs. A pruned run stays pruned.
 
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
     Optimization; Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning.
@@ -37,8 +38,8 @@ class SuccessiveHalving:
     Args:
         metric: The metric by which runs are compared at a rung: a name that implies the direction, as
             "test_loss", or "min:<metric>" or "max:<metric>". None uses the goal of the grid.
-        factor: One run in `factor` continues.
-        min_epochs: The first rung.
+        factor: One in `factor` runs continues from a rung.
+        min_epochs: The number of epochs of the first rung.
         asynchronous: Whether each run is judged as soon as it reaches a rung; otherwise all runs are judged
             together.
 
@@ -81,13 +82,13 @@ class SuccessiveHalving:
         """Return this rule with the goal of a grid, unless it has a metric already.
 
         Args:
-            goal: The goal of the grid; None if it has none.
+            goal: The goal of the grid; None for a grid without a goal.
 
         Returns:
             A rule with a metric.
 
         Raises:
-            InvalidArgumentError: Neither has a metric.
+            InvalidArgumentError: Neither this rule nor the goal has a metric.
 
         Example:
             >>> SuccessiveHalving().towards(parse_goal("max:reward")).metric
@@ -146,7 +147,7 @@ class SuccessiveHalving:
         """Find the first rung after an epoch.
 
         Args:
-            epoch: Its number; 0 before the first one.
+            epoch: The number of the epoch; 0 before the first one.
 
         Returns:
             The number of epochs at which runs are compared next.
@@ -161,10 +162,10 @@ class SuccessiveHalving:
         """Whether runs are compared after an epoch.
 
         Args:
-            epoch: Its number.
+            epoch: The number of the epoch.
 
         Returns:
-            Whether it is a rung.
+            Whether the epoch is a rung.
 
         Example:
             >>> [epoch for epoch in range(10) if SuccessiveHalving("loss").is_rung(epoch)]
@@ -192,14 +193,14 @@ class SuccessiveHalving:
             )
 
     def best(self, values: Sequence[float]) -> list[int]:
-        """Choose the runs that go on from a rung.
+        """Choose the runs that continue from a rung.
 
         Args:
-            values: The metric of each run due at the rung; NaN, which is never among the best, if it is
-                missing. Of equal runs, the first is better.
+            values: The metric of each run due at the rung; NaN if it is missing. A run with NaN is never among
+                the best; of equal runs, the first one is better.
 
         Returns:
-            The indexes of the best runs, the best one first; at least one if any value is finite.
+            The indexes of the best runs, the best one first; at least one index if any value is finite.
 
         Example:
             >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
@@ -211,7 +212,7 @@ class SuccessiveHalving:
 
 
 class _Halving(Search):
-    """Decides rung by rung which runs go on.
+    """Decides at each rung which runs continue.
 
     A run that ended by a fault is never among the best; a killed run may still continue in the next start.
     """
@@ -219,19 +220,19 @@ class _Halving(Search):
     def __init__(self, rule: SuccessiveHalving) -> None:
         self._rule = rule
         self._candidates: list[str] = []
-        self._left: set[str] = set()  # runs that this start does not execute (any more)
+        self._left: set[str] = set()  # runs that this start does not execute, or no longer executes
         self._due: list[str] = []
         self._rung = 0
         self._short: dict[str, int] = {}  # runs that were stopped before their rung -> last epoch
         self._sentences: set[str] = set()
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Start with all runs whose device is available."""
+        """Begin with all runs whose device is available."""
         self._candidates = [folder.id for folder in runs if not folder.unavailable]
         self._left = {folder.id for folder in runs} - set(executable)
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Once all due runs have ended, compare them at the rung and hand out the next ones."""
+        """When all due runs have ended, compare them at the rung, and return the runs due next."""
         if in_progress:
             return Decision()
         self._take_note(results)
@@ -255,7 +256,7 @@ class _Halving(Search):
         return Decision(self._due, behind, sentences)
 
     def introduction(self) -> str:
-        """Return a sentence with the rule."""
+        """Return a sentence that states the rule."""
         return f"{self._rule}: runs that are behind are stopped, and can be continued"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
@@ -266,8 +267,8 @@ class _Halving(Search):
         """Set aside due runs that cannot continue in this start."""
         for id_ in self._due:
             epoch, status = _last_epoch(results[id_]), results[id_].status
-            # a run that lost its checkpoint starts over, and stops at an earlier rung; if it stops there again,
-            # it cannot go on at all
+            # a run that lost its checkpoint starts over and stops at an earlier rung; if it stops there twice,
+            # it cannot continue at all
             is_short = status is Status.PRUNED and epoch < self._rung
             if not status.is_success or (is_short and epoch <= self._short.get(id_, 0)):
                 self._left.add(id_)
@@ -288,7 +289,10 @@ class _Halving(Search):
         return records[-1].metrics[self._rule.goal.metric]
 
     def _sentence(self, values: Sequence[float], num_best: int) -> list[str]:
-        """Return a sentence about the decision at a rung, unless all runs continue or it is a repetition."""
+        """Return a sentence about the decision at a rung.
+
+        The list is empty if all runs continue, or if the decision is not new.
+        """
         finite = sorted(filter(math.isfinite, values), key=lambda value: -self._rule.goal.sign * value)
         ends = [cell(value) for value in (*finite[:1], *finite[num_best - 1 : num_best])]
         extent = " to ".join(dict.fromkeys(ends))
@@ -310,7 +314,8 @@ class _AsynchronousHalving(Pruner):
     def __init__(self, rule: SuccessiveHalving) -> None:
         super().__init__(rule.goal, str(rule))
         self._rule = rule
-        self._rungs: dict[int, dict[str, float]] = {}  # rung -> identity of a run -> its value there
+        # rung -> identity of a run -> value of the run at that rung
+        self._rungs: dict[int, dict[str, float]] = {}
 
     def begin(self, results: Iterable[RunResult]) -> None:
         """Load the values at the rungs."""
@@ -320,7 +325,7 @@ class _AsynchronousHalving(Pruner):
                     self._rungs.setdefault(record.epoch, {})[result.folder.id] = self.value(record)
 
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """At a rung, compare the run with all that have reached it so far."""
+        """At a rung, compare the run with all runs that have reached that rung so far."""
         for rung, values in self._rungs.items():
             if rung >= record.epoch:
                 values.pop(id_, None)
@@ -328,7 +333,7 @@ class _AsynchronousHalving(Pruner):
             return ""
         values = self._rungs.setdefault(record.epoch, {})
         values[id_] = value = self.value(record)
-        index = len(values) - 1  # of this run: it came last
+        index = len(values) - 1  # the index of this run, which came last
         if index in self._rule.best(list(values.values())):
             return ""
         if not math.isfinite(value):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.trial import Trial
 
-_NAME = "grid"  # some pruners draw by the name of the study
+_NAME = "grid"  # some pruners draw random numbers from the name of the study
 _NOTE_NOTHING = ("MedianPruner", "NopPruner", "PercentilePruner", "ThresholdPruner", "WilcoxonPruner")
-"""Stateless pruners: epochs of earlier starts need no replay."""
+"""Stateless pruners, for which epochs of earlier starts need no replay."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -41,17 +41,18 @@ class OptunaPruner(Pruner):
 
         super().__init__(goal, f"{pruner_name(pruner)} by {goal}")
         self._kind = type(pruner).__name__
-        self._trials: dict[str, Trial] = {}  # by identity of the run, as in the dicts below
-        self._values: dict[str, dict[int, float]] = {}  # epoch -> value reported to the trial
+        self._trials: dict[str, Trial] = {}  # by identity of the run, as are the dicts below
+        self._values: dict[str, dict[int, float]] = {}  # run -> epoch -> value reported to the trial
         self._ended: set[str] = set()  # runs whose trial has ended
-        self._last: dict[str, tuple[int, float, str]] = {}  # the last epoch, its value, and the answer
+        self._last: dict[str, tuple[int, float, str]] = {}  # run -> the last epoch, its value, and the answer
         self._states = optuna.trial.TrialState
         with _silent():
             self._study = optuna.create_study(
                 study_name=_NAME,
                 direction="maximize" if goal.is_larger_better else "minimize",
-                sampler=optuna.samplers.RandomSampler(seed=0),  # it suggests nothing
-                pruner=copy.deepcopy(pruner),  # some have state, and a user may pass it again
+                sampler=optuna.samplers.RandomSampler(seed=0),  # the sampler suggests nothing
+                # some pruners have state, and a user may pass the same pruner again
+                pruner=copy.deepcopy(pruner),
             )
 
     def begin(self, results: Iterable[RunResult]) -> None:
@@ -71,7 +72,7 @@ class OptunaPruner(Pruner):
                 self._end_trial(result.folder.id, result.status)
 
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """Report the epoch to the run's trial and ask Optuna, once per epoch."""
+        """Report the epoch to the run's trial, and ask Optuna once per epoch."""
         value, before = self.value(record), self._last.get(id_)
         if before is not None and before[:2] == (record.epoch, value):
             return before[2]
@@ -95,7 +96,7 @@ class OptunaPruner(Pruner):
         values = self._values[id_]
         value = values[max(values)] if values else math.nan
         with _silent():
-            if status is Status.PRUNED:  # Optuna uses its last value
+            if status is Status.PRUNED:  # Optuna uses the last value of a pruned trial
                 self._study.tell(self._trials[id_], state=self._states.PRUNED)
             elif status is Status.COMPLETED and not math.isnan(value):
                 self._study.tell(self._trials[id_], value)
@@ -147,7 +148,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Silence Optuna's messages below errors, and its warning about a run without a number."""
+    """Silence Optuna's log below the level of errors, and its warning about a run without a number."""
     from optuna import logging
 
     before = logging.get_verbosity()

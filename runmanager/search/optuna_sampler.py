@@ -32,8 +32,9 @@ class TrialResult:
     """The state of a trial and its values."""
 
     state: Literal["complete", "pruned", "fail"]
-    values: Sequence[float] = ()  # of the goals, if it is complete
-    curve: Mapping[int, float] = field(default_factory=dict)  # epoch -> value of the goal, if it was pruned
+    values: Sequence[float] = ()  # the values of the goals, if the trial is complete
+    # epoch -> value of the goal, if the trial was pruned
+    curve: Mapping[int, float] = field(default_factory=dict)
 
 
 def space_for(
@@ -66,12 +67,12 @@ def sampler_name(search: OptunaSearch) -> str:
 
 
 def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
-    """Let the user's sampler suggest twice, since some fail only after a first result."""
+    """Let the user's sampler suggest twice, as some samplers fail only after a first result."""
     from optuna import logging
     from optuna.samplers import GridSampler, QMCSampler
 
     before = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # the same warnings come when the search runs
+    logging.set_verbosity(logging.ERROR)  # the search repeats the warnings when it runs
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -95,17 +96,17 @@ class Sampler:
     """Suggests the next point, from earlier points and their values.
 
     A class or a function of a seed creates a new sampler for each suggestion. So a suggestion depends only on
-    its number and on the earlier trials, and is the same in every process.
+    its number and on the earlier trials: it is the same in every process.
 
     Args:
         space: The axes.
-        goals: The metrics of the values, and their directions.
+        goals: The metrics to optimize, and their directions.
         search: The options with the sampler and the seed.
         num_asked: The number of asks of earlier starts, which reseeds a sampler instance of the user.
 
     Raises:
-        GridError: The Optuna sampler raises, here or in a method.
-        MissingExtraError: A package that it needs is not installed.
+        GridError: The Optuna sampler raises an exception, here or in a method.
+        MissingExtraError: A package that the sampler needs is not installed.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Sampler:
         self._numbers: dict[int, int] = {}  # number of a trial -> its number in the study
         self._suggested: set[int] = set()
         self.is_exhausted = False
-        """Whether the sampler has nothing left to suggest, as after the last point of a grid."""
+        """Whether the sampler has nothing left to suggest, for example after the last point of a grid."""
         with self._translating():
             sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._new_sampler(0)
             self._name = type(sampler).__name__
@@ -134,7 +135,7 @@ class Sampler:
         return self._study.sampler
 
     def ask(self, number: int) -> tuple[Point, Mapping[str, Any]]:
-        """Suggest a point for the trial of this number; return it with the sampler's attributes."""
+        """Suggest a point for the trial with this number; return the point with the sampler's attributes."""
         with self._translating():
             if not is_sampler(self._search.sampler):
                 self._study.sampler = self._new_sampler(number)
@@ -145,7 +146,7 @@ class Sampler:
         return {name: self._value(name, trial.params[name]) for name in self._axes}, without_text(attributes)
 
     def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
-        """Add a trial of an earlier start, or one with a point that the sampler did not suggest."""
+        """Add a trial of an earlier start, or a trial whose point the sampler did not suggest."""
         from optuna.trial import TrialState, create_trial
 
         with self._translating():
@@ -177,7 +178,7 @@ class Sampler:
                 self._storage.set_trial_intermediate_value(id_, epoch, value)
             if number in self._suggested:
                 self._study.tell(index, list(result.values) or None, state=state)
-            else:  # a sampler may raise for a point that it has not suggested
+            else:  # a sampler may raise an exception for a point that it has not suggested
                 values = list(result.values) or [value for _, value in sorted(result.curve.items())][-1:]
                 is_number = state is not TrialState.FAIL and not any(map(math.isnan, values))
                 self._storage.set_trial_state_values(id_, state, values if is_number and values else None)
@@ -188,7 +189,8 @@ class Sampler:
         from optuna.samplers import TPESampler
 
         seed = self._search.seed
-        # a sum would give searches with neighbouring seeds shifted copies of one sequence
+        # with a sum of seed and number, searches with consecutive seeds would get shifted copies of one
+        # sequence
         sequence = np.random.SeedSequence(None if seed is None else [seed, number])
         make: Any = self._search.sampler or TPESampler
         sampler = make(seed=int(sequence.generate_state(1)[0]))
@@ -200,7 +202,7 @@ class Sampler:
         from optuna.study import Study
 
         class StoppedStudy(Study):  # type: ignore[misc]  # Optuna is untyped
-            """A study that a sampler may stop, which Optuna allows only inside `optimize`."""
+            """A study that accepts `stop` outside `optimize`, where Optuna's study raises an error."""
 
             def stop(study) -> None:  # noqa: N805 - `self` is the one around it
                 self.is_exhausted = True
@@ -221,14 +223,14 @@ class Sampler:
             raise GridError([f"{fact}; give OptunaSearch another sampler"]) from error
 
     def _value(self, name: str, choice: Any) -> Any:
-        """Return the value of a point for a choice of Optuna."""
+        """Return the value of a point for Optuna's value of an axis."""
         axis = self._axes[name]
         if axis.range is not None:
             return choice
         return axis.value(int(self._distributions[name].to_internal_repr(choice)))
 
     def _choice(self, name: str, value: Any) -> Any:
-        """Return Optuna's choice for a value of a point."""
+        """Return Optuna's value of an axis for the value of a point."""
         axis = self._axes[name]
         if axis.range is not None:
             return value
@@ -266,7 +268,7 @@ def _distribution(axis: SearchAxis) -> "BaseDistribution":
     limits = axis.range
     if limits is None:
         values = [row[0] for row in axis.rows]
-        # Optuna does not store other types, so it gets their indexes
+        # Optuna does not store other types of values, so it gets the indexes of the values
         is_plain = len(axis.names) == 1 and all(type(value) in _CHOICES for value in values)
         is_plain = is_plain and len(set(values)) == len(values)
         return CategoricalDistribution(values if is_plain else range(len(values)))

@@ -15,12 +15,12 @@ class OptunaSearch:
     """Let an Optuna sampler suggest the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
 
     Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. Each lane executes one run at
-    a time, and each suggestion uses all results so far. It is stored with its run before the run begins. The
-    same call resumes the search: it executes the missing runs and, with a larger `n`, further ones.
+    a time, and each suggestion uses all results so far. The suggestion is stored with its run before the run
+    begins. The same call resumes the search: it executes the missing runs and, with a larger `n`, further runs.
 
-    The sampler also learns from runs of the same axes that the experiment already has. A setting suggested
-    twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion is
-    executed with all of their values, and the sampler gets the mean.
+    The sampler also learns from runs of the same axes that the experiment already has. A setting that is
+    suggested twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion
+    is executed with all of their values, and the sampler gets the mean.
 
     Args:
         n: The number of suggestions, including those of earlier starts.

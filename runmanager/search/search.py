@@ -21,9 +21,9 @@ class Decision:
 
     Attributes:
         due: The runs to execute now, in this order. A run that was executed before is resumed.
-        behind: All runs that are behind now; the grid commits this where the journal does not have it.
+        behind: All runs that are behind now; the grid commits them as pruned if their journals do not say so.
         sentences: Sentences to print.
-        new: New runs, to execute after those that are due; the grid creates their folders.
+        new: New runs, to execute after the runs in `due`; the grid creates their folders.
     """
 
     due: Sequence[str] = ()
@@ -40,24 +40,25 @@ class Search(ABC):
     progress; otherwise only when all due runs have ended. The grid ends when nothing is due or in progress;
     runs that were never due stay pending and do not count as missing.
 
-    A search may hold state during a start, but state that must survive a kill follows from the journals, or is
-    stored with the runs (`trials_of`): restarted with the same runs, a search decides the same. A run that was
-    killed or ended by a fault in this start is not handed out again; retries are up to the grid.
+    A search may hold state during a start. State that must survive a kill follows from the journals, or is
+    stored with the runs (`trials_of`): a search that is restarted with the same runs makes the same decisions.
+    A run that was killed or ended by a fault in this start does not become due again; the grid decides about
+    retries.
 
-    A search may create runs, as `Decision.new`. From then on they belong to the grid and are in `results`. If
-    this start cannot execute any of them, as their device is missing, `next` is called again at once.
+    A search may create runs, as `Decision.new`. From then on, the runs belong to the grid and are in `results`.
+    If this start can execute none of them, as their device is missing, `next` is called again at once.
 
-    `begin` and `next` are called in one thread, under torchrun on rank 0 alone. An exception of theirs ends the
-    grid; committed epochs stay.
+    `begin` and `next` are called in one thread, under torchrun on rank 0 alone. An exception in one of them
+    ends the grid; committed epochs stay.
     """
 
     is_asynchronous = False
-    """Whether it decides after every single run. Otherwise each decision is a separate batch, with as many
-    lanes as its runs can use; an asynchronous search keeps the lanes of its first decision."""
+    """Whether the search decides after every single run. Otherwise each decision is a separate batch, with as
+    many lanes as its runs can use. An asynchronous search keeps the lanes of its first decision."""
     num_lanes = 1
     """The number of runs that can be executed at once; the grid sets it before the first decision."""
     axes: Sequence[str] = ()
-    """The hyperparameters that vary in the runs it creates; empty if it creates none."""
+    """The hyperparameters that vary in the runs that the search creates; empty if it creates no runs."""
 
     @abstractmethod
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
@@ -80,7 +81,7 @@ class Search(ABC):
         """
 
     def runs(self, experiment: Experiment) -> list[Run] | None:
-        """Return the runs of the search that an experiment has; None if the grid lists its runs."""
+        """Return the runs of the search that an experiment has; None if the grid lists all its runs."""
         return None
 
     def trials_of(self, run: Run) -> Sequence[KeptTrial]:
@@ -88,21 +89,21 @@ class Search(ABC):
         return ()
 
     def to_try(self) -> list[Run]:
-        """Return sample runs, to check the grid with."""
+        """Return sample runs, with which the grid is checked."""
         return []
 
     def examples(self) -> Sequence[Run]:
-        """Return as many sample runs as may be executed at the same time."""
+        """Return sample runs, as many as the search may execute at the same time."""
         return ()
 
     def num_more(self) -> int:
-        """Return how many runs it may still create."""
+        """Return the number of runs that the search may still create."""
         return 0
 
     def left_out(self) -> Collection[str]:
-        """Return the identities of the runs not requested so far, which messages leave out.
+        """Return the identities of the runs that the search has not requested so far; messages leave them out.
 
-        At the end of the grid, the experiment drops those of them that have not begun.
+        At the end of the grid, the experiment drops those of these runs that have not begun.
         """
         return ()
 
@@ -119,14 +120,15 @@ class Pruner(Listener, ABC):
     """Decides after each epoch of a run whether the run continues.
 
     Each start of a grid creates a pruner and calls `begin` once. It calls `should_stop` when a run has
-    committed an epoch, and when a run is resumed, for its last epoch. All calls are made in one thread of the
-    process that starts the grid, under torchrun on rank 0 alone. The run waits for the answer.
+    committed an epoch; when a run is resumed, it calls `should_stop` for the last epoch. All calls are made in
+    one thread of the process that starts the grid, under torchrun on rank 0 alone. The run waits for the
+    answer.
 
-    State that must survive a kill follows from the journals, where each stopped run has the `rule`.
+    State that must survive a kill follows from the journals, which name the `rule` for each stopped run.
 
     Args:
         goal: The metric to compare runs by.
-        rule: The description of the pruner, for journals and people. A rule stops a run only once.
+        rule: The description of the pruner, for journals and messages. A rule stops a run only once.
     """
 
     def __init__(self, goal: Goal, rule: str) -> None:
@@ -137,20 +139,22 @@ class Pruner(Listener, ABC):
 
     @abstractmethod
     def begin(self, results: Iterable[RunResult]) -> None:
-        """Receive the results of the grid, in its order; a run that starts over has no epochs."""
+        """Receive the results of the runs in the order of the grid; a run that starts over has no epochs."""
 
     @abstractmethod
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """Receive the last epoch of a run, by its identity; return why the run should stop, "" to continue.
+        """Receive the last epoch of the run with this identity.
 
-        A repeated epoch replaces itself and all later ones.
+        Return the reason why the run should stop, "" to continue.
+
+        An epoch that is executed again replaces its earlier values and all later epochs.
 
         Raises:
             PruneError: The runs cannot be compared.
         """
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Return why the run should stop, None to continue."""
+        """Return the reason why the run should stop, None to continue."""
         return self.should_stop(self.slot.id, record)
 
     def introduction(self) -> str:
@@ -165,7 +169,7 @@ class Pruner(Listener, ABC):
         """Return the metric of an epoch that runs are compared by.
 
         Raises:
-            PruneError: It has no such metric.
+            PruneError: The epoch has no such metric.
         """
         if self.goal.metric not in record.metrics:
             raise PruneError(
@@ -175,7 +179,7 @@ class Pruner(Listener, ABC):
         return record.metrics[self.goal.metric]
 
     def is_left(self, result: RunResult) -> bool:
-        """Whether a run pruned earlier stays pruned: by the same rule, or because it would be stopped again."""
+        """Whether a pruned run stays pruned: this rule has pruned it, or would stop it again."""
         if result.status is not Status.PRUNED or not result.epochs:
             return False
         return result.pruned_by == self.rule or bool(self.should_stop(result.folder.id, result.epochs[-1]))
@@ -197,7 +201,7 @@ class AllRuns(Search):
 class Journals(Mapping[str, RunResult]):
     """The results of a grid's runs, by identity, read from their journals.
 
-    A journal is read again on the first access after its run has ended; nothing else writes to it. Runs that
+    A journal is read again on the first access after its run has ended, as only the run writes to it. Runs that
     start over count as pending until they have ended.
     """
 

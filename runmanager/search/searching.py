@@ -1,4 +1,4 @@
-"""One start of a search: runs the sampler's suggestions and reports their results to it."""
+"""One start of a search: it executes the sampler's suggestions and reports the results to the sampler."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ class Searching(Search):
     """Asks a sampler for one run per free lane.
 
     Trials are stored with their runs, so that the next start builds the same study. A suggestion counts as soon
-    as one of its runs has stored it.
+    as it is stored with one of its runs.
     """
 
     is_asynchronous = True
@@ -39,16 +39,17 @@ class Searching(Search):
         self._options = options
         self._goals = goals
         self._experiment = experiment
-        self._again: list[str] | None = None  # runs without a trial to execute first; None until computed
+        # runs without a trial, which are executed first; None until computed
+        self._again: list[str] | None = None
         self._executable: set[str] = set()
-        self._handed: set[str] = set()  # runs that this start has handed out
+        self._handed: set[str] = set()  # runs that became due in this start
         self._is_ready = False  # whether the trials have their results
         self._seconds: dict[str, float] = {}  # duration of each run
         self._num_before = 0
         self._trials: Trials | None = None
 
     def runs(self, experiment: Experiment) -> list[Run]:
-        """Return the experiment's runs: all suggested ones, and others that have ended."""
+        """Return the experiment's runs: all suggested runs, and other runs that have ended."""
         trials = self._read(experiment)
         suggested, self._num_before = trials.ids, trials.num_asked
         return [
@@ -63,7 +64,7 @@ class Searching(Search):
         return list(itertools.islice(samples, min(self._options.n * self.space.num_repeats, _MOST_LANES)))
 
     def to_try(self) -> list[Run]:
-        """Return sample runs; none if all suggestions are made."""
+        """Return sample runs; no runs if all suggestions are made."""
         num_asked = self._read(Experiment(self._experiment)).num_asked
         return self.space.spread() if num_asked < self._options.n else []
 
@@ -74,7 +75,7 @@ class Searching(Search):
         self._num_before = self._trials.num_asked
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Report ended runs, and suggest one run per free lane."""
+        """Report the results of ended runs to the sampler, and suggest one run per free lane."""
         trials = self._trials
         assert trials
         if self._again is None:
@@ -102,7 +103,7 @@ class Searching(Search):
         return self._trials.of_run(identity(run._asdict())) if self._trials else ()
 
     def num_more(self) -> int:
-        """Return the number of runs it may still suggest."""
+        """Return the number of runs that the search may still suggest."""
         if self._trials and (self._has_ended(self._trials) or self._is_late()):
             return 0
         asked = self._trials.num_asked if self._trials else 0
@@ -119,7 +120,7 @@ class Searching(Search):
         return join([f"{sampler} suggests {suggestions} for {goals}", runs_each, before])
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return why there are fewer suggestions than `n`, if so."""
+        """Return the reason why there are fewer suggestions than `n`, "" if there are `n`."""
         if self._trials is None:
             return ""
         asked, n = self._trials.num_asked, self._options.n
@@ -146,7 +147,7 @@ class Searching(Search):
     def _asked(
         self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
     ) -> dict[str, Run]:
-        """Return these runs and further suggestions, until all lanes are busy."""
+        """Return these runs and the runs of further suggestions, until all lanes are busy."""
         while True:
             in_progress = busy | runs.keys()
             for trial in trials.open:
@@ -160,12 +161,12 @@ class Searching(Search):
             if (suggested := trials.ask()) is None:
                 return runs
             runs |= self._not_handed(suggested, results)
-            if all(id_ in results for id_ in suggested.runs):  # otherwise it is stored with its new runs
+            if all(id_ in results for id_ in suggested.runs):  # otherwise the trial is stored with its new runs
                 folder = results[suggested.runs[0]].folder
                 write_run(folder, read_trials(folder).adding([suggested.stored]))
 
     def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
-        """Return the due runs of a trial that this start has not handed out."""
+        """Return the due runs of a trial, without those that became due before in this start."""
         runs = {identity(run._asdict()): run for run in self.space.runs(trial.point)}
         return {
             id_: run
@@ -189,5 +190,5 @@ class Searching(Search):
 
 
 def has_result(result: RunResult) -> bool:
-    """Whether a run has a result; a failure is one."""
+    """Whether a run has a result; a failure counts as a result."""
     return result.status.is_success or result.status.is_fault

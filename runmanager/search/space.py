@@ -19,7 +19,7 @@ from runmanager.storage.identity import canonical, identity
 from runmanager.wording import did_you_mean, listed
 
 Point = Mapping[str, Any]
-"""A suggestion: name of each varying axis -> a number, or the canonical form of a value."""
+"""A point of the space: name of each varying axis -> a number, or the canonical form of a value."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class SearchAxis:
     """An axis with more than one value; a paired one has several names."""
 
     names: tuple[str, ...]
-    rows: Sequence[tuple[Any, ...]] = ()  # its listed values; empty for a range
+    rows: Sequence[tuple[Any, ...]] = ()  # the listed values; empty for a range
     range: Range | None = None
 
     @property
     def name(self) -> str:
-        """Its name for the sampler."""
+        """The name of the axis for the sampler."""
         return ", ".join(self.names)
 
     @property
     def columns(self) -> Iterator[tuple[Any, ...]]:
-        """The values of each of its names; for a range, one sample."""
+        """The values of each name of the axis; for a range, one sample."""
         return zip(*([(self.range.low,)] if self.range else self.rows), strict=True)
 
     @cached_property
@@ -46,7 +46,7 @@ class SearchAxis:
 
     @cached_property
     def _lasting(self) -> dict[str, int]:
-        """The same for values as stored in files, where other types are text."""
+        """The index of each listed value, by its form in files, where values of most types are text."""
         return {
             _key(tuple(decode(encode(value)) for value in row)): index for index, row in enumerate(self.rows)
         }
@@ -67,7 +67,10 @@ class SearchAxis:
         return self._indexes.get(json.dumps(value if len(self.names) > 1 else [value]))
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any] | None:
-        """Return a point's value for the stored values of a run; None if the axis does not have them."""
+        """Return a point's value for the stored values of a run.
+
+        None if the axis does not have these values.
+        """
         if self.range is not None:
             return (row[0],)
         index = self._indexes.get(_key(row), self._lasting.get(_key(row)))
@@ -95,7 +98,7 @@ class SearchSpace:
 
     Args:
         params: The axes, as for `RunBuilder.get_runs`; some may be ranges.
-        repeats: The repeat axes: each suggestion is executed with all of their values.
+        repeats: The repeat axes; each suggestion is executed with all of their values.
 
     Raises:
         GridError: The axes are not a valid grid; the message lists all problems.
@@ -133,7 +136,7 @@ class SearchSpace:
 
     @property
     def num_repeats(self) -> int:
-        """The number of runs of a suggestion."""
+        """The number of runs per suggestion."""
         return math.prod(len(axis.rows) for axis in self._repeated)
 
     def runs(self, point: Point) -> list[Run]:
@@ -203,7 +206,7 @@ class SearchSpace:
         return list(itertools.chain.from_iterable(map(self.runs, points)))
 
     def spread(self) -> list[Run]:
-        """Return runs that contain each listed value, and values spread over the ranges."""
+        """Return runs that together contain each listed value, and values spread over the ranges."""
         number = max([1, *(len(axis.rows) for axis in self.axes)])
         points = [{axis.name: axis.spread(index, number) for axis in self.axes} for index in range(number)]
         return list(itertools.chain.from_iterable(map(self.runs, points)))

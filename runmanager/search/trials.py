@@ -20,16 +20,16 @@ from runmanager.storage.run_trials import KeptTrial, ToldValue, read_trials
 from runmanager.wording import did_you_mean
 
 MOST_REPEATS = 100
-"""The number of repeated suggestions in a row that ends the search."""
+"""The number of repeated suggestions in a row after which the search ends."""
 
 
 @dataclass
 class Trial:
-    """A setting, suggested or given by the user, and its result."""
+    """A setting, suggested by the sampler or added by the user, and its result."""
 
     number: int
     point: Point
-    runs: Sequence[str]  # their identities
+    runs: Sequence[str]  # the identities of the runs
     is_own: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
     result: TrialResult | None = None
@@ -43,17 +43,18 @@ class Trial:
 class Trials:
     """The trials of an experiment, and the sampler that continues from them.
 
-    The sampler is created on the first ask. It gets the runs without a trial, then the trials by number.
+    The sampler is created on the first ask. The sampler gets the runs without a trial, then the trials by
+    number.
 
     Args:
-        space: The axes; other runs do not count.
+        space: The axes; runs outside these axes do not count.
         goals: The metrics to optimize.
         search: The options with the sampler.
         experiment: The experiment with the runs.
 
     Attributes:
         all: The trials by number, in order.
-        told: The values that loops have told, by identity of the run.
+        told: The values that loops have passed to `tell`, by identity of the run.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Trials:
         return self._num_repeats >= MOST_REPEATS
 
     def begin(self, results: Mapping[str, RunResult]) -> None:
-        """Load the ended runs without a trial, in order, for the sampler."""
+        """Load the ended runs that have no trial, in order, for the sampler."""
         ids = self.ids
         new_ids = sorted(results.keys() - ids, key=lambda id_: results[id_].folder.number)
         for folder in [results[id_].folder for id_ in new_ids]:
@@ -121,7 +122,7 @@ class Trials:
                 ids.update(trial.runs)
 
     def other(self, id_: str) -> TrialResult | None:
-        """Return the result of a run without a trial, None if it has none."""
+        """Return the result of a run without a trial, None if there is no result."""
         return self._others[id_][1] if id_ in self._others else None
 
     def ask(self) -> Trial | None:
@@ -179,7 +180,7 @@ class Trials:
         return result_of([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
 
     def is_told(self, run: RunResult) -> bool:
-        """Whether a value told by the loop overrides the journals of a run."""
+        """Whether a value that the loop passed to `tell` overrides the journals of a run."""
         value = self.told.get(run.folder.id)
         if value is None or value.attempts != run.attempts:
             return False
@@ -220,7 +221,7 @@ def result_of(values: Sequence[float]) -> TrialResult:
 
 
 def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
-    """Return the mean of a metric in each epoch, over the runs that have it."""
+    """Return the mean of a metric in each epoch, over the runs that have the metric in that epoch."""
     by_epoch: dict[int, list[float]] = {}
     for run in runs:
         for record in run.epochs:
@@ -230,7 +231,7 @@ def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
 
 
 def goal_value(run: RunResult, goal: Goal) -> float:
-    """Return the goal's metric of a run: at the epoch of the kept weights, else at the last epoch.
+    """Return the goal's metric of a run at the epoch whose weights were saved by keep=, else at the last epoch.
 
     Raises:
         InvalidArgumentError: The run is completed and lacks the metric.
