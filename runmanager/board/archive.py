@@ -21,7 +21,7 @@ from runmanager.storage import durable
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-_OPENING = 4  # records to search: the third one starts the session
+_OPENING = 4  # number of records to search: the third record starts the session
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
 
@@ -143,7 +143,7 @@ def merged(events: list[Event], epochs: list[Event]) -> list[Event]:
 
 
 def retire(folder: Path) -> None:
-    """Rename a run's event files, so that TensorBoard ignores them."""
+    """Rename a run's event files, so that TensorBoard ignores the files."""
     for path in event_files(folder):
         attempt = path.name.rpartition(".")[2]
         target = folder / f"attempt-{attempt}.evts"

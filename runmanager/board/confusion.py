@@ -14,10 +14,10 @@ MOST = 50
 """The largest number of classes in a readable picture."""
 
 _WITH_NUMBERS = 20  # the maximum number of classes with numbers in cells
-_LONGEST = 24  # characters of a class's name
+_LONGEST = 24  # maximum number of characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
-_OUTLINE = 136  # a grey
-_COPIES = 64  # copies of the counts: atomic adds to one cell are serialized
+_OUTLINE = 136  # a level of grey
+_COPIES = 64  # number of copies of the counts, as atomic adds to one cell are serialized
 _GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys, for a small file
 _DARK = 0.5  # shade above which numbers are white
 
@@ -42,7 +42,7 @@ class Confusion:
                 self._counts = torch.zeros(shape, dtype=torch.int64, device=preds.device)
                 self._num_classes = num
             if num != self._num_classes:
-                # these batches would count in wrong cells, or out of range, which kills a CUDA process
+                # such batches would be counted in wrong cells, or out of range, which kills a CUDA process
                 self.problem = f"confusion: batches have scores of {self._num_classes} and of {num} classes"
                 return
             labels = labels.long()
@@ -76,7 +76,7 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
     """Return the class names of a loader's dataset; class numbers if the dataset has no names."""
     dataset = getattr(loader, "dataset", None)
     while dataset is not None and not hasattr(dataset, "classes"):
-        dataset = getattr(dataset, "dataset", None)  # of a Subset
+        dataset = getattr(dataset, "dataset", None)  # the dataset of a Subset
     names = getattr(dataset, "classes", None)
     if not isinstance(names, Sequence) or len(names) != num_classes:
         return [str(number) for number in range(num_classes)]

@@ -71,7 +71,7 @@ class EventFile:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace an event file atomically; a running TensorBoard keeps reading the old content."""
-    # a name that TensorBoard ignores and no other writer uses
+    # TensorBoard ignores this name, and no other writer uses it
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
@@ -100,7 +100,7 @@ def records(content: bytes | mmap.mmap) -> Iterator[slice]:
             continue
         end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
         if end > len(content):
-            return  # the record is being written, or was cut off
+            return  # the record is incomplete: it is being written, or was cut off
         yield slice(offset, end)
         offset = end
 
@@ -217,7 +217,7 @@ def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
 
 
 def _timestamp(folder: Path) -> int:
-    # files are read by name, so a clock that was set back must not put this one first
+    # files are read by name, so a clock that was set back must not put the new file first
     earlier = (match for path in folder.iterdir() if (match := _NAME.match(path.name)))
     return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
 

@@ -18,7 +18,7 @@ from torch import fx, nn
 from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
-@quiet()  # one thread at a time, as torch.fx patches module calls for the whole process
+@quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
 @undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only its thread draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
@@ -86,7 +86,7 @@ class _Shapes(fx.Interpreter):
             self.env[node] = self.run_node(node)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self.fetch_attr(target).forward(*args, **kwargs)  # without its hooks
+        return self.fetch_attr(target).forward(*args, **kwargs)  # call forward without the hooks of the module
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

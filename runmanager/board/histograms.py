@@ -9,8 +9,8 @@ from torch import nn
 BINS = 30
 """The number of buckets in a histogram, TensorBoard's default."""
 
-_LEAST = 32  # values; with fewer, a histogram has mostly gaps
-_AT_ONCE = 1 << 22  # values per pass, as a pass makes several copies
+_LEAST = 32  # least number of values; with fewer values, a histogram has mostly gaps
+_AT_ONCE = 1 << 22  # number of values per pass, as a pass makes several copies
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

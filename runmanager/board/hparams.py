@@ -102,7 +102,8 @@ def _decide(experiment: Path) -> None:
     if is_settled and decided == stored:
         return
     begun = [run for run in runs if run.path.is_dir()]
-    _write(experiment, decided, is_settled=not begun)  # before the updates, for runs that begin now
+    # store the format before the updates, for runs that begin meanwhile
+    _write(experiment, decided, is_settled=not begun)
     if begun and all([_update(run, decided) for run in begun]):  # noqa: C419 - update all runs
         _write(experiment, decided, is_settled=True)
 
@@ -130,7 +131,7 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
         if archive.started(value) == info:
             continue
         if read_run(run).status.is_in_progress:
-            return False  # its process has the file open
+            return False  # the process of the run has the file open
         with archive.mapped(path) as mapped:
             content = mapped[:]
         updated = event_file.event(event.step, [value], event.wall_time).SerializeToString()

@@ -95,7 +95,7 @@ class FirstInput:
             self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
             if is_images(inputs[0]):
                 part = inputs[0].detach()[: num_shown(inputs[0])]
-                self.images = part.clone()  # a view would keep the whole batch in memory
+                self.images = part.clone()  # copy the images, as a view would keep the whole batch in memory
 
 
 class _Hook:

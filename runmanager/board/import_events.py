@@ -75,8 +75,9 @@ class _Run:
     """The content of a run's event files."""
 
     points: dict[str, dict[int, float]] = field(default_factory=dict)  # tag -> step -> value
-    hparams: dict[str, Any] | None = None  # the hyperparameters of its session
-    plugins: dict[str, str] = field(default_factory=dict)  # tag -> plugin, which later values may omit
+    hparams: dict[str, Any] | None = None  # the hyperparameters of the run's session
+    # tag -> plugin; later values of a tag may omit the plugin
+    plugins: dict[str, str] = field(default_factory=dict)
 
     def takes(self, value: Summary.Value) -> bool:
         """Whether a value is a scalar, or has hyperparameters."""
@@ -98,7 +99,8 @@ class _Run:
         plugin = self.plugins.setdefault(value.tag, self._plugin(value))
         if plugin == "scalars":
             if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
-                raise ValueError("not one number")  # the shape alone could allocate all memory
+                # do not read it: its shape could make NumPy allocate all memory
+                raise ValueError("not one number")
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
         elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
             content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
@@ -154,7 +156,7 @@ def _read_file(path: Path, run: _Run) -> int:
                 event = Event.FromString(event_file.body(record))
                 values = [value for value in event.summary.value if run.takes(value)]
                 begins = event.session_log.status == SessionLog.START
-                is_checked = values or len(record) <= _SMALL  # other records are not used
+                is_checked = values or len(record) <= _SMALL  # the content of other records is not used
                 if is_checked and not event_file.is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - counted below
                 if begins:
@@ -199,7 +201,7 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
             metrics[columns[tag]][[rows[step] for step in points]] = list(points.values())
     epochs = np.array(list(itertools.chain(*steps.values())), dtype=np.int64)
     positions = list(range(len(runs)))
-    cold = np.array([], dtype=np.bool_)  # unknown
+    cold = np.array([], dtype=np.bool_)  # cold starts are unknown
     table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics, cold))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])

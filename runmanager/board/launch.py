@@ -94,18 +94,18 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()
-        # this package first: the new process may lack its path
+        # the path of this package comes first, as the new process may lack it
         module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
         address = ["--bind_all"] if host is None else ["--host", host]
         options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
                 [sys.executable, "-P", "-c", _PROGRAM, json.dumps(module_path), *options],
-                stdin=subprocess.PIPE,  # closes when this process ends
+                stdin=subprocess.PIPE,  # the pipe closes when this process ends
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "TMPDIR": self._folder.name},
-                start_new_session=True,  # Ctrl-C is for this process alone
+                start_new_session=True,  # only this process receives Ctrl-C
             )
         atexit.register(self.stop)
         try:
@@ -223,7 +223,7 @@ def _guarded(wsgi_app: Any, host: str | None) -> Any:
     """Refuse requests whose Host header is neither an address nor a name of this server."""
     proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
     names = {"localhost", host, proxy.hostname}
-    is_hidden = bool(proxy.path) and not proxy.hostname  # behind a proxy of unknown name
+    is_hidden = bool(proxy.path) and not proxy.hostname  # the server is behind a proxy whose name is unknown
 
     def guarded(environ: dict[str, Any], start_response: Any) -> Any:
         name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""

@@ -25,8 +25,8 @@ DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
 _SELECTED = 500  # up to this number of runs, the Time Series page selects runs by itself
-_TICKED = 40  # up to this number of runs, the pages of text and images select all
-_ROWS = 100  # rows that HParams shows at first
+_TICKED = 40  # up to this number of runs, the pages of text and images select all runs
+_ROWS = 100  # number of rows that HParams shows at first
 _COLORS = 7  # distinct colors for groups of runs
 _DEVICE = "device"
 
@@ -147,7 +147,7 @@ def _color(experiments: Experiments) -> str | None:
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
-    # the value: from the axis to the next name
+    # the value of the axis in a folder's name ends before the next name
     return rf"-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)" if axis else None
 
 
@@ -163,7 +163,7 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
     deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
     for runs in filter(None, experiments):
         begun = (read_run(run) for run in runs if run.path.is_dir())
-        first = next((run for run in begun if run.epochs), None)  # reading all would be slow
+        first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
         metrics = first.epochs[-1].metrics if first else {}
         goal = _design(runs).decisive([first.start] if first else [])
         if goal := goal or default_goal(metrics):

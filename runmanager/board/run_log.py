@@ -111,7 +111,7 @@ class RunLog(RunListener):
         self._attempt = attempt
         self._kinds = kinds
         self._details = details
-        self._waiting: list[Event] | None = []  # events before the file is open
+        self._waiting: list[Event] | None = []  # events to write when the file is open
         self._first: list[Event] = []
         self._lr: float | None = None  # at the start of the epoch
         self._images: list[Summary.Value] = []  # of the epoch
@@ -131,12 +131,12 @@ class RunLog(RunListener):
         A resumed attempt gets a file beside the earlier ones. In two cases it replaces the earlier files and
         carries their events over: if they end the HParams session, whose status TensorBoard would keep forever,
         or if they have steps that are not epochs, which TensorBoard would drop. An attempt that starts at the
-        first epoch also replaces them, but drops their events.
+        first epoch also replaces the earlier files, but drops their events.
 
-        `records` are the committed epochs, `before` the events in front of them. An epoch is missing in the
-        files if a kill came between its commit and its event; it is written now, with its logged steps. If the
-        experiment has no goal, the metric of `keep` is used. If an attempt resumes inside an epoch, events
-        until the wall time `until` (s) are kept.
+        `records` are the committed epochs; the events in `before` are written before these epochs. An epoch is
+        missing in the files if a kill came between its commit and its event; it is written now, with its logged
+        steps. If the experiment has no goal, the metric of `keep` is used. If an attempt resumes inside an
+        epoch, events until the wall time `until` (s) are kept.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
@@ -171,7 +171,7 @@ class RunLog(RunListener):
             values.append(event_file.text_value("run/config", _settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if is_resumed else self._first  # the first attempt's file has them
+        first = [] if is_resumed else self._first  # the file of the first attempt has the first events
         self._write(*opening, *before, *first, *carried, *waiting)
         for block in _step_blocks(logged):
             self._write(*_step_events(block))
@@ -251,7 +251,7 @@ class RunLog(RunListener):
                 if network is not None and self._every and step != self._drawn:
                     self._histograms(step, network)
                 self._draw_confusions(step or outcome.epochs)
-            if not outcome.status.can_go_on:  # without an end, TensorBoard shows "unknown"
+            if not outcome.status.can_go_on:  # without an end of the session, TensorBoard shows "unknown"
                 self._write(*_ending(outcome, self._folder.path))
         finally:
             self._last, self._confusions = (0, None), {}
@@ -321,7 +321,7 @@ class RunLog(RunListener):
             scalars.setdefault("train/lr", lr)
         norm = histograms.gradient_norm(network) if network is not None else None
         if norm is not None:
-            scalars.setdefault("train/grad_norm", norm.item())  # a user's column of this name has precedence
+            scalars.setdefault("train/grad_norm", norm.item())  # a user's column with this name has precedence
         return [event_file.scalar(name, value) for name, value in scalars.items()]
 
     @_guarded
@@ -428,7 +428,7 @@ class GoalScalars:
     def __init__(self, goal: Goal | None = None) -> None:
         self._is_set = goal is not None
         self._goal = goal
-        self._names: dict[str, None] = {}  # the metrics so far
+        self._names: dict[str, None] = {}  # the names of the metrics so far
         self._values: dict[str, float] = {}
 
     def after(self, record: EpochRecord) -> dict[str, float]:

@@ -4,7 +4,7 @@ from runmanager.goal import EVALUATED
 
 EPOCH = "time/epoch_s"
 
-# TensorBoard sorts capitals first, and HParams shows the first five metrics, which are these. All five get a
+# TensorBoard sorts capitals first, and HParams shows the first five metrics: these five. All of them get a
 # value with the first value of the goal, so that parallel coordinates draw the run
 BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
     "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
@@ -18,7 +18,8 @@ _TAGS = {
     "run duration": "time/run_s",
     "steps seen": "time/steps",
     "samples seen": "time/samples",
-    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside loss/train of the training
+    # the tag of evaluate(loader, "train"), as loss/train is that of the training
+    "train_loss": "loss/train_eval",
     "train_accuracy": "accuracy/train_eval",
 }
 

@@ -1,6 +1,7 @@
-"""A benchmark of devices, timed warm and until the device is done.
+"""A benchmark of devices that are warm; the clock is read after the device has finished.
 
-Most comparisons of a GPU with a cpu time its first use, or read the clock while the GPU is still computing.
+Many comparisons of a GPU with a cpu include the first use of the GPU, or read the clock while it is still
+computing.
 """
 
 import math
@@ -36,10 +37,10 @@ class Workload:
     """A computation to time on every device."""
 
     name: str
-    amount: float  # of one operation, in units of `unit` times seconds
-    unit: str  # of its rate
+    amount: float  # work of one operation, in units of `unit` times seconds
+    unit: str  # unit of the rate
     prepare: Callable[[torch.device], Operation]  # puts all data on a device
-    precision: str = "fp32"  # must be supported by the device
+    precision: str = "fp32"  # a precision that the device must support
 
 
 def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
@@ -50,14 +51,14 @@ def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
     follows torch's settings: on CUDA, convolutions use TF32 by default. Random states do not change.
 
     Args:
-        names: The devices to time beside the cpu; None for all.
+        names: The devices to time in addition to the cpu; None for all devices.
 
     Returns:
-        One row per device and operation: the `median`, `least` and `most` of the rates in the column `unit`,
-        and the ratio of the median to the cpu's, `times the cpu`.
+        One row per device and operation: the `median`, `least` and `most` of the rates, in the unit of the
+        column `unit`, and `times the cpu`, the ratio of the median to that of the cpu.
 
     Raises:
-        DeviceError: A device is not there.
+        DeviceError: This machine lacks a device.
 
     Example:
         >>> timings = benchmark_devices(["cpu"])
@@ -89,7 +90,8 @@ def workloads() -> list[Workload]:
 def seconds_of(operation: Operation, device: torch.device) -> list[float]:
     """Time a warm operation several times; return the seconds of each call."""
     number = 1
-    taken = _timed(operation, device, 2)  # first use: libraries, memory, choice of algorithms
+    # the first use loads libraries, allocates memory and chooses algorithms
+    taken = _timed(operation, device, 2)
     while (taken := _timed(operation, device, number)) < _SHORTEST:
         number = max(2 * number, math.ceil(1.2 * number * _SHORTEST / max(taken, 1e-9)))
     return [_timed(operation, device, number) / number for _ in range(_REPEATS)]

@@ -24,8 +24,8 @@ def describe_devices() -> "pd.DataFrame":
     Querying a GPU's free memory allocates some memory on it for this process.
 
     Returns:
-        One row per device. `memory_gib` and `free_gib` (GiB) are the device's memory, for the cpu the
-        machine's; NaN if torch cannot report it. `cores` are the cores available to this process, or a GPU's
+        One row per device. `memory_gib` and `free_gib` (GiB) are the memory of the device, or of the machine
+        for the cpu; NaN if torch cannot report it. `cores` are the cores available to this process, or a GPU's
         multiprocessors; `threads` is torch's number of threads.
 
     Example:
@@ -38,14 +38,15 @@ def describe_devices() -> "pd.DataFrame":
 
 
 def native_precisions(device: torch.device) -> list[str]:
-    """List the precisions that a device computes natively, as torch reports them; always with fp32."""
+    """List the precisions that a device computes natively, according to torch; fp32 is always in the list."""
     ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
     supported = _or_none(lambda: ask(device)) or {}
     return ["fp32", *(name for name, is_supported in supported.items() if is_supported)]
 
 
 def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
-    mkldnn = torch.ops.mkldnn  # torch has no public query; it emulates other precisions, slowly
+    # torch has no public query; on a cpu, it emulates precisions that the cpu lacks, slowly
+    mkldnn = torch.ops.mkldnn
     return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
 
 
@@ -90,7 +91,7 @@ def _main_memory(field: str, pages: str) -> float:
         pass
     try:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
-    except (AttributeError, OSError, ValueError):  # unavailable on this system
+    except (AttributeError, OSError, ValueError):  # this system lacks the query
         return math.nan
 
 

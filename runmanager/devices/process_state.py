@@ -1,4 +1,4 @@
-"""Process settings that one run can leave changed, with effects on the numbers or files of later runs."""
+"""Process settings that a run may leave changed, and that affect the numbers or files of later runs."""
 
 import os
 import re
@@ -22,12 +22,12 @@ Setting = tuple[Read, Write | None]
 Settings = Mapping[str, Setting]
 
 _OF_CUDA = re.compile(
-    # seeding functions set these on every machine; only CUDA reads them
+    # seeding functions set these on every machine, but only CUDA reads them
     r"torch\.backends\.(cuda|cudnn)\..+|the current CUDA device"
     r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
 )
-_MOST_NAMES = 5  # in a sentence
-_TRIES = 2  # to write settings: torch stores some under several names
+_MOST_NAMES = 5  # maximum number of names in a sentence
+_TRIES = 2  # attempts to write all settings, as torch stores some under several names
 _ROOM = 64  # least number of files that a run must be able to open
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
@@ -40,7 +40,10 @@ _OF_LIBRARIES = re.compile(
 
 
 def process_state() -> State:
-    """Read the settings of this process, in about 0.2 ms; an unreadable one gets the type of its error."""
+    """Read the settings of this process, in about 0.2 ms.
+
+    The value of an unreadable setting is the type of the error.
+    """
     settings = {name: _read(read) for name, (read, _) in SETTINGS.items()}
     return {**settings, **{f"{_VARIABLE}{name}": value for name, value in os.environ.items()}}
 
@@ -48,7 +51,7 @@ def process_state() -> State:
 def state_changes(before: State, after: State) -> list[str]:
     """Return the settings that differ and may affect the next run.
 
-    Ignores environment variables that libraries set for themselves, and without CUDA its settings.
+    Environment variables that libraries set for themselves are ignored, and without CUDA the settings of CUDA.
 
     >>> state_changes({"the umask": 18, "grad mode": True}, {"the umask": 0, "grad mode": True})
     ['the umask']
@@ -68,7 +71,7 @@ def _has_cuda() -> bool:
 
 
 def listed_changes(names: Iterable[str]) -> str:
-    """List the names of settings for a sentence, at most the first few."""
+    """List the names of settings for a sentence; after the first few, only the number of further names."""
     *few, last = names
     if len(few) >= _MOST_NAMES:
         few, last = few[: _MOST_NAMES - 1], f"{len(few) + 2 - _MOST_NAMES} more"
@@ -79,12 +82,12 @@ def set_back(before: State) -> tuple[list[str], list[str]]:
     """Restore the settings of this process.
 
     Returns:
-        The changed settings, and the ones that cannot be restored.
+        The changed settings, and the settings that cannot be restored.
     """
     changed = left = state_changes(before, process_state())
     for _ in range(_TRIES if changed else 0):
         for name in left:
-            with suppress(Exception):  # another thread, or no permission
+            with suppress(Exception):  # writing fails outside the main thread, or without permission
                 _set(name, before.get(name))
         left = state_changes(before, process_state())
     return changed, left
@@ -105,7 +108,7 @@ def _set(name: str, value: Any) -> None:
 
 @contextmanager
 def as_before(before: State) -> Iterator[None]:
-    """Apply earlier settings during a block, if they can be set; restore the current ones afterwards."""
+    """Apply earlier settings during a block, where they can be set; restore the current settings afterwards."""
     now = process_state()
     set_back(before)
     try:
@@ -118,13 +121,15 @@ class Leftovers:
     """Warns once if a run leaves changed settings to the next run of this process."""
 
     def __init__(self) -> None:
-        self._run = ""  # the last run
+        self._run = ""  # the last run that changed settings
         self._begin: State = {}
         self._end: State | None = None
         self._is_noticed = False
 
     def run_begins(self, run: str) -> str:
-        """Return a warning about settings that the previous run left changed; "" if none, or if warned before.
+        """Return a warning about settings that the previous run left changed.
+
+        "" without such settings, or after the first warning.
 
         A loop may configure torch before each run; such settings count only if they changed during a run.
         """
@@ -172,12 +177,15 @@ def _umask() -> int:
 
 
 def _has_room() -> bool:
-    """Whether enough file descriptors are free for the next run; a new one gets the lowest free number."""
+    """Whether enough file descriptors are free for the next run.
+
+    A new descriptor gets the lowest free number.
+    """
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.close(descriptor)
     try:
         import resource
-    except ImportError:  # on Windows
+    except ImportError:  # on Windows, the module is missing
         return True
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft == resource.RLIM_INFINITY or descriptor + _ROOM < soft
@@ -195,15 +203,18 @@ def _errors() -> list[Any]:
 def _set_errors(rules: list[Any]) -> None:
     others = [rule for rule in warnings.filters if rule[0] != "error" or rule in rules]
     warnings.filters[:] = [*(rule for rule in rules if rule not in others), *others]  # type: ignore[index]
-    warnings.simplefilter("default", append=True)  # clears Python's cache of filters
+    warnings.simplefilter("default", append=True)  # this call clears Python's cache of filters
 
 
 def _default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # None has no overhead
+    torch.set_default_device(None if device.type == "cpu" else device)  # the value None has no overhead
 
 
 def _grad_mode() -> tuple[bool, bool]:
-    """Return whether gradients are recorded and whether inference mode is on; the latter cannot be restored."""
+    """Return whether gradients are recorded, and whether inference mode is on.
+
+    Inference mode cannot be restored.
+    """
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
@@ -259,11 +270,12 @@ SETTINGS: Settings = {
     "room for open files": (_has_room, None),
     "the working directory": (os.getcwd, os.chdir),
     "the umask": (_umask, os.umask),
-    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),  # before its handler
+    # restored before the handler of its signal
+    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),
     **{
         f"handler of {number.name}": (partial(signal.getsignal, number), partial(signal.signal, number))
         for number in signal.Signals
-        if number.name != "SIGCHLD"  # torch handles it from the first loader with workers on
+        if number.name != "SIGCHLD"  # torch sets this handler at the first loader with workers
     },
     **_OF_LOOP,
 }

@@ -105,7 +105,7 @@ def from_main(make: Callable[[], T]) -> T:
 def device_of_rank(device: "str | torch.device") -> "torch.device":
     """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index.
 
-    A rank that sees a single GPU uses that one, as on clusters that assign one per rank.
+    A rank that sees a single GPU uses this GPU, as on clusters that assign one GPU per rank.
     """
     import torch
 
@@ -149,7 +149,7 @@ def _explained() -> Iterator[None]:
 
 
 def _has_group() -> bool:
-    if "torch.distributed" not in sys.modules:  # its import takes a second
+    if "torch.distributed" not in sys.modules:  # do not import it here, which takes a second
         return False
     from torch import distributed
 
@@ -157,7 +157,7 @@ def _has_group() -> bool:
 
 
 def _is_started() -> bool:
-    """Whether torchrun started this process, as one of several or alone."""
+    """Whether torchrun started this process, as one of several processes or as the only one."""
     numbers = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
     if not all(map(str.isdecimal, numbers)) or "MASTER_ADDR" not in os.environ:
         return False

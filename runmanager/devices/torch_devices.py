@@ -37,7 +37,7 @@ def available_devices() -> list[str]:
     """List the devices of this machine.
 
     Returns:
-        Their names, the cpu first, as in ``["cpu", "cuda:0", "cuda:1"]``.
+        The names of the devices, the cpu first, as in ``["cpu", "cuda:0", "cuda:1"]``.
 
     Example:
         >>> available_devices()[0]
@@ -60,7 +60,7 @@ def num_gpus() -> int:
     """Count the CUDA devices of this machine.
 
     Returns:
-        Their number, 0 where there is no CUDA.
+        The number of CUDA devices, 0 without CUDA.
 
     Example:
         >>> num_gpus() == len([name for name in available_devices() if name.startswith("cuda")])
@@ -73,7 +73,7 @@ def try_gpu(i: int = 0) -> torch.device:
     """Return a CUDA device if it exists, else the cpu.
 
     Args:
-        i: Its number, from 0.
+        i: The number of the device, from 0.
 
     Returns:
         The device.
@@ -99,7 +99,7 @@ def try_all_gpus() -> list[torch.device]:
 
 
 def is_available(device: str | torch.device) -> bool:
-    """Whether a device can compute here; ``cuda`` is any CUDA device, ``meta`` is always there."""
+    """Whether a device can compute here; ``cuda`` is any CUDA device, ``meta`` always exists."""
     device = torch.device(device)
     if device.type in ("cpu", "meta"):
         return True
@@ -110,7 +110,7 @@ def require(device: str | torch.device) -> torch.device:
     """Return an available device.
 
     Raises:
-        DeviceError: This machine does not have it; the message lists its devices.
+        DeviceError: This machine lacks the device; the message lists the machine's devices.
     """
     if not is_available(device):
         raise DeviceError(missing(device))
@@ -136,10 +136,10 @@ def wait_for(device: torch.device) -> None:
 
 
 def warm(device: torch.device) -> None:
-    """Pay the first-use costs of a device: its context, libraries, kernels and thread pool.
+    """Warm a device: create its context and thread pool, and load its libraries and kernels.
 
-    Random states do not change. Takes about a millisecond on a warm device. An accelerator loads each kernel on
-    first use, so its first call per process takes whole training steps.
+    Random states do not change. The call takes about a millisecond on a warm device. An accelerator loads each
+    kernel on first use, so the first call per process executes whole training steps.
     """
     if device.type == "meta":
         return
@@ -183,9 +183,9 @@ def _train(device: torch.device) -> None:
 
 @contextmanager
 def as_current(device: torch.device) -> Iterator[None]:
-    """Make an accelerator with an index the current one, which pinned memory and streams belong to.
+    """Make an accelerator with an index the current one during a block, for pinned memory and streams.
 
-    Restore the previous one afterwards, without any work on it.
+    The previous accelerator is restored afterwards, without any work on it.
     """
     index = None if device.type in ("cpu", "meta") else device.index
     with torch.accelerator.device_index(index):
@@ -199,7 +199,7 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def reset_peak(device: torch.device) -> None:
     """Reset the peak memory of tensors on an accelerator."""
-    with suppress(RuntimeError):  # fails on a device in a bad state
+    with suppress(RuntimeError):  # the call fails on a device in a bad state
         if counter := _memory_counter(device):
             counter.reset_peak_memory_stats(device)
 
@@ -231,9 +231,9 @@ def free_memory(device: torch.device) -> None:
 
 
 def send(batch: Any, device: torch.device) -> Any:
-    """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
+    """Move every tensor in a batch to a device; a batch is a tensor, or a tuple, list or mapping of batches."""
     if isinstance(batch, torch.Tensor):
-        # a copy to the cpu may be read at once, so it must be synchronous
+        # a copy to the cpu may be read at once, so that copy must be synchronous
         return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
     if hasattr(batch, "to") and callable(batch.to):
         return batch.to(device)
@@ -252,7 +252,7 @@ def devices_of(network: nn.Module) -> set[torch.device]:
 
 
 def network_device(network: nn.Module | None) -> torch.device:
-    """Return the single device of a network; the cpu if it has none or several."""
+    """Return the single device of a network; the cpu if the network has no device or several."""
     devices = devices_of(network) if network is not None else set()
     return devices.pop() if len(devices) == 1 else torch.device("cpu")
 
@@ -304,7 +304,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _memory_counter(device: torch.device) -> Any:
-    """Return torch's memory module of an accelerator; None for the cpu and where there is none, as on mps."""
+    """Return torch's memory module of an accelerator.
+
+    None for the cpu, and for accelerators without one such as mps.
+    """
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)
@@ -312,7 +315,7 @@ def _memory_counter(device: torch.device) -> Any:
 
 
 def _accelerator() -> str | None:
-    # is_available() would initialize CUDA, and forked processes could not use it any more
+    # is_available() would initialize CUDA, which then fails in forked processes
     if torch.accelerator.device_count() == 0:
         return None
     accelerator = torch.accelerator.current_accelerator()

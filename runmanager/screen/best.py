@@ -13,14 +13,16 @@ from runmanager.wording import cell, join, label, printable
 
 
 class BestSoFar:
-    """Ranks the added runs as `best` does.
+    """Ranks the added runs in the same way as the function `best`.
 
     Args:
-        design: Its goals rank the runs; without goals, the metric of ``keep=``, else the default metric.
+        design: The design, whose goals rank the runs; without goals, the metric of ``keep=`` does, else the
+            default metric.
         names: The hyperparameters that vary in the whole grid, not only among the added runs.
 
     Attributes:
-        goals: The goals that rank the runs, the most important first; until a run has a score, from `design`.
+        goals: The goals that rank the runs, the most important first; until a run has a score, they are the
+            goals of `design`.
     """
 
     def __init__(self, design: Design, names: Sequence[str]) -> None:

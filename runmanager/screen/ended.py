@@ -29,10 +29,11 @@ def ended_row(
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
     if outcome.status is Status.PRUNED:
-        # a waiting run needs no reason: it is the same for all runs of the rung
+        # the reason of a waiting run is left out, as it is the same for all runs of the rung
         why = cause.removeprefix("after ") if outcome.pruned_by else ""
         notes, cause = [f"{status} {why}".rstrip(), status, ""], ""
-    says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED  # than the metrics
+    # whether the row says more than the metrics
+    says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED
     return Row(
         f"{_sign(outcome.status)} {count}",
         str(folder.number),
@@ -54,5 +55,5 @@ def _sign(status: Status) -> str:
 
 def _status(outcome: Outcome) -> str:
     if outcome.status is Status.PRUNED:
-        return "pruned" if outcome.pruned_by else "waits"  # until all runs reach the rung
+        return "pruned" if outcome.pruned_by else "waits"  # a waiting run waits until all runs reach the rung
     return "" if outcome.status is Status.COMPLETED else outcome.status

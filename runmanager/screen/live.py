@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from runmanager.screen.panel import Panel
 
 _LIVE_S = 0.25  # least time between two pictures
-_CLOCK_S = 1.0  # most time between two pictures, as they show clocks
-_NUM_PAUSES = 50  # the latest pauses, which the estimate uses
-_PLAIN_S = 60.0  # least time between two plain lines on the whole grid
-_MOST_BELOW = 20  # rows below the headings, before the headings are printed again: they scroll away
+_CLOCK_S = 1.0  # longest time between two pictures, as pictures show clocks
+_NUM_PAUSES = 50  # number of the latest pauses, which the estimate uses
+_PLAIN_S = 60.0  # least time between two plain lines about the whole grid
+_MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll away
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 
 _log = logging.getLogger("runmanager")
@@ -57,7 +57,7 @@ def make_display(options: GridOptions) -> "GridProgress":
     def page() -> str:
         try:
             return page_of(path).link()
-        except (OSError, BoardError):  # TensorBoard would have no runs
+        except (OSError, BoardError):  # TensorBoard has no runs to show
             return ""
 
     return GridProgress(path.name, show=options.is_shown, page=page)
@@ -92,7 +92,7 @@ class GridProgress(Display):
         self._design = design
         axes = sorted(varying, key=lambda name: name in repeats)
         self._columns = RunColumns(axes, has_device=DEVICE in axes)
-        self._rows: list[Row] = []  # of ended runs, where the screen keeps them
+        self._rows: list[Row] = []  # rows of ended runs, if the screen keeps them
         self._folders: dict[str, RunFolder] = {}
         self._ended: set[str] = set()
         self._best = BestSoFar(design, varying)
@@ -113,11 +113,11 @@ class GridProgress(Display):
         self._num_lanes, self._past = max(lanes, 1), list(past)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
-        self._devices: dict[int, str] = {}  # lane -> its device
+        self._devices: dict[int, str] = {}  # lane -> device of the lane
         self._headings: Sequence[str] = ()
         self._num_below = 0  # rows printed since the last headings
-        self._explained: dict[str, int] = {}  # a printed cause or next step -> its first run
-        self._free_since: dict[int, float] = {}  # lane -> end time of its last run
+        self._explained: dict[str, int] = {}  # a printed cause or next step -> the first run with this text
+        self._free_since: dict[int, float] = {}  # lane -> end time of the last run in it
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self._num_more = 0
         self._is_stopping = False
@@ -149,7 +149,8 @@ class GridProgress(Display):
 
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; terminal control sequences are escaped."""
-        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # the last state of a bar
+        # of a progress bar, only the last state is printed
+        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))
         self._say([printable(part.expandtabs()) for part in parts])
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
@@ -174,12 +175,13 @@ class GridProgress(Display):
     def _rank(self) -> None:
         """Update the best run so far.
 
-        This takes at most a twentieth of the time, and happens between runs, as it would slow them down.
+        This takes at most a twentieth of the time, and happens between runs, so that it does not slow runs
+        down.
         """
         if self._is_best_old and time.monotonic() >= self._rank_next:
             before, had_pandas = time.monotonic(), "pandas" in sys.modules
             self._best_line, self._is_best_old = str(self._best), False
-            if had_pandas:  # else the time includes its import
+            if had_pandas:  # else the time includes the import of pandas
                 self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
@@ -188,7 +190,7 @@ class GridProgress(Display):
         (id_, lane, device, _), now = self.slot, time.monotonic()
         folder = self._folders[id_]
         self._waiting.pop(id_, None)
-        self._ended.discard(id_)  # the run may be a repetition
+        self._ended.discard(id_)  # the run may be executed again
         self._devices[lane] = device
         if len({*self._devices.values()}) > 1:
             self._columns = replace(self._columns, has_device=True)
@@ -217,7 +219,7 @@ class GridProgress(Display):
         if running is not None:
             now = time.monotonic()
             self._running[self.slot.id] = running = running.after(news, now)
-            if isinstance(news, EpochRecord):  # steps are frequent, and never wider
+            if isinstance(news, EpochRecord):  # skip steps, as they are frequent and never wider
                 self._columns = self._columns.holding([running.row(now)])
             self._is_changed = True
 
@@ -297,7 +299,8 @@ class GridProgress(Display):
         since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
         dropped = f": {stops} now; {since}" if number else ""
         why = f"{stop.why}. " if stop.why else ""
-        is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)  # and not by SIGTERM or SIGHUP
+        # whether a user or a time limit stops the grid, not SIGTERM or SIGHUP
+        is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
         force = " Press Ctrl-C again to force." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
@@ -321,7 +324,7 @@ class GridProgress(Display):
         self._screen.show_below(line)
 
     def clear(self, then: str = "") -> None:
-        """Remove the live display below the lines, but ended runs, or show the line `then` in its place."""
+        """Remove the live display below the lines, except ended runs, or replace it by the line `then`."""
         rest = self._picture(is_over=True) if self._rows else None
         self._screen.show_below(then or rest)
 
@@ -420,7 +423,8 @@ class GridProgress(Display):
     def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        pause = statistics.median_low(self._pauses.copy())  # the first pause is long: pandas is imported
+        # the median leaves out the first pause, which is long as pandas is imported
+        pause = statistics.median_low(self._pauses.copy())
         waiting = list(self._waiting.values())
         waiting += [folder.params for folder in list(self._folders.values())[-1:]] * self._num_more
         return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)

@@ -15,8 +15,8 @@ from runmanager.outcome import Status
 from runmanager.table import Table, wrapped
 from runmanager.wording import join, listed
 
-_WIDEST = 120  # characters of a line of text
-_MOST_NAMED = 8  # columns without room
+_WIDEST = 120  # maximum number of characters in a line of text
+_MOST_NAMED = 8  # maximum number of left-out columns that are named
 _INDENT = "  "
 _RULE = "━"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
@@ -27,7 +27,7 @@ class Panel:
     """A conclusion that terminals and notebooks can render."""
 
     conclusion: Conclusion
-    cell: int | None = None  # of a notebook, which already shows the panel
+    cell: int | None = None  # the notebook cell that already shows the panel
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield from self.lines(options.max_width)

@@ -19,8 +19,8 @@ from runmanager.wording import duration, join, printable
 _BAR = (10, 40)  # least and greatest width of the bar
 _ECHO = 5  # free columns after the last line, so that an echoed ^C^C does not wrap
 _BEST = "best so far"
-_MOST_ROWS = 8  # of ended runs in a notebook that are not folded
-_MOST_FOLDED = 200  # of ended runs in a notebook: a row has more than a kilobyte
+_MOST_ROWS = 8  # number of rows of ended runs that a notebook shows unfolded
+_MOST_FOLDED = 200  # number of folded rows of ended runs in a notebook, as a row takes more than a kilobyte
 _NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
 _TRACK = "rgba(128, 128, 128, 0.3)"  # the empty part of a bar, for white and black pages
 
@@ -28,22 +28,22 @@ _TRACK = "rgba(128, 128, 128, 0.3)"  # the empty part of a bar, for white and bl
 class Picture(NamedTuple):
     """A snapshot of the running runs of a grid and its progress bar."""
 
-    name: str  # of the experiment
+    name: str  # the name of the experiment
     columns: RunColumns
     rows: Sequence[Row]
-    best: str  # the best run or setting so far, "" before there is one
+    best: str  # the best run or setting so far, "" before the first one
     ended: int  # number of ended runs
     total: int  # number of all runs
-    done: float  # number of ended runs, plus the fractions of the running ones
+    done: float  # number of ended runs, plus the fractions of running runs that are done
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
     above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and the number of rows below them
-    ended_rows: Sequence[Row] = ()  # of ended runs, where they are not printed above
-    is_over: bool = False  # nothing but the ended runs is left
+    ended_rows: Sequence[Row] = ()  # rows of ended runs, if these are not printed above
+    is_over: bool = False  # whether only ended runs are left to show
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Return at most `height` lines of at most `width` characters."""
-        most = max(height - 5, 1)  # rows; the cursor's line stays free
+        most = max(height - 5, 1)  # number of rows; the line of the cursor stays free
         rows = self.rows if len(self.rows) <= most + 1 else self.rows[:most]
         lines = []
         if rows:
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for line in self.lines(options.max_width, console.height):
-            yield from line.render(console, end="\n")  # no wrapping, which is slow
+            yield from line.render(console, end="\n")  # render without wrapping, which is slow
 
     def __repr__(self) -> str:
         columns, width = self.columns, _NOTEBOOK_WIDTH
@@ -99,7 +99,7 @@ class Picture(NamedTuple):
 
     @property
     def _last_rows(self) -> Sequence[Row]:
-        """The last rows of ended runs, with the last ones of runs that did not complete."""
+        """The last rows of ended runs, and the last rows of runs that did not complete."""
         last = self.ended_rows[-_MOST_ROWS:]
         return [*(row for row in self._others[-_MOST_ROWS:] if row not in last), *last]
 

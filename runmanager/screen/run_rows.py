@@ -20,24 +20,25 @@ _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
 _VALUE = 7  # the width of most values, to align lines in words
 _INDENT = "    "
-_MOST_NOTE = 48  # characters of a note in a notebook
-_NUM_FIRST_AXES = 3  # axes that stay longest in a narrow terminal
+_MOST_NOTE = 48  # maximum number of characters of a note in a notebook
+_NUM_FIRST_AXES = 3  # number of axes that a narrow terminal drops last
 
 
 @dataclass(frozen=True)
 class Row:
     """The contents of a run's row."""
 
-    count: str = ""  # the sign of its status, and the number of ended runs
+    count: str = ""  # the sign of the run's status, and the number of ended runs
     number: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""
     epoch: str = ""
     time: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    notes: Sequence[str] = ()  # alternatives for the end of the row: the first that fits, else the last
-    cause: str = ""  # part of a note, or on a line of its own
-    next_step: str = ""  # on a line of its own
+    # alternative texts for the end of the row; the first one that fits is shown, else the last one
+    notes: Sequence[str] = ()
+    cause: str = ""  # the cause, part of a note or on a separate line
+    next_step: str = ""  # the next step, on a separate line
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class RunColumns:
     metrics: Sequence[str] = ()
     has_device: bool = False
     widths: Mapping[str, int] = field(default_factory=lambda: _LEAST)
-    texts: frozenset[str] = frozenset()  # axes with values that are not numbers
+    texts: frozenset[str] = frozenset()  # axes that have values other than numbers
 
     def holding(self, rows: Iterable[Row]) -> "RunColumns":
         """Return the columns, widened to fit these rows."""

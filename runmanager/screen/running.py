@@ -8,8 +8,8 @@ from runmanager.outcome import BatchProgress, EpochRecord
 from runmanager.screen.run_rows import DURATION, Row
 from runmanager.wording import duration, join, printable
 
-_SILENT_S = 30  # without a message, before the row says so
-_LEAST_PROGRESS = 0.01  # fraction of a run, before its own speed is used
+_SILENT_S = 30  # time without a message after which the row says so
+_LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,19 @@ class Running:
 
     number: int
     params: Mapping[str, Any]
-    lane: int  # from 0
+    lane: int  # number of the lane, from 0
     device: str
-    started: float  # when this attempt began
+    started: float  # time when this attempt began
     heard: float  # time of the last message
-    epoch: int = 0  # epoch of the last message, 0 before the first message
-    step: int = 0  # batch of the last message, 0 after an epoch
-    num_epochs: int | None = None  # of the run, None if unknown
-    first: int = 0  # the first epoch of this attempt, 0 before it began
+    epoch: int = 0  # epoch in the last message, 0 before the first message
+    step: int = 0  # batch in the last message, 0 after an epoch
+    num_epochs: int | None = None  # number of epochs of the run, None if unknown
+    first: int = 0  # the first epoch of this attempt, 0 before that epoch begins
     committed: int = 0  # the last committed epoch
     num_steps: int = 0  # batches per epoch: from the loader, else the largest batch number so far
     is_measured: bool = False  # whether `num_steps` comes from the loader
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss is newer
+    # metrics of the last committed epoch; the loss may be newer
+    metrics: Mapping[str, float] = field(default_factory=dict)
     first_done: tuple[float, float] | None = None  # time of the first message, fraction done then
     zero: float | None = None  # when its run duration was 0, None before an epoch is committed
 
@@ -54,7 +55,7 @@ class Running:
 
     @property
     def part(self) -> float:
-        """The fraction of the run's epochs that this attempt executes: 1 unless it resumes after some."""
+        """The fraction of the run's epochs that this attempt executes: 1 unless it resumes."""
         return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
 
     @property

@@ -13,8 +13,8 @@ from runmanager.wording import duration
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""
 
-_MOST = 200  # the latest costs, which an estimate uses
-_PRIOR = 0.2  # regularization: runs without an effect that are added to each value
+_MOST = 200  # number of the latest costs, which an estimate uses
+_PRIOR = 0.2  # regularization: the number of runs without an effect that are added to each value
 _SWEEPS = 5
 _LEAST_S = 1e-3
 _OVERDUE = 1.2  # an overdue run is expected to take its elapsed time times this factor
@@ -43,7 +43,8 @@ class Underway(NamedTuple):
     params: Mapping[str, Any]
     elapsed: float
     total: float | None = None  # estimated from the run's progress, None before there is progress
-    part: float = 1.0  # fraction of its epochs that this attempt executes; earlier attempts executed the rest
+    # fraction of the run's epochs that this attempt executes; earlier attempts executed the rest
+    part: float = 1.0
 
 
 class Estimate(NamedTuple):
@@ -54,7 +55,7 @@ class Estimate(NamedTuple):
     most: float
 
     def after(self, seconds: float) -> "Estimate":
-        """Return the estimate some seconds later."""
+        """Return the estimate after some seconds have passed."""
         return Estimate(*(max(estimate - seconds, 0.0) for estimate in self))
 
 

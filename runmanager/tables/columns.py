@@ -28,13 +28,13 @@ GOALS, KEPT_BY, REPEATS, RULES, NOTES = "goals", "kept by", "repeats", "rules", 
 ALL_GOALS = "all goals"
 """The keys in `attrs` for goals, repeat axes, rules and notes: each holds experiment -> value."""
 EARLY = "stopped early"
-"""The column that says why a loop over epochs ended before its last one."""
+"""The column with the reason why a loop over epochs ended before its last epoch."""
 INSIDE = "continues at"
-"""The column that says where inside an epoch an interrupted run resumes: after which batch."""
+"""The column with the position inside an epoch, a batch, after which an interrupted run resumes."""
 COLD = "cold start"
 """The column that marks the first epoch of each process."""
 
-_OF_RUNS = {"run", "status", "attempts", "folder"}  # columns of load_runs
+_OF_RUNS = {"run", "status", "attempts", "folder"}  # columns that only load_runs has
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,8 +46,8 @@ class Epochs:
     numbers: list[int]  # the numbers of the runs that have epochs
     counts: list[int]  # the number of epochs of each run
     params: dict[str, list[Any]]  # hyperparameter -> its value in each run
-    jobs: list[int]  # for each run, how many runs shared the machine, itself included
-    epochs: Numbers  # the number of each epoch, run after run
+    jobs: list[int]  # for each run, the number of runs that shared the machine, including this run
+    epochs: Numbers  # the number of each epoch, sorted by run
     metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN if the epoch has none
     cold: Numbers  # whether each epoch is the first of its process; empty if no run used an accelerator
 
@@ -179,7 +179,7 @@ def _param_columns(params: Iterable[str]) -> dict[str, str]:
 
 
 def _named(columns: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Give each hyperparameter a unique column name that is not in `taken`; add the names to `taken`."""
+    """Return a unique column name for each hyperparameter that is not in `taken`; add the names to `taken`."""
     names: dict[str, str] = {}
     for name, label in columns.items():
         further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
@@ -213,10 +213,11 @@ def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.
 
 
 def check_table(table: object, *, needs_axes: bool = False) -> None:
-    """Refuse anything but a DataFrame, and a table whose hyperparameters are not known.
+    """Refuse a table that is no DataFrame, or that does not name its hyperparameters.
 
-    Tables of other tools do not name them; pandas drops their names in a `merge`, and in a `concat` of tables
-    with different goals. Without `needs_axes`, only a table of `load_runs` must name them.
+    Tables of other tools do not name hyperparameters; pandas drops the names in a `merge`, and in a `concat` of
+    tables with different goals. Without `needs_axes`, only a table of `load_runs` must name its
+    hyperparameters.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, for example the path of a table; it does not name its
@@ -234,7 +235,10 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
 
 
 def naming(table: pd.DataFrame, axes: Iterable[str] = ()) -> str:
-    """Write the call that names a table's hyperparameters: those known and `axes`, else columns that may be."""
+    """Return the code that names a table's hyperparameters.
+
+    The names are the known ones and `axes`; without such names, the columns that may be hyperparameters.
+    """
     names = [*hyperparameters_of(table), *axes]
     for name in () if names else table:
         number = table[name].astype(str).nunique()
@@ -286,7 +290,7 @@ def _category(values: pd.Series | pd.Categorical) -> pd.Series | pd.Categorical:
         return values
     texts = [value for value in values.tolist() if value is not pd.NA]
     if not all(isinstance(value, str) for value in texts):
-        return values  # a column of another tool
+        return values  # the column comes from another tool
     words = dict.fromkeys(texts)
     order = {str(status): index for index, status in enumerate(Status)}
     return pd.Categorical(values, sorted(words, key=lambda word: order.get(word, len(order))))
@@ -299,21 +303,24 @@ def _concat(parts: Sequence[pd.Series]) -> pd.Series:
 
 
 def _part(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of one experiment; without kept weights, the metric's last value replaces `kept ...`."""
+    """Return a column of one experiment.
+
+    If no weights are saved, the metric's last value replaces `kept ...`.
+    """
     values = table.get(name.removeprefix(KEPT), None) if name not in table else table[name]
     return _missing(name, len(table)) if values is None else values
 
 
 def _missing(name: str, length: int) -> pd.Series:
     if name == "jobs":
-        return pd.Series([1] * length, dtype="int64")  # left out where no run shared the machine
+        return pd.Series([1] * length, dtype="int64")  # the column is left out if no run shared the machine
     if name == COLD:
-        return pd.Series([False] * length, dtype="bool")  # left out where no run used an accelerator
+        return pd.Series([False] * length, dtype="bool")  # the column is left out if no run used an accelerator
     return pd.Series([pd.NA] * length, dtype="object")
 
 
 def _is_of_epochs(goal: Goal, runs: Sequence[RunResult]) -> bool:
-    """Whether epochs have the goal's metric; otherwise it is a result of the whole run."""
+    """Whether epochs have the goal's metric; otherwise the metric is a result of the whole run."""
     return any(goal.metric in record.metrics for run in runs for record in run.epochs)
 
 
@@ -331,7 +338,8 @@ def _column(values: list[Any]) -> pd.Series:
     if len(kinds) == 1 and kinds <= {int, bool, str}:
         try:
             return pd.Series(values)
-        except (OverflowError, UnicodeEncodeError):  # from NumPy; from pyarrow, if pandas stores text with it
+        # the first is from NumPy, the second from pyarrow if pandas stores text with it
+        except (OverflowError, UnicodeEncodeError):
             pass
     return pd.Series(values, dtype="object")
 

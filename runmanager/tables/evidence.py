@@ -1,4 +1,4 @@
-"""The mathematics of a verdict: an e-process for differences, and the confidence sequence of their mean.
+"""The mathematics of a verdict: an e-process for differences, and a confidence sequence for their mean.
 
 The null hypothesis is that two settings are equal: swapping their results in any repeat changes nothing. Each
 difference is then as likely to be positive as negative, whatever its size. The evidence is the capital of a
@@ -37,12 +37,12 @@ ROUNDING = 1e-12
 _PRIOR = 8.0  # variance of the standardised effect
 _MOST = 1000  # largest number of repeats in an estimate
 _FARTHEST = 1e7  # farthest end of an interval, in units of the largest deviation from the mean
-_REFINED = 6  # refinements of the grid on which an end is searched
-_EARLIER = 1.15  # factor on the effect: evidence fluctuates, and crosses a level before its mean does
+_REFINED = 6  # number of refinements of the grid on which an end is searched
+_EARLIER = 1.15  # factor on the effect, as evidence fluctuates and crosses a level before its mean does
 
 
 class Difference(NamedTuple):
-    """The mean of differences, and its interval, valid after any number of repeats; NaN if there is none."""
+    """The mean of differences, and its interval, valid after any number of repeats; NaN for a missing value."""
 
     n: int
     mean: float
@@ -70,7 +70,7 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
     """
     numbers = [float(value) for value in values]
     n = len(numbers)
-    if max(map(abs, numbers), default=0.0) > LARGEST:  # or infinite
+    if max(map(abs, numbers), default=0.0) > LARGEST:  # a number is larger, or infinite
         return Difference(n, math.nan, math.nan, math.nan)
     mean = statistics.fmean(numbers) if numbers else math.nan
     if n >= IDENTICAL and not any(numbers):
@@ -162,7 +162,7 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
     for other in range(k):
         if other != leader:
             sums = evidence[..., leader, :] + evidence[..., other, :]
-            sums[..., leader] = -1.0  # sorted to the front
+            sums[..., leader] = -1.0  # the leader is sorted to the front
             sums[..., other] = -1.0
             sums = np.sort(sums, axis=-1)[..., 1:]
             sums[..., 0] = evidence[..., leader, other]

@@ -97,13 +97,14 @@ def load_table(
     repeats: str | Sequence[str] | None = None,
     goal: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Load a table of runs: of `export`, of the tutorial or a grid, of another tool, or any DataFrame.
+    """Load a table of runs: a file of `export`, the tutorial, a grid or another tool, or any DataFrame.
 
     Args:
         table: A file whose name ends in ``.csv``, ``.json`` or ``.parquet``; or a DataFrame, a row per run.
-        hyperparameters: The columns that are hyperparameters; needed for tables that do not name them. By
-            default, `load_table` takes the names in the file. Without names, it takes the columns after
-            `run duration` that runmanager does not write itself and whose names do not end in loss or accuracy.
+        hyperparameters: The columns that are hyperparameters; needed for tables that do not name their
+            hyperparameters. By default, `load_table` uses the names in the file. For a file without names, it
+            uses the columns after `run duration`, except columns that runmanager writes, and columns whose
+            names end in loss or accuracy.
         repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
             `hyperparameters`.
         goal: The goal, or several, as in `best`.
@@ -159,7 +160,10 @@ def load_table(
 
 
 def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:
-    """Copy a table of another tool: hyperparameters get the types of ours, and statuses their words."""
+    """Copy a table of another tool.
+
+    Types of hyperparameters and words for statuses become those of our tables.
+    """
     levels = [name for name in table.index.names if name is not None and name not in table]
     copy = table.reset_index(levels).reset_index(drop=True) if levels else table.reset_index(drop=True)
     copy.columns = copy.columns.map(str)
@@ -169,7 +173,7 @@ def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame
         if name in copy and name not in own:
             copy[name] = from_columns({name: _from_texts(_values(copy[name]))}, [name])[name]
     if "run" in copy and copy["run"].dtype.kind not in "iu":
-        copy = copy.rename(columns={"run": "run name"})  # the column `run` has numbers
+        copy = copy.rename(columns={"run": "run name"})  # in our tables, the column `run` has numbers
     for name in ("status", "state", "State", "Status"):
         words = [_STATUSES.get(text(value).lower()) for value in copy[name]] if name in copy else []
         if words and all(words):
@@ -335,7 +339,7 @@ def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
     said = cells[names.index(HYPERPARAMETERS)].iloc[1:2].tolist() if HYPERPARAMETERS in names else []
     columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
-    if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
+    if names[0] in ("", "Unnamed: 0"):  # the index in the tutorial's file
         del columns[names[0]]
     stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
     if "error" in columns:
@@ -376,7 +380,7 @@ def _to_json(table: pd.DataFrame) -> bytes:
 
 def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     document = json.loads(content)
-    if isinstance(document, list):  # the tutorial's file: null is a missing value
+    if isinstance(document, list):  # the document is the tutorial's file, where null is a missing value
         names = list(dict.fromkeys(name for row in document for name in row))
         rows = [{name: value for name, value in row.items() if value is not None} for row in document]
         return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None

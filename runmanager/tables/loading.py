@@ -1,8 +1,8 @@
 """Load the results of runs as tables.
 
 The journals are the truth. An experiment of many runs also keeps a cached copy of its numbers, which loads
-fast. The copy is used only if no journal has changed since. It has NumPy arrays and JSON, no pickles. It is
-safe to delete.
+fast. The copy is used only if no journal has changed since. It consists of NumPy arrays and JSON, without
+pickles, and may be deleted.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 LAST = ("jobs", "threads", "peak memory", "stopped early", "continues at", "parameters", "attempts", "mixed",
         "folder", "error")  # fmt: skip
 COPY_VERSION = 1
-_WORTH_A_COPY = 200  # runs
-_MOST_NAMED = 5  # damaged files in a warning
+_WORTH_A_COPY = 200  # least number of runs for a copy
+_MOST_NAMED = 5  # maximum number of damaged files in a warning
 
 Version = tuple[int, int, int]
 Snapshot = tuple[list[str], "Numbers"]
@@ -311,7 +311,7 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     if _copy(experiment).parent.is_symlink():
-        return  # a link may lead out of the experiment
+        return  # do not write, as a link may lead out of the experiment
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 
@@ -319,7 +319,8 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
 def _snapshot(experiment: Path) -> Snapshot | None:
     """Return the names of an experiment's run folders, and the versions of grid.json and of these folders.
 
-    A run's folder changes its version when a journal is begun. None means too few runs for a copy to pay off.
+    A run's folder changes its version when a journal is created in it. None means that there are too few runs
+    for a copy.
     """
     root = os.fspath(experiment)
     names = _run_folders(root)

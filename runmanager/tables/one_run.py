@@ -29,7 +29,7 @@ class LoadedRun:
         status: The run's status, as in the column `status`.
         epochs: The number of committed epochs.
         summary: Column -> a result of the whole run.
-        error: Why the run failed, in one line, "" if it did not fail.
+        error: The reason why the run failed, in one line; "" if it did not fail.
         folder: The run's folder.
 
     Example:
@@ -69,7 +69,7 @@ class LoadedRun:
             network: A network like the one that was trained; its weights are replaced.
 
         Raises:
-            CheckpointError: The run has kept no weights, or its weights do not fit the network.
+            CheckpointError: The run has saved no weights, or its weights do not fit the network.
 
         Example:
             >>> from torch import nn
@@ -87,7 +87,7 @@ class LoadedRun:
 
 
 class _Artifacts(Mapping[str, Path]):
-    """The artifacts of a run; a run that takes one of them is built on it."""
+    """The artifacts of a run. If another run reads a path from here, that run depends on this one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -154,7 +154,7 @@ def path_of(run: Any) -> Path:
     if isinstance(folder, str | os.PathLike):
         return Path(folder)
     numbers = run.get("runs") if hasattr(run, "get") else None
-    if isinstance(numbers, tuple):  # a row of `best` with several runs
+    if isinstance(numbers, tuple):  # the row is from `best`, and its setting has several runs
         which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
     rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"

@@ -1,4 +1,4 @@
-"""Rank settings, the best first; every function, command, panel and page uses this ranking.
+"""The ranking of settings, the best first, that every function, command, panel and page uses.
 
 The functions take the table of `load_runs`, or rows of it. Only completed runs count: a pruned or interrupted
 run has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
@@ -91,7 +91,7 @@ class Setting:
 
     @property
     def counts(self) -> str:
-        """Say how many of the setting's runs count, and how the failed runs ended.
+        """Return text with the number of the setting's runs that count, and how failed runs ended.
 
         >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], lost={"diverged": 1}).counts
         '2 of 3, 1 diverged'
@@ -119,7 +119,7 @@ class Ranking:
     def of(
         cls, goals: Sequence[Goal], repeats: Sequence[str], settings: Iterable[Setting], *, is_assumed: bool
     ) -> Self:
-        """Rank settings, which are given in the order of the table."""
+        """Rank settings, which are in the order of the table."""
         rated: list[Setting] = []
         unrated: list[Setting] = []
         for setting in settings:
@@ -182,7 +182,10 @@ class Ranking:
         return sum(all(is_same(*pair) for pair in means) for means in pairs)
 
     def why_below(self, setting: Setting) -> str:
-        """Say why a setting does not compete: it has one repeat, or lacks a goal; "" if it competes."""
+        """Return the reason why a setting does not compete: it has one repeat, or lacks a goal.
+
+        "" if it competes.
+        """
         if _tier(setting) == _tier(self.settings[0]):
             return ""
         missing = [
@@ -194,7 +197,7 @@ class Ranking:
 
     @property
     def assumption(self) -> str:
-        """Say which axes were taken as repeat axes because of their names, "" if there are none."""
+        """Return a sentence with the axes that count as repeat axes because of their names, "" if none do."""
         return assumption(self.repeats) if self.is_assumed else ""
 
     @property
@@ -216,7 +219,7 @@ class Ranking:
         return [name for name in names if name != _DEVICE or name in ended]
 
     def name(self, setting: Setting) -> str:
-        """Name a setting by the hyperparameters that vary; name a run by its number too."""
+        """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
         params = {name: setting.params[name] for name in self.varying}
         if "experiment" in params:  # an experiment may lack hyperparameters of another one
             params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
@@ -226,7 +229,7 @@ class Ranking:
         return f"run {setting.run}" + (f" ({named})" if named else "")
 
     def repeats_of(self, setting: Setting) -> str:
-        """Say how many repeats a mean covers: ", of one seed", ", the mean of 3 seeds"."""
+        """Return text with the number of repeats in a mean: ", of one seed", ", the mean of 3 seeds"."""
         axes = printable(" and ".join(self.repeats))
         is_counted = len(self.repeats) == 1 and axes in SEEDS
         one, many = (axes, f"{setting.number} {axes}s")
@@ -235,7 +238,10 @@ class Ranking:
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
     def interval(self, setting: Setting) -> str:
-        """Write the 95 % interval of a mean, "" without a spread; accuracies are clipped to 0 to 1."""
+        """Return the 95 % interval of a mean as text, "" without a spread.
+
+        That of an accuracy is clipped to 0 to 1.
+        """
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
         return ends
 
@@ -295,7 +301,7 @@ def front_of(scores: Numbers) -> list[int]:
     [0, 1, 3]
     """
     rows = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    order = rows[np.lexsort(-scores[rows].T[::-1])]  # a later row beats no earlier one
+    order = rows[np.lexsort(-scores[rows].T[::-1])]  # sorted so that a later row never dominates an earlier one
     front: list[int] = []
     for row in order.tolist():
         before = scores[front]
@@ -343,12 +349,13 @@ def ranking_of(
     """Rank settings by their mean over the repeats; without repeat axes, rank the runs.
 
     Args:
-        runs: The table of `load_runs`, or rows of it; or epochs of `load_results`, each ranked by itself.
+        runs: The table of `load_runs`, or rows of it; or epochs of `load_results`, where each epoch is ranked
+            alone.
         goal: As in `best`.
         repeats: As in `best`.
 
     Raises:
-        InvalidArgumentError: As `best` does.
+        InvalidArgumentError: The same errors as for `best`.
     """
     check_table(runs)
     axes, is_assumed = ([], False) if are_epochs(runs) else repeats_of(runs, repeats)
@@ -390,7 +397,7 @@ def ranking_of(
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
-    """Return the goals by which runs are ranked: the given goals, else the goals of their experiments.
+    """Return the goals by which runs are ranked: the goals in `goal`, else the goals of their experiments.
 
     The metric of each goal is a column of the table.
 
@@ -419,7 +426,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
-    """Return a goal whose metric is a column: the column at the epoch of the kept weights, if it exists.
+    """Return a goal whose metric is a column: if it exists, the column at the epoch of the saved weights.
 
     Raises:
         InvalidArgumentError: `given` names no column, or a metric without a known direction.
@@ -495,7 +502,8 @@ def metrics_of(runs: pd.DataFrame) -> list[str]:
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
     """Return the repeat axes of runs, and whether they were recognised only by their names.
 
-    The given axes come first, then the axes of ``run_grid(repeats=...)``, then the axes of `Design.repeating`.
+    The axes of the argument come first, then the axes of ``run_grid(repeats=...)``, then the axes of
+    `Design.repeating`.
     """
     if repeats is not None:
         return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
@@ -568,7 +576,10 @@ def best(
 
 
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Return a row per setting: with repeat axes, its averages and its number of runs; without, its run."""
+    """Return one row per setting.
+
+    With repeat axes, the row has averages and the number of runs; without, it is the row of the run.
+    """
     if not ranking.repeats:
         table = runs.iloc[[setting.rows[0] for setting in settings]]
         table.attrs = dict(runs.attrs)
@@ -633,7 +644,7 @@ def _averages(
     runs: pd.DataFrame, settings: Sequence[Setting], names: Sequence[str], columns: Sequence[str]
 ) -> pd.DataFrame:
     """Return a row per setting: hyperparameters, `Statistics` of each column, failed repeats and runs."""
-    group = np.full(len(runs), -1)  # -1: rows of other settings
+    group = np.full(len(runs), -1)  # -1 marks rows of other settings
     for code, setting in enumerate(settings):
         group[list(setting.rows)] = code
     parts = [
@@ -758,7 +769,8 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     n, mean, std = len(numbers), math.nan, math.nan
     with contextlib.suppress(OverflowError, ZeroDivisionError):  # the sum overflows, or n is 0 or 1
         mean = math.fsum(numbers) / n
-        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean  # e.g. 0.1 + 0.2 - 0.3
+        # a mean that is only rounding, such as that of 0.1, 0.2 and -0.3
+        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean
         std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
     half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
     return Statistics(n, mean, std, mean - half, mean + half)

@@ -30,14 +30,15 @@ _ANY = re.compile(".*", re.DOTALL)
 
 
 def _written(names: str) -> re.Pattern[str]:
-    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # a writer that died leaves hidden files
+    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # hidden files come from writers that died
 
 
 @dataclass(frozen=True)
 class Contents:
     """The content of a run's folder, or of an experiment's folder with its runs."""
 
-    files: Sequence[Path]  # files of runmanager; run.json, grid.json last: a stopped removal can be repeated
+    # files of runmanager; run.json and grid.json come last, so that a stopped removal can be repeated
+    files: Sequence[Path]
     others: Sequence[Path]  # other files, and links; a removal keeps them
     size: int  # the size of `files` in bytes
 
@@ -109,7 +110,7 @@ def remove_experiment(experiment: Path) -> None:
     """
     with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
         folders = _folders_in(experiment)
-        holder = experiment / paths.HOLDER  # removed last: it keeps other writers out
+        holder = experiment / paths.HOLDER  # removed last, as the lock file keeps other writers out
         _unlink(path for path in look_at_experiment(experiment).files if path != holder)
         for folder in folders:
             _remove_run_if_empty(folder)
@@ -171,7 +172,7 @@ def _remove_folders(folder: Path) -> None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # other files stay
+    with contextlib.suppress(OSError):  # the folder has other files, which stay
         folder.rmdir()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
-    """Load the values of `manager.log`: one row per step at which a run kept a value.
+    """Load the values of `manager.log`: one row per step at which a run logged a value.
 
     The columns are `run, epoch, step`, and one per logged name; a missing value is NaN. `step` counts from the
     run's first epoch. If there are several experiments, `experiment` comes first. Steps of an uncommitted epoch

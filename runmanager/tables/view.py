@@ -20,13 +20,13 @@ from runmanager.wording import did_you_mean, durations, join, listed, printable
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that are displayed as durations."""
 
-_MOST_IN_NOTEBOOK = 8  # columns
-_MOST_NAMES = 6  # of hidden columns in the caption
+_MOST_IN_NOTEBOOK = 8  # maximum number of columns
+_MOST_NAMES = 6  # maximum number of hidden columns that the caption names
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Some rows and columns of a table: drawn in a notebook, text elsewhere.
+    """Some rows and columns of a table, which are drawn in a notebook and are text elsewhere.
 
     Attributes:
         table: The rows, with the most important columns first.
@@ -93,7 +93,7 @@ class View:
             is_plain: Whether to write durations as plain seconds, for programs.
 
         Raises:
-            InvalidArgumentError: `names` has a name that no column has.
+            InvalidArgumentError: `names` has the name of a missing column.
         """
         is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
         chosen = [name for name in self.main if name not in is_empty] if names is None else names
@@ -149,10 +149,11 @@ class View:
 
 
 def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
-    """Refuse names that no column has.
+    """Refuse names of missing columns.
 
     Raises:
-        InvalidArgumentError: `names` has names that no column has; the message lists them, with suggestions.
+        InvalidArgumentError: `names` has names of missing columns; the message lists these names, with
+            suggestions.
     """
     columns = list(dict.fromkeys(columns))
     problems = [
@@ -183,6 +184,6 @@ def notes_of_view(parts: Iterable[str]) -> list[str]:
 
 
 def same_in_all(values: Mapping[str, str]) -> str:
-    """Say which columns are left out because all rows have the same value."""
+    """Return a sentence with the columns that are left out because all rows have the same value."""
     texts = ", ".join(f"{name}={value}" for name, value in values.items() if value)
     return f"the same in all: {texts}" if texts else ""

@@ -81,7 +81,7 @@ def select(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
         expression = query.expression()
         columns = pd.DataFrame(query.columns, range(len(runs)), dtype=object)
         rows = columns.query(expression, local_dict=query.values, engine="python").index
-    except (RecursionError, MemoryError):  # Python's parser raises the latter
+    except (RecursionError, MemoryError):  # Python's parser raises MemoryError
         raise InvalidArgumentError(["where: too many comparisons or parentheses: use in (a, b)"]) from None
     return runs.iloc[rows]
 
@@ -139,7 +139,8 @@ class _Query:
 
     def _split(self) -> Iterator[Token]:
         odd = [re.escape(name) for name in sorted(self._runs, key=len, reverse=True) if not name.isidentifier()]
-        names = rf"(?P<name>`[^`]*`|(?:{'|'.join(odd) or '(?!)'})(?!{_LETTER}))"  # also: loss (hyperparameter)
+        # a name may have parentheses, as loss (hyperparameter)
+        names = rf"(?P<name>`[^`]*`|(?:{'|'.join(odd) or '(?!)'})(?!{_LETTER}))"
         pattern = re.compile(rf"\s*(?:{names}|{_TOKEN})", re.DOTALL | re.VERBOSE | re.IGNORECASE)
         offset = 0
         while rest := self._where[offset:].strip():
@@ -161,7 +162,7 @@ class _Query:
         if isinstance(node, ast.BoolOp):
             word = " and " if isinstance(node.op, ast.And) else " or "
             return f"({word.join(map(self._joined, node.values))})"
-        if isinstance(node, ast.UnaryOp):  # `not` is the only one
+        if isinstance(node, ast.UnaryOp):  # `not` is the only unary operator
             return f"(not {self._joined(node.operand)})"
         if not isinstance(node, ast.Compare):
             self._refuse_name(node)
@@ -170,7 +171,8 @@ class _Query:
 
     def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> str:
         order = _ORDER.get(type(sign))
-        if order and self._is_column(right) and as_number(self._token(left).content) is not None:  # 0.1>lr
+        # for example 0.1>lr
+        if order and self._is_column(right) and as_number(self._token(left).content) is not None:
             left, right, order = right, left, order.translate(str.maketrans("<>", "><"))
         if not self._is_column(left):
             self._refuse_name(left)
@@ -192,7 +194,10 @@ class _Query:
         return f"{self._column(name)} {'in' if isinstance(sign, _EQUAL) else 'not in'} {self._value(values)}"
 
     def _fitting(self, name: str, node: ast.expr) -> list[Any]:
-        """Return the readings of a value that fit the types in a column; refuse a value that has none."""
+        """Return the meanings of a value that fit the types in a column.
+
+        Refuse a value without such a meaning.
+        """
         token, readings, kinds = self._token(node), self._readings(node), self._kinds(name)
         if name == "status" and not {*map(str, Status), *map(str, self._runs[name])} & set(readings):
             hint = did_you_mean(token.content, Status, "the statuses are")
@@ -207,7 +212,7 @@ class _Query:
         if isinstance(node, ast.Name):
             return token.readings
         end = self._at((node.end_col_offset or 1) - 1).end
-        try:  # (0.9, 0.99) or [64, 64], as a table shows them
+        try:  # a tuple or list as in a table, (0.9, 0.99) or [64, 64]
             return [text(ast.literal_eval(self._where[token.begin : end]))]
         except (ValueError, SyntaxError):
             self._refuse(token, "expected one value; several need in, as lr in (1, 2), and text needs quotes")

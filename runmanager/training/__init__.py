@@ -1,1 +1,1 @@
-"""Training within one run: the manager and what it needs."""
+"""Training within one run: the hooks of a loop, the open run, its epochs and evaluations."""

@@ -19,12 +19,13 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
     """Return the number of samples of a batch.
 
     A number is the number of samples. A tensor or an array counts by its first dimension, a packed sequence by
-    its sequences. All parts of a tuple, a list or a mapping must agree; a nested list is one part, or has one
-    sample per item, whichever agrees with the other parts.
+    its sequences. All parts of a tuple, a list or a mapping must have one size. A nested list is a list of
+    parts, or has one sample per item; the size of the other parts decides.
 
     Args:
         batch: A batch of a loader, or a number.
-        expected: Returns the loader's number of samples, None if unknown; called if several sizes are possible.
+        expected: Returns the loader's number of samples per batch, None if unknown; called if several sizes are
+            possible.
 
     Raises:
         MetricError: The size is ambiguous.
@@ -44,10 +45,10 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
 
 
 def measured(measure: Measure, batch: Any) -> int:
-    """Return the number of samples of a batch from the user's function.
+    """Return the number of samples of a batch, from the user's function.
 
     Raises:
-        MetricError: The function returned no number of samples.
+        MetricError: The function did not return a number of samples.
     """
     size = measure(batch)
     if not is_count(size, 1):
@@ -56,7 +57,7 @@ def measured(measure: Measure, batch: Any) -> int:
 
 
 def may_be_images(items: Sequence[Any]) -> bool:
-    """Whether a list may have an image per item, and not the parts of a batch."""
+    """Whether the items of a list may be images, instead of the parts of a batch."""
     return bool(items) and all(
         isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
         for item in items
@@ -89,7 +90,7 @@ def _is_without_size(part: Any) -> bool:
 
 
 def _sizes_of_parts(item: Any) -> set[int]:
-    """Return the sizes of all parts, whether they agree or not."""
+    """Return the sizes of all parts, whether they are equal or not."""
     if isinstance(item, Mapping | tuple | list) and not isinstance(item, PackedSequence):
         parts = item.values() if isinstance(item, Mapping) else item
         return set().union(*(_sizes(part, is_part=True) | _sizes_of_parts(part) for part in parts))

@@ -17,16 +17,17 @@ Pair = tuple[Any, Any]
 """Inputs and labels."""
 
 Computed = tuple[Any, Any, Any]
-"""Loss, outputs and targets; the latter two are None if the step returned the loss alone."""
+"""Loss, outputs and targets. Outputs and targets are None if the step returned only the loss."""
 
 
 def pair_of(batch: Any, call: str) -> Pair:
     """Unpack a batch of (inputs, labels); `call` names the caller for messages.
 
     Raises:
-        MetricError: It is not a pair.
+        MetricError: The batch is not a pair.
     """
-    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch  # a mapping would yield its keys
+    # unpacking a mapping would yield its keys
+    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
@@ -36,10 +37,10 @@ def pair_of(batch: Any, call: str) -> Pair:
 
 
 def of_step(result: Any) -> Computed:
-    """Unpack the result of a step: (loss, outputs, targets), or the loss alone.
+    """Unpack the result of a step: (loss, outputs, targets), or only the loss.
 
     Raises:
-        MetricError: It is neither.
+        MetricError: The result is neither of these.
     """
     if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
         return result
@@ -49,14 +50,14 @@ def of_step(result: Any) -> Computed:
 
 
 def has_classes(outputs: Any, targets: Any, step: BatchStep | None) -> bool:
-    """Whether predictions can be right or wrong, as targets are classes; a step may have other targets."""
+    """Whether targets are classes, so that predictions can be right or wrong; a step may have other targets."""
     are_tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
     may_be = are_tensors and outputs.ndim > 1 and not targets.is_floating_point()
     return may_be and (step is None or are_classes(outputs, targets))
 
 
 def counted_part(batch: Any, targets: Any, *, is_measured: bool) -> Any:
-    """Return the part of a batch that counts its samples: the targets, or the batch for the user's function."""
+    """Return the part of a batch whose samples are counted: the targets, or for a user's function the batch."""
     has_size = not is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
     return targets if has_size else batch
 

@@ -47,8 +47,8 @@ _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
 def status_of(error: BaseException) -> Status:
     """Return the status of a run that raised an exception: out of memory, killed, or failed.
 
-    SLURM and similar systems end a job by SIGTERM to all of its processes. A loader's processes may get it
-    first; this is no fault of the run.
+    SLURM and similar systems end a job by SIGTERM to all of its processes. A loader's processes may receive
+    SIGTERM first; their end is no fault of the run.
     """
     if _memory_error(error) is not None:
         return Status.OUT_OF_MEMORY
@@ -62,7 +62,7 @@ def is_pruned(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
-    """Return one sentence with the cause of a failure and its place: epoch, step and line of user code.
+    """Return one sentence with the cause of a failure, its epoch, its step, and the line of user code.
 
     An epoch or step of 0 is unknown.
     """
@@ -72,7 +72,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     parts = [f"worker {worker[1]} of the loader"] if worker else []
     parts += [f"epoch {epoch}"] if epoch else []
     if evaluation := next((note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)), ""):
-        parts.append(evaluation)  # the step belongs to the training before
+        parts.append(evaluation)  # the step is that of the training before the evaluation
     elif epoch and step:
         parts.append(f"step {step}")
     parts += filter(None, [location_of(short_of_memory or device_error or error) or location_of(error)])
@@ -102,7 +102,7 @@ def write_traceback(error: BaseException, path: Path) -> None:
 
 @contextlib.contextmanager
 def explained_evaluation(name: str) -> Iterator[None]:
-    """Mark errors in the block as errors of an evaluation."""
+    """Mark exceptions in the block as exceptions of an evaluation."""
     try:
         yield
     except Exception as error:
@@ -134,7 +134,7 @@ def _memory_cause(error: BaseException, device: torch.device) -> str:
 
 
 def _free(text: str, device: torch.device) -> str:
-    """Return a sentence with the free memory of a device, from the message, else as of now."""
+    """Return a sentence with the free memory of a device: from the error message, else the current value."""
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
     with contextlib.suppress(Exception):  # a failed device may not answer
@@ -160,18 +160,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_loader_stopped(error: BaseException) -> bool:
-    """Whether a process of a loader got SIGTERM, from the message or its exit code."""
+    """Whether a process of a loader got SIGTERM, according to the error message or the process's exit code."""
     for link in _chain(error):
         if isinstance(link, RuntimeError) and _LOADER_STOPPED.search(str(link)):
             return True
         is_lost = isinstance(link, RuntimeError) and _LOADER_LOST.search(str(link))
-        if is_lost or isinstance(link, (OSError, EOFError)):  # its queue, or the sockets of its tensors
+        # the queue of a loader's process, or the sockets of its tensors, may raise these
+        if is_lost or isinstance(link, (OSError, EOFError)):
             selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(link.__traceback__)]
             loaders = [loader for loader in selves if isinstance(loader, _MultiProcessingDataLoaderIter)]
             workers = loaders[-1]._workers if loaders else ()  # noqa: SLF001 - no exception has them
-            ended = wait([worker.sentinel for worker in workers], _PATIENCE_S)  # its batch is lost earlier
+            # the batch is lost before the process ends
+            ended = wait([worker.sentinel for worker in workers], _PATIENCE_S)
             for worker in workers:
-                if worker.sentinel in ended:  # its files are closed a moment before its exit code is set
+                # a process closes its files shortly before its exit code is available
+                if worker.sentinel in ended:
                     worker.join(_PATIENCE_S)
             if any(worker.exitcode == -signal.SIGTERM for worker in workers):
                 return True

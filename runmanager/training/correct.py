@@ -12,14 +12,14 @@ def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
 
 
 def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count on the device the samples whose label has the largest score, as `RunManager.track_num_correct`.
+    """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
 
     Raises:
-        MetricError: The shapes do not fit; broadcasting would compare every sample with every other.
+        MetricError: The shapes do not match, so that broadcasting would compare every sample with every other.
     """
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
-        labels = labels.argmax(dim=1)  # one-hot
+        labels = labels.argmax(dim=1)  # one-hot labels
     if not are_classes(preds, labels):
         if are_classes(labels, preds):
             call = "track_num_correct"
@@ -32,6 +32,6 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Whether predictions are one number per sample, as in regression and binary classification."""
+    """Whether predictions have one number per sample, as in regression and binary classification."""
     has_one_number = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
     return has_one_number and labels.shape in (preds.shape, preds.shape[:1])

@@ -12,29 +12,32 @@ from runmanager.training.listeners import Listeners, Reason
 
 
 class LeaveTrain(BaseException):
-    """Leaves a `train` whose loop cannot be stopped. It is no Exception, as a loop may catch those."""
+    """Leaves a `train` whose loop cannot be stopped.
+
+    The base class is BaseException, because a loop may catch Exception.
+    """
 
 
 class Ending:
     """The outcome of an open run: completed, unless it diverges, fails, is interrupted, or stops early.
 
-    After each epoch, the loop's early stopping and the listeners decide whether the run continues; the first
-    reason counts.
+    After each epoch, the loop's early stopping and the listeners decide whether the run continues. The first
+    reason to stop counts.
     """
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
         self.status, self.cause = Status.COMPLETED, ""
         self.early_stop = EarlyStop(EpochOptions())  # the loop's options
-        self.stopped_early = ""  # why the loop ended before its last epoch
-        self._num_epochs: int | None = None  # argument of the loop
+        self.stopped_early = ""  # reason why the loop ends before its last epoch
+        self._num_epochs: int | None = None  # the argument of the loop
         self._resumed: EpochRecord | None = None  # the last record of earlier attempts
         self._pruned_by = ""  # see `Outcome`
 
     def begin_loop(self, num_epochs: int | None) -> int | None:
-        """Return the last epoch of a loop: its argument, or an earlier one that ends the run.
+        """Return the last epoch of a loop: its argument, or an earlier epoch at which a listener stops the run.
 
-        `num_epochs` is None if only the loop knows it.
+        `num_epochs` is None for a loop without `epochs`, whose number of epochs is unknown.
         """
         self._num_epochs, self.stopped_early = num_epochs, ""
         ends = (num_epochs, self._listeners.last_epoch)
@@ -46,13 +49,13 @@ class Ending:
             self.early_stop.epoch_ended(self._resumed, None)
 
     def ask_again(self) -> None:
-        """Ask the listeners again about the last epoch before the resume, whose answer may be lost."""
+        """Ask the listeners again about the last epoch before the resume, as their answer may be lost."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._decide(resumed, self.early_stop.reason, self._listeners.asked_again(resumed))
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Report a committed epoch; stop the run if an answer says so, unless its loop was left.
+        """Report a committed epoch; stop the run if an answer is a reason to stop, unless the loop was left.
 
         Raises:
             CheckpointError: The epoch lacks the metric of `patience`.
@@ -64,7 +67,7 @@ class Ending:
             self._decide(record, stop_reason, reason)
 
     def _decide(self, record: EpochRecord, stop_reason: str, reason: Reason | None) -> None:
-        """Stop the run by the first reason, unless it ends here anyway."""
+        """Stop the run by the first reason, unless this epoch is the last one or the run has failed."""
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
@@ -81,7 +84,7 @@ class Ending:
             self.set(Status.COMPLETED, "")
 
     def prune(self, cause: str) -> None:
-        """End the run as pruned at the request of `train`, unless its grid has pruned it before."""
+        """End the run as pruned at the request of `train`, unless the grid has pruned the run before."""
         if not self._pruned_by:
             self.set(Status.PRUNED, cause)
             self._pruned_by, self.stopped_early = BY_TRAIN, ""
@@ -112,14 +115,14 @@ class EarlyStop(Listener):
 
     def __init__(self, options: EpochOptions, goal: Goal | None = None) -> None:
         self._options, self._goal = options, goal
-        self._best = -math.inf  # as `Goal.score` gives it
+        self._best = -math.inf  # the best `Goal.score` so far
         self._best_epoch = 0
-        self._value = math.nan  # the metric in that epoch
+        self._value = math.nan  # the metric in the best epoch
         self.reason = ""
-        """Why the loop stops, "" while it continues."""
+        """The reason why the loop stops, "" while it continues."""
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return why the loop should stop, "" to continue.
+        """Return the reason why the loop should stop, "" to continue.
 
         Raises:
             CheckpointError: The epoch lacks the metric.

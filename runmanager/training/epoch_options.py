@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from runmanager.errors import Problems, is_count
 
 Interval = tuple[int | None, float | None]
-"""Batches, or else seconds, between two commits inside an epoch; (None, None) for no commits."""
+"""The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
 
 _UNITS = {"s": 1, "min": 60, "h": 3600}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
@@ -81,7 +81,7 @@ class EpochOptions:
 
 
 def _named(parts: object) -> str:
-    """Write checkpoint= for a part, or for a list of them."""
+    """Return the code of checkpoint= for a part or a list of parts."""
     each = parts if isinstance(parts, list | tuple) else [parts]
     names = ["optimizer" if hasattr(part, "param_groups") else "network" for part in each]
     if not names or len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""Evaluations: means and metrics over the batches of a loader, without side effects on training."""
+"""Evaluations: means and metrics over the batches of a loader, without effects on training."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,7 +26,7 @@ from runmanager.training.metrics import EpochSums, How, check_column, column_of,
 
 
 class Metric(Protocol):
-    """A metric updated batch by batch, as in torchmetrics."""
+    """A metric that is updated with each batch, as those of torchmetrics."""
 
     def update(self, outputs: Any, targets: Any, /) -> None:
         """Update the metric with a batch."""
@@ -49,13 +49,13 @@ class Evaluation(_Means):
     Attributes:
         loss: The mean loss, NaN without batches.
         accuracy: The fraction of correct predictions; NaN if the targets are not classes.
-        metrics: Name -> value, for the metrics of `metrics=`.
+        metrics: The values of the metrics in `metrics=`, by name.
     """
 
     metrics: Mapping[str, float]
 
     def __new__(cls, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None) -> Self:
-        """Create an evaluation; the metrics are optional."""
+        """Create an evaluation; `metrics` is optional."""
         evaluation = super().__new__(cls, loss, accuracy)
         evaluation.metrics = metrics or {}
         return evaluation
@@ -65,7 +65,7 @@ class OpenEvaluation:
     """An evaluation in progress; nothing waits for the device before `read`.
 
     Args:
-        name: The prefix of its columns.
+        name: The prefix of the evaluation's columns.
         on_batch: Called at each batch.
         measure: The user's function that counts the samples of a batch, None by default.
         params: The run's hyperparameters; no column may have such a name.
@@ -81,13 +81,13 @@ class OpenEvaluation:
         params: Container[str] = (),
     ) -> None:
         self.device = device
-        self.num_batches = 0  # until now
+        self.num_batches = 0  # the number of batches so far
         self.sums = EpochSums(measure)
-        self.computed: dict[str, float] = {}  # name -> value of the metrics of `metrics=`
+        self.computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
         self._name, self._loader = name, loader
         self._on_batch = on_batch
         self._params = params
-        self._columns: set[str] = set()  # columns that are checked
+        self._columns: set[str] = set()  # columns whose names are valid
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -138,7 +138,7 @@ def evaluate(
     metrics: Mapping[str, Metric] | None = None,
     counts: "Counts | None" = None,
 ) -> None:
-    """Run a network on the batches of an evaluation; the caller reads the result with `OpenEvaluation.read`.
+    """Apply a network to the batches of an evaluation; the caller reads the result with `OpenEvaluation.read`.
 
     If targets are classes, `counts` counts the predictions per class. The other arguments are those of
     `RunManager.evaluate`.
@@ -175,7 +175,7 @@ def check_evaluated(call: str, loader: Any, name: Any) -> None:
     """Check the loader and the name of an evaluation; `call` names the caller.
 
     Raises:
-        MetricError: They are swapped, or one of them is something else.
+        MetricError: Loader and name are swapped, or one of them has another type.
     """
     if isinstance(loader, nn.Module):
         raise MetricError(f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')")
@@ -191,7 +191,7 @@ def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     """Send metrics to the device and reset them.
 
     Raises:
-        MetricError: They are not metrics, or their columns are taken.
+        MetricError: A value is not a metric, or its column is taken.
     """
     if metrics is None:
         return {}
@@ -237,6 +237,6 @@ def _eval_mode(network: nn.Module | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # per module: a part may have been in eval mode during training
+        # restore the mode of each module, as a part of a network may be in eval mode during training
         for module, training in modes:
             module.training = training

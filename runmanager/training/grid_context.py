@@ -16,14 +16,14 @@ from runmanager.training.listeners import RunListener
 
 @dataclass(frozen=True)
 class GridContext:
-    """The settings of a `RunManager` that come from the grid; the grid writes the tables.
+    """The settings of a `RunManager` that come from the grid; the grid writes the tables of its runs.
 
     Attributes:
         run: The only run that may begin, None for any.
         jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
-        fingerprint: The code, data and versions that results depend on. A run that began with a different one
-            starts over.
-        keep_changed: Resume such a run anyway; it is marked as mixed.
+        fingerprint: The code, data and versions that results depend on. A run that began with a different
+            fingerprint starts over.
+        keep_changed: Whether such a run is resumed instead; it is marked as mixed.
         goal: The experiment's goal, which TensorBoard shows.
         x_axis: The x-axis of the experiment's curves.
         listeners: The listeners in the run's process, called after TensorBoard.

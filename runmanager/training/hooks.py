@@ -1,4 +1,4 @@
-"""The hooks of a training loop: they validate their order and drive the open run."""
+"""The hooks of a training loop, which validate the order of calls and pass them to the open run."""
 
 import bdb
 import warnings
@@ -43,22 +43,25 @@ from runmanager.training.trainer_state import TrainerState, continued
 from runmanager.user_frames import user_level
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
-"""Network -> the run that trained it in this process, shared by managers, as `run_grid` has one per run."""
+"""Network -> the run that trained it in this process.
+
+All managers share it, as `run_grid` has one manager per run.
+"""
 
 _NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
-"""Exceptions that interrupt a run without its fault, so that it can be resumed."""
+"""Exceptions that interrupt a run but are not its fault, so that the run can be resumed."""
 
 _BLOCK, _LOOP = "with manager.run(run, network, loader):", "for epoch in manager.epochs(n):"
 
 _OF_THE_TUTORIAL = ("begin_epoch()", "end_epoch()", "end_run()")
-"""Hooks that belong to others; a loop over `epochs` in a block of `run` calls them itself."""
+"""Hooks that a loop over `epochs` in a block of `run` calls itself."""
 
 LEFT_OPEN = "the program ended without end_run()"
 """The cause for a run that was never ended."""
 
 
 class Output(Protocol):
-    """The display and tables of a loop without a grid; a grid has its own."""
+    """The display and tables of a loop without a grid."""
 
     def run_began(self, hooks: "Hooks", opened: OpenRun) -> None:
         """Called when a run is open."""
@@ -88,7 +91,7 @@ class Hooks:
 
     Attributes:
         run_params: The current run.
-        run_count: The number of runs begun.
+        run_count: The number of runs that have begun.
         rows: One row per finished epoch.
         outcome: The outcome of the last run, None before the first one and while a run is open.
     """
@@ -113,17 +116,17 @@ class Hooks:
         self.is_of_grid = grid is not None
         self.grid = grid or GridContext()
         self.goal: Goal | None = design.goal if design else None
-        self.current: OpenRun | None = None  # stays after the run has ended
-        self._design = design  # None once it is written
+        self.current: OpenRun | None = None  # still set after the run has ended
+        self._design = design  # None after it was written
         self._boards, self._output = boards, output
         self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
-        self._scope = ExitStack()  # of the open run, whose device is the current one
+        self._scope = ExitStack()  # restores the current device when the run ends
 
     @property
     def hyperparameters(self) -> Collection[str]:
-        """The names of the grid's run, or of the current one."""
+        """The hyperparameters of the grid's run, or of the current run."""
         run = self.run_params if self.grid.run is None else self.grid.run
         return () if run is None else tuple(params_of(run))
 
@@ -167,7 +170,10 @@ class Hooks:
         return self.open_epoch(call) if evaluation is None else evaluation
 
     def logging(self) -> OpenRun:
-        """Return the open run, whose epoch is open, or an evaluation that refuses it."""
+        """Return the open run.
+
+        An epoch or an evaluation must be open, and an evaluation refuses the call itself.
+        """
         opened = self.open_run("log()")
         if opened.evaluation is None:
             self.open_epoch("log()")
@@ -185,7 +191,7 @@ class Hooks:
         return opened
 
     def begin_run(self, run: Any, network: nn.Module | None, loader: Any, end: Callable[[], None]) -> None:
-        """Begin a run, see `RunManager.begin_run`; `end` is the manager's hook to end an open one."""
+        """Begin a run, see `RunManager.begin_run`; `end` is the manager's hook that ends an open run."""
         if self.is_open:
             self._end_open_run(end)
         if network is not None and not callable(getattr(network, "parameters", None)):
@@ -231,7 +237,7 @@ class Hooks:
                 )
             self._commit_epoch()
         self._close()
-        ranks.broadcast(None)  # wait until everything is written
+        ranks.broadcast(None)  # all ranks wait until everything is written
 
     def begin_epoch(self) -> None:
         """Begin an epoch, see `RunManager.begin_epoch`."""
@@ -268,7 +274,7 @@ class Hooks:
                 self.open_run("end_run()").close_loop()
                 end()
         except KeyboardInterrupt:
-            self.end_interrupted()  # interrupted while beginning or ending
+            self.end_interrupted()  # the interrupt came while the run began or ended
             raise
 
     def epochs(
@@ -278,7 +284,7 @@ class Hooks:
         begin: Callable[[], None],
         end: Callable[[], None],
     ) -> Iterator[int]:
-        """Return the loop over `n` epochs, see `RunManager.epochs`; it calls the manager's hooks."""
+        """Return the loop over `n` epochs, see `RunManager.epochs`; the loop calls the manager's hooks."""
         opened = self.open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
@@ -298,7 +304,7 @@ class Hooks:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run should end after the last ended epoch."""
+        """Whether the run should end after the last finished epoch."""
         return self.current is not None and self.is_open and self.current.ending.should_stop
 
     @property
@@ -320,7 +326,7 @@ class Hooks:
         opened.resume_epoch = epoch
 
     def end_by(self, error: BaseException, run: Any) -> None:
-        """End the run by an exception that left the loop."""
+        """End the run with the outcome for an exception that left the loop."""
         if isinstance(error, _NOT_OF_THE_RUN):
             self.end_interrupted()
             return
@@ -336,7 +342,8 @@ class Hooks:
         if error is not None:
             self.end_by(error, self.run_params)
         else:
-            if opened.outcome.status is Status.COMPLETED:  # without end_run(), this is not certain
+            # without end_run(), it is not certain that the run has completed
+            if opened.outcome.status is Status.COMPLETED:
                 opened.interrupt(LEFT_OPEN)
             self._close()
         return self.outcome or opened.outcome
@@ -347,7 +354,8 @@ class Hooks:
             self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, torch.device("cpu")))
             return self.outcome
         if not self.is_open:
-            again = self.outcome is not None  # the run that has just ended, not another one with its parameters
+            # `run` is the run that has just ended, not another run with the same hyperparameters
+            again = self.outcome is not None
             folder = self.folders.open(params_of(run), again=again)
             self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
         self.open_run("end_run()").fail(error)
@@ -359,12 +367,14 @@ class Hooks:
             return
         if self.is_open:
             self.current.interrupt("interrupted")
-            with suppress(StorageError):  # a journal without an end line means the same
+            with suppress(StorageError):  # a journal without an end line means interrupted too
                 self._close()
         self.current.commit_lost_end()
 
     def watched(self, options: EpochOptions) -> Goal | None:
-        """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
+        """Return the goal that `patience` watches: that of `keep`, else that of the experiment.
+
+        None without `patience`.
 
         Raises:
             CheckpointError: `keep` is not valid.
@@ -393,7 +403,7 @@ class Hooks:
                 self.current.measure = before
 
     def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
-        """Return the device of a run; without one, that of its network.
+        """Return the device of a run; a run without a device has that of its network.
 
         Raises:
             DeviceError: The device is missing.
@@ -439,11 +449,11 @@ class Hooks:
             self.grid = replace(self.grid, goal=design.goal, x_axis=design.x_axis)
 
     def _end_left_epoch(self) -> None:
-        """Commit the epoch in which the loop over `epochs` was left, as by break, if all batches are done."""
+        """Commit the epoch in which the loop over `epochs` was left, if all batches of the epoch are done."""
         opened = self.open_run("end_run()")
         opened.close_loop()
         if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
-            self._commit_epoch(is_left=False)  # a resumed run continues
+            self._commit_epoch(is_left=False)  # a resumed run continues after this epoch
 
     def _end_open_run(self, end: Callable[[], None]) -> None:
         """End the open run when the next one begins, as the tutorial's class did."""
@@ -506,7 +516,7 @@ class Hooks:
             opened.end()
             self._leftovers.run_ended()
         finally:
-            if ranks.num_ranks() == 1:  # otherwise ranks communicate through it
+            if ranks.num_ranks() == 1:  # several ranks communicate through the device
                 self._scope.close()
         if self._output:
             self._output.run_ended(self)
@@ -518,7 +528,7 @@ class Hooks:
         return ranks.from_main(lambda: len(continued(read_run(folder), self.grid)))
 
     def _resume_by_trainer(self) -> bool:
-        """Resume after `resume_epoch` if it is set; return whether the attempt begins this way."""
+        """Resume after `resume_epoch` if it is set; return whether it is set."""
         opened = self.open_run("resume_epoch")
         after = opened.resume_epoch
         if after is None or opened.has_begun:

@@ -1,6 +1,6 @@
 """Checkpoints inside epochs: they are written at intervals, and a run resumes at the next batch.
 
-The loader restores its own state, or is replayed: its order is drawn again with the random states of the
+The loader restores its own state, or is replayed: its order is drawn again with the random states at the
 epoch's start, and finished batches are dropped.
 """
 
@@ -54,18 +54,18 @@ class _Run(Protocol):
         """The run's time so far (s)."""
 
     def newly_loaded(self) -> dict[str, Any]:
-        """Return facts about files of other runs that it has loaded since the last ones."""
+        """Return facts about files of other runs that the run has loaded since the last call."""
 
 
 class InsideEpoch:
-    """Commits the state of a run inside its epochs, and resumes it there.
+    """Commits the state of a run inside its epochs, and resumes a run inside an epoch.
 
     The state after a batch of `RunManager.batches` has the parts and their gradients, the random states, the
     position of the loader and the epoch's partial metrics. On resume, the code before the loop over the batches
     is executed again; then the state is restored, before the next batch.
 
     Args:
-        interval: The interval between commits; without one it only resumes.
+        interval: The interval between commits; without an interval, runs are resumed, but nothing is saved.
         records: The records of the completed epochs.
         problems: Receives sentences about states that cannot be resumed.
 
@@ -81,13 +81,14 @@ class InsideEpoch:
         records: Sequence[EpochRecord],
         problems: list[str],
     ) -> None:
-        self._run, self._state = weakref.proxy(run), state  # a cycle would keep both until garbage collection
+        # a reference cycle would keep both alive until garbage collection
+        self._run, self._state = weakref.proxy(run), state
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
         self._batches, self._seconds = interval
         self._warned: set[str] = set()
-        self._last = 0.0  # when the last commit ended (perf_counter, s)
+        self._last = 0.0  # the end of the last commit (perf_counter, s)
         self._epoch = 0  # the epoch whose first loop over the batches has begun
-        self._is_first = self._is_due = False  # before the first batch has ended; commit after this batch
+        self._is_first = self._is_due = False  # the first batch has not ended; a commit is due after this batch
         self._pass: _LoaderPass | None = None  # the current pass, while it can be saved
         self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
         if interval == (None, None):
@@ -101,16 +102,16 @@ class InsideEpoch:
 
     @property
     def position(self) -> Inside | None:
-        """Where the next epoch resumes, None for its first batch."""
+        """The position where the next epoch resumes, None if it begins at its first batch."""
         return None if self._saved is None else _position_of(self._saved)
 
     @property
     def until(self) -> float:
-        """The wall time (s) of the saved state from which the next epoch resumes; 0 if there is none."""
+        """The wall time (s) of the saved state from which the next epoch resumes; 0 without a saved state."""
         return float(self._saved.inside["wall_time"]) if self._saved and self._saved.inside else 0.0
 
     def begin_pass(self, epoch: OpenEpoch, loader: Any, *, skip: bool) -> Iterator[Any]:
-        """Begin to load batches, at the first one or after a saved one.
+        """Begin to load batches, at the first batch or after a saved position.
 
         With `skip`, worker processes do not load finished batches.
         """
@@ -136,8 +137,8 @@ class InsideEpoch:
         A batch without tracked values is skipped: the loop may not have trained on it yet.
 
         Raises:
-            CheckpointError: It could not be loaded safely.
-            StorageError: It could not be written; the previous one is intact.
+            CheckpointError: The state could not be loaded safely.
+            StorageError: The state could not be written; the previous checkpoint is intact.
         """
         if self._pass is None or not self._is_on:
             return
@@ -169,7 +170,7 @@ class InsideEpoch:
         return self._batches is not None or self._seconds is not None
 
     def _read(self, after: int, problems: list[str]) -> Checkpoint | None:
-        """Read the checkpoint inside the next epoch; remove any other one."""
+        """Read the checkpoint inside the next epoch; remove a checkpoint inside any other epoch."""
         folder = self._run.folder
         saved = checkpoints.load_checkpoint(folder.path, folder.id, problems, is_inside=True)
         if saved is not None and saved.record.epoch == after + 1 and saved.inside:
@@ -186,7 +187,7 @@ class InsideEpoch:
     def _is_resumed(
         self, epoch: OpenEpoch, loader_pass: "_LoaderPass", saved: Checkpoint, *, skip: bool
     ) -> bool:
-        """Resume a saved epoch, if the loader can resume there."""
+        """Resume a saved epoch, if the loader can resume at the saved batch."""
         assert saved.inside is not None
         position = _position_of(saved)
         try:
@@ -231,7 +232,7 @@ class InsideEpoch:
         epoch.add_checkpointing(perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:
-        """Restore the saved state, random states last, so that the next batch is loaded with them."""
+        """Restore the saved state; random states come last, so that the next batch is loaded with them."""
         run, inside = self._run, saved.inside
         assert inside is not None
         for name, part in self._state.parts.items():
@@ -246,7 +247,7 @@ class InsideEpoch:
         epoch.load(inside["epoch"])
 
     def _say(self, sentence: str) -> None:
-        kind = re.sub(r"\d+", "", sentence)  # once per kind of sentence, not per epoch
+        kind = re.sub(r"\d+", "", sentence)  # numbers are ignored, to warn once and not in each epoch
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=user_level())
@@ -258,7 +259,7 @@ def _position_of(saved: Checkpoint) -> Inside:
 
 
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return the parameters of networks and optimizers, each once, whose gradients may be accumulating."""
+    """Return the parameters of networks and optimizers, each once; their gradients may be accumulating."""
     parameters: dict[int, torch.Tensor] = {}
     for part in parts.values():
         if isinstance(part, nn.Module):
@@ -269,21 +270,21 @@ def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
 
 
 class _NotResumedError(Exception):
-    """A loader cannot resume; the message has the reason."""
+    """A loader cannot resume; the message states the reason."""
 
 
 class _LoaderPass:
     """One pass over a loader: `batches` yields its batches, and `state` returns its position.
 
     A DataLoader is replaced by a copy whose sampler is wrapped, to verify the order of its indices. A subclass
-    may have further behaviour, and persistent workers belong to one loader: these loaders are used as they are,
-    and their order is not verified.
+    of DataLoader may behave differently from its copy, and persistent workers belong to one loader: these
+    loaders are not copied, and their order is not verified.
     """
 
     def __init__(self, loader: Any, device: torch.device) -> None:
         self._loader, self._device = loader, device
         self._generators = dict(loaders.generators(loader))
-        self._order: _Order | None = None  # None if it is not verified
+        self._order: _Order | None = None  # None if the order is not verified
         self._begin: Mapping[str, Any] = {}
         self.batches: Iterator[Any] = iter(())
         self.drawing = ""  # the source of random numbers that may differ from those of an uninterrupted pass
@@ -297,7 +298,7 @@ class _LoaderPass:
         """Return the loader's position after a batch, from 1.
 
         Raises:
-            _NotResumedError: It has no state, or repeats its sampler.
+            _NotResumedError: The loader has no state, or repeats its sampler.
         """
         length = loaders.num_batches(self._loader)
         state: dict[str, Any] = {"begin": self._begin, "length": length}
@@ -315,10 +316,10 @@ class _LoaderPass:
     def resume(self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool) -> None:
         """Resume after a batch; the caller then restores the saved random states.
 
-        `report` is called for each dropped batch, as otherwise a slow replay would count as hung.
+        `report` is called for each dropped batch, so that a slow replay does not count as hung.
 
         Raises:
-            _NotResumedError: It cannot resume; all random states are unchanged.
+            _NotResumedError: The loader cannot resume; all random states are unchanged.
         """
         if saved["length"] != loaders.num_batches(self._loader):
             raise _NotResumedError("its loader has changed")
@@ -353,7 +354,10 @@ class _LoaderPass:
     def _go_through(
         self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool
     ) -> None:
-        """Replay the finished batches: draw their indices, and load them if workers may draw random numbers."""
+        """Replay the finished batches: draw their indices.
+
+        Load the batches if workers may draw random numbers.
+        """
         has_workers = bool(getattr(self._loader, "num_workers", 0))
         self.batches = self._started(0 if has_workers and not skip else batch)
         if self._order is not None and not has_workers:
@@ -364,7 +368,7 @@ class _LoaderPass:
             raise _NotResumedError("its sampler gives another order")
 
     def _drop(self, number: int, report: Callable[[], object]) -> None:
-        """Load and drop batches; detect random draws for batches ahead."""
+        """Load and drop batches; detect a loader that draws random numbers for later batches."""
         num_dropped, before = 0, {}
         for num_dropped, _ in enumerate(itertools.islice(self.batches, number), 1):
             report()
@@ -387,14 +391,15 @@ class _LoaderPass:
 
 
 class _Order:
-    """Yields the indices of a loader's sampler and checksums them; can skip the first ones."""
+    """Yields the indices of a loader's sampler and computes their checksums; it can skip the first indices."""
 
     def __init__(self, loader: DataLoader[Any], num_skipped: int) -> None:
         self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         self._num_skipped = num_skipped
 
     def __iter__(self) -> "_Order":
-        self._indices = iter(self._sampler)  # some samplers draw here, and a loader with workers creates two
+        # some samplers draw here, and a loader with workers creates two iterators
+        self._indices = iter(self._sampler)
         self.crcs = array("L", [0])  # after each batch: the checksum of all indices so far
         return self
 
@@ -409,7 +414,7 @@ class _Order:
 
     def _checksummed(self, index: Any) -> Any:
         try:
-            content = marshal.dumps(index, 2)  # version 2 has no references, which differ between executions
+            content = marshal.dumps(index, 2)  # version 2 writes no references, which differ between executions
         except ValueError:
             content = repr(index.tolist() if hasattr(index, "tolist") else index).encode()
         self.crcs.append(zlib.crc32(content, self.crcs[-1]))
@@ -441,12 +446,12 @@ def _problem_of(loader: Any) -> str:
 
 
 def _has_state(loader: Any) -> bool:
-    """Whether a loader can restore its own state."""
+    """Whether a loader can restore its own state by load_state_dict()."""
     if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
         return False
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return True
-    # torchdata's restores its own samplers; it lets others draw again, from other states
+    # torchdata's loader restores its own samplers, but lets other samplers draw again, from other random states
     sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     return type(sampler).__module__.startswith("torchdata.") or hasattr(sampler, "state_dict")
 

@@ -36,15 +36,15 @@ class Counts(Protocol):
 
 
 class RunListener(Listener):
-    """A listener within this package: it follows one run, with further events.
+    """A listener within this package, which follows one run and receives further events.
 
-    Its exceptions end the run. The answer None continues the run; any text stops it, also "".
+    Its exceptions end the run. The answer None continues the run; any text stops the run, even "".
 
     Attributes:
-        rule: The name in the journal if it stops the run; a rule stops a run only once. "" if the run only
-            waits for others; None if the run completes, as at the end of its loop.
-        last_epoch: The epoch after which it stops the run, None if unknown in advance.
-        seconds: Its time so far (s) that does not count into any duration.
+        rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
+            if the run only waits for other runs; None if the run then counts as completed.
+        last_epoch: The epoch after which the listener stops the run, None if this is unknown in advance.
+        seconds: The time (s) spent in the listener so far that counts into no duration.
     """
 
     rule: str | None = ""
@@ -62,11 +62,11 @@ class RunListener(Listener):
         """Called when the journal is created.
 
         Args:
-            records: The epochs not to execute again.
-            num_committed: The number of them in earlier journals.
+            records: The epochs of earlier attempts that are not executed again.
+            num_committed: The number of these epochs that are in earlier journals.
             keep: The rule that selects the kept weights.
-            until: The wall time (s) of the checkpoint if the attempt resumes inside an epoch: later events do
-                not count.
+            until: The wall time (s) of the checkpoint, if the attempt resumes inside an epoch; later events of
+                earlier attempts do not count.
         """
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
@@ -78,7 +78,7 @@ class RunListener(Listener):
         """
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Answer again for the epoch after which the run was resumed: why it should stop, or None."""
+        """Answer again for the epoch after which the run was resumed: return the reason to stop, or None."""
 
     def steps_logged(self, block: Block) -> None:
         """Called when values of single steps are written."""
@@ -94,7 +94,7 @@ class RunListener(Listener):
 
 
 class Reason(NamedTuple):
-    """The reason why a listener stops the run.
+    """The reason why a listener stops a run.
 
     Attributes:
         why: A sentence, "" for none.
@@ -126,12 +126,12 @@ class Listeners:
 
     @property
     def last_epoch(self) -> int | None:
-        """The epoch after which a listener stops the run, None if unknown in advance."""
+        """The first epoch after which a listener stops the run, None if this is unknown in advance."""
         return min((listener.last_epoch for listener in self if listener.last_epoch is not None), default=None)
 
     @property
     def seconds(self) -> float:
-        """Their time so far (s) that does not count into any duration."""
+        """The time (s) spent in the listeners so far that counts into no duration."""
         return self._waited + sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:
@@ -141,7 +141,7 @@ class Listeners:
             listener.run_began(listener.run, network, loader)
 
     def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Report a step, not too often; return the seconds that do not count into the run."""
+        """Report a step, but limit the rate of reports; return the seconds that do not count into the run."""
         now = perf_counter()
         if now < self._next:
             return 0.0
@@ -156,14 +156,15 @@ class Listeners:
         return self._first(lambda listener: listener.epoch_ended(record, self._network))
 
     def asked_again(self, record: EpochRecord) -> Reason | None:
-        """Ask again about the epoch after which the run was resumed; return as `epoch_ended`."""
+        """Ask again about the epoch after which the run was resumed; return the same as `epoch_ended`."""
         return self._first(lambda listener: listener.asked_again(record))
 
     def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
         answers = [(listener, ask(listener)) for listener in self]
         reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
         before = perf_counter()
-        reason = ranks.broadcast(reason)  # after drawing, so that no rank waits for it in its next epoch
+        # after TensorBoard has drawn, so that no other rank waits for rank 0 in its next epoch
+        reason = ranks.broadcast(reason)
         self._waited += perf_counter() - before
         return reason
 
@@ -179,8 +180,8 @@ class UserListeners(RunListener):
 
     Args:
         listeners: The listeners in this process.
-        run: A copy for the listeners; reading it does not count as reading by `train`.
-        rule: The rule of runs that they stop.
+        run: A copy of the run for the listeners; reading the copy does not count as reading by `train`.
+        rule: The rule to record for runs that the listeners stop.
     """
 
     def __init__(self, listeners: Sequence[Listener], run: Any, rule: str) -> None:
@@ -198,7 +199,7 @@ class UserListeners(RunListener):
         self._tell("step_ended", lambda: (progress,))
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Report an epoch; return why the run should stop."""
+        """Report an epoch; return the reason why the run should stop."""
         return self._answer(record, self._listeners)
 
     def asked_again(self, record: EpochRecord) -> str | None:
@@ -239,14 +240,15 @@ class UserListeners(RunListener):
                     raise
                 except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
                     _warn(listener, fault_of(method, error))
-        if method != "step_ended":  # wait for the listener's work on the device, which counts into no epoch
+        # wait for the listener's work on the device, so that it counts into no epoch
+        if method != "step_ended":
             wait_for(device)
         self.seconds += perf_counter() - before
         return answers
 
 
 def _warn(listener: Listener, problem: str) -> None:
-    """Warn about the first problem of a listener, at the user's line that led to it."""
+    """Warn about the first problem of a listener, at the line of the user's code that caused it."""
     if _warned_of.get(id(listener)) is not listener:
         _warned_of[id(listener)] = listener
         message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"

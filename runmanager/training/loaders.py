@@ -13,7 +13,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class ImageTensors(Dataset[Batch]):
-    """Images and labels in memory, fetched by one index or by a list of them.
+    """Images and labels in memory, fetched by one index or by a list of indices.
 
     Args:
         images: ``(N, C, H, W)``, uint8 or float.
@@ -53,7 +53,7 @@ class ImageTensors(Dataset[Batch]):
         """Copy the images and labels to another device.
 
         Args:
-            device: As ``"cuda:1"``.
+            device: The device, such as ``"cuda:1"``.
 
         Returns:
             The same data set on that device.
@@ -90,10 +90,10 @@ class TensorLoader(DataLoader[Batch]):
 
     Args:
         dataset: Images and labels, in main memory if there are workers.
-        batch_size: Samples in a batch; the last one may be shorter.
-        device: Where the batches are sent.
-        shuffle: A new order every epoch.
-        seed: The seed of the orders; the global random state is not used.
+        batch_size: The number of samples in a batch; the last batch may be smaller.
+        device: The device to which the batches are sent.
+        shuffle: Whether each epoch has a new order.
+        seed: The seed of the orders, as the global random state is not used.
         num_workers: The number of worker processes, 0 for none.
 
     Example:
@@ -138,7 +138,7 @@ def to_unit(images: torch.Tensor) -> torch.Tensor:
     """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; floats do not change."""
     if images.dtype != torch.uint8:
         return images
-    # for a Python number, CUDA multiplies by its reciprocal, which differs in the last bit
+    # to divide by a Python number, CUDA multiplies by its reciprocal, and results differ in the last bit
     return images.float().div_(torch.full((), 255.0, device=images.device))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of an epoch: sums kept on the device, read once."""
+"""Metrics of an epoch: sums that stay on the device and are read once."""
 
 import math
 import warnings
@@ -39,8 +39,8 @@ class EpochSums:
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
         self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
-        self._hows: dict[str, How] = {}  # column -> reduction, if it is not a mean
-        self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, least or largest value
+        self._hows: dict[str, How] = {}  # column -> reduction, for reductions other than the mean
+        self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
         self._num_losses = 0
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
         self._sizes: list[int] = []
@@ -55,7 +55,7 @@ class EpochSums:
         self._batch, self.last_size, self.is_tracked = batch, None, False
 
     def current_size(self, expected: Expected = lambda: None) -> int:
-        """Count the samples of the current batch; 1 if there is none.
+        """Count the samples of the current batch; 1 without a batch.
 
         Raises:
             MetricError: The number is ambiguous.
@@ -67,7 +67,7 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any, expected: Expected = lambda: None) -> None:
         """Add the mean loss of a batch.
 
-        `batch` is the batch or its number of samples; None if `add_correct` or `settle` sets the number.
+        `batch` is the batch or its number of samples; None if `add_correct` or `settle` sets the number later.
         `expected` returns the loader's number of samples, used if the batch is ambiguous.
 
         Raises:
@@ -91,7 +91,10 @@ class EpochSums:
         self._loss.add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the correct predictions of a batch, as `num_correct`; without classes, warn once."""
+        """Count the correct predictions of a batch with `num_correct`.
+
+        If targets are not classes, warn once.
+        """
         if has_no_classes(preds, labels):
             self._add_size(len(labels))
             warnings.warn(
@@ -111,7 +114,8 @@ class EpochSums:
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:
-        if self._measure is None or self._batch is None:  # otherwise it counts the current batch
+        # otherwise the user's function counts the current batch
+        if self._measure is None or self._batch is None:
             self.last_size = size
         self.is_tracked = True
         self._sizes.append(size)
@@ -129,7 +133,7 @@ class EpochSums:
         self._sums[name].add(value, weight, weight)
 
     def track(self, name: str, value: torch.Tensor | float, how: How, expected: Expected) -> None:
-        """Add a value of the current batch, as `RunManager.track`.
+        """Add a value of the current batch, see `RunManager.track`.
 
         Raises:
             MetricError: It is not a single number, or `how` is invalid or different from before.
@@ -152,7 +156,7 @@ class EpochSums:
             self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
 
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
-        """At the end of the epoch, weight the losses that were added without a batch.
+        """Weight the losses that were added without a batch, at the end of the epoch.
 
         `size_of_batch` returns the number of samples of batch `number`, from 1; None if unknown.
 
@@ -174,7 +178,7 @@ class EpochSums:
         return self._loss.weight
 
     def loss_so_far(self) -> float | None:
-        """Return the mean loss so far; None without a loss, or if it is on an accelerator."""
+        """Return the mean loss so far; None without a loss, or if the loss is on an accelerator."""
         return self._loss.mean_of_numbers()
 
     def total(self, name: str) -> float:
@@ -206,14 +210,14 @@ class EpochSums:
         return _read({**totals, **self._selected})
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Return the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
+        """Return the first loss on any rank that is not finite, see `FirstNotFinite`; waits for the device."""
         self._loss.total()
         of_ranks = ranks.gather(self._first_not_finite.result())
         return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
 
     def state(self, expected: Expected) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
-        with suppress(MetricError):  # a later use of the size raises the error
+        with suppress(MetricError):  # the error is raised when the size is used
             self.current_size(expected)
         numbers, losses = zip(*self._unsized, strict=True) if self._unsized else ((), ())
         return {
@@ -252,7 +256,7 @@ class EpochSums:
 
 
 def _selected_of(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
-    """Return the value of the column from two values; NaN if one is NaN."""
+    """Return the reduction of two values; NaN if one of them is NaN."""
     if how == "last":
         return value
     if isinstance(before, torch.Tensor) or isinstance(value, torch.Tensor):
@@ -294,7 +298,8 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         if not _is_read_at_once(value):
             scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
             dtype = exact(scalar.device)
-            return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)  # the loop may modify it
+            # copy, as the loop may modify the tensor
+            return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)
         value = value.item()
     with suppress(TypeError, ValueError):
         if not isinstance(value, str | bytes):
@@ -306,10 +311,10 @@ def single(name: str, value: Any) -> torch.Tensor | float:
 
 
 def check_mapping(call: str, values: Any) -> None:
-    """Check that metrics come with their names.
+    """Check that metrics are passed with their names.
 
     Raises:
-        MetricError: They are not a mapping.
+        MetricError: The metrics are not a mapping.
     """
     if values is not None and not isinstance(values, Mapping):
         value = repr(values) if isinstance(values, int | float) else "f1"
@@ -333,7 +338,7 @@ def _is_mean(value: object) -> bool:
 
 
 def check_column(name: str, params: Container[str]) -> None:
-    """Check that a metric may have a name: no column and no hyperparameter has it.
+    """Check that a metric may have a name: it is an identifier, and no column or hyperparameter has it.
 
     Raises:
         MetricError: The name is taken, or not an identifier.
@@ -368,7 +373,7 @@ def summary_of(
 
 
 def column_of(name: str) -> str:
-    """Return the column of a metric's name, in which other tools use slashes.
+    """Return the column of a metric's name, in which a slash becomes an underscore.
 
     >>> column_of("val/loss")
     'val_loss'

@@ -17,19 +17,19 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
-"""Times that do not count into the epoch's duration."""
-_begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in the tables
+"""Phases whose time does not count into the epoch's duration."""
+_begun: set[tuple[int, str, int]] = set()  # (process, device), whose first epoch is marked in the tables
 
 OnStep = Callable[[Callable[[], BatchProgress]], float]
 """Called at each batch with a function that returns the progress; returns seconds not to count."""
 
 
 class Continuing(Protocol):
-    """Writes checkpoints inside an epoch, and resumes it there; see `InsideEpoch`."""
+    """Writes checkpoints inside an epoch, and resumes a run inside an epoch; see `InsideEpoch`."""
 
     @property
     def position(self) -> Inside | None:
-        """Where the next epoch resumes, None for its first batch."""
+        """The position where the next epoch resumes, None if it begins at its first batch."""
 
     def begin_pass(self, epoch: "OpenEpoch", loader: Any, /, *, skip: bool) -> Iterator[Any]:
         """Begin to load batches."""
@@ -42,7 +42,9 @@ class Continuing(Protocol):
 
 
 class OpenEpoch:
-    """The measurements between `begin_epoch` and `end_epoch`. Only its begin and end wait for the device.
+    """The measurements between `begin_epoch` and `end_epoch`.
+
+    Only the begin and the end of the epoch wait for the device.
 
     Args:
         params: The run's hyperparameters; no metric may have such a name.
@@ -66,9 +68,9 @@ class OpenEpoch:
     ) -> None:
         self.step = 0  # the number of the current batch, from 1
         self.sums = metrics.EpochSums(measure)
-        self.counts_batches = False  # whether `step` counts batches of `batches`, not losses
-        self.is_whole = True  # whether all batches of `batches` are done
-        self.is_left = False  # whether the loop over `epochs` ended in it, by break or an exception
+        self.counts_batches = False  # whether `step` counts batches of `batches` instead of losses
+        self.is_whole = True  # false while batches of `batches` remain
+        self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.number = number
         self.inside: Continuing | None = None  # the writer of checkpoints inside the epoch
         self._device = device
@@ -80,8 +82,8 @@ class OpenEpoch:
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
-        self._resume_batch = 0  # the batch after which the loop resumed
-        self._continued = 0.0  # time of the restore (perf_counter, s)
+        self._resume_batch = 0  # the batch after which the epoch was resumed
+        self._continued = 0.0  # time when the state was restored (perf_counter, s)
         self._seconds = 0.0
         first_use = (os.getpid(), device.type, device.index or 0)
         self._is_cold = first_use not in _begun
@@ -98,8 +100,9 @@ class OpenEpoch:
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Start loading, and return an iterator over the loader's batches on the device.
 
-        The time of the loader is `phase_data_s`. It does not include the transfer, which from pageable memory
-        waits for earlier work of the device. With `skip`, finished batches of earlier attempts are not loaded.
+        The time of the loader is `phase_data_s`. It does not include the transfer to the device: from pageable
+        memory, a transfer waits for earlier work of the device. With `skip`, finished batches of earlier
+        attempts are not loaded.
         """
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
@@ -149,7 +152,7 @@ class OpenEpoch:
         return loaders.size_of_batch(self._loader, self.step if self.counts_batches else self.step + 1)
 
     def report_step(self) -> None:
-        """Report that the run makes progress."""
+        """Report progress to the listeners."""
         if self._on_step is not None and (seconds := self._on_step(self.progress)):
             self.add_logging(seconds)
 
@@ -199,7 +202,7 @@ class OpenEpoch:
         self.stop_clock()
 
     def stop_clock(self) -> None:
-        """Stop the clock, once: later time does not count into the epoch's duration."""
+        """Stop the clock, unless it has stopped: later time does not count into the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
             self._end = perf_counter()
@@ -234,9 +237,12 @@ class OpenEpoch:
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Return a sentence about the first loss that is not finite and the one before; "" if all are finite.
+        """Return a sentence about the first loss that is not finite and the loss before it.
 
-        Before the first step, it is `last_loss`, the mean of the previous epoch, None if there was none.
+        "" if all are finite.
+
+        Before the first step, the loss is `last_loss`, the mean of the previous epoch; None without a previous
+        epoch.
         """
         if math.isfinite(mean):
             return ""

@@ -73,29 +73,31 @@ class OpenRun:
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
-        self.evaluation: OpenEvaluation | None = None  # None unless one is open
-        self.number = 0  # of the last epoch begun or resumed; 0 before the first and after the end
+        self.evaluation: OpenEvaluation | None = None  # None if no evaluation is open
+        self.number = 0  # the last epoch begun or resumed; 0 before the first epoch and after the end
         self.resume_epoch: int | None = None  # the epoch after which the attempt resumes, None if unset
-        self.num_epochs: int | None = None  # of the loop, None without one
+        self.num_epochs: int | None = None  # number of epochs of the loop, None without a loop
         self.is_trained = False  # whether the loop has finished
         self._summary: dict[str, float] = {}  # column -> result of the whole run
-        self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
+        # start of the run's clock (perf_counter, s), and its wall time (s)
+        self.start, self.start_time = 0.0, 0.0
         self._grid = grid
         self.epoch_type, self.evaluation_type = types
-        self.measure = measure  # counts the samples of a batch, None by default
+        self.measure = measure  # the user's function that counts the samples of a batch, None by default
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # None until the attempt begins
         self._committed = 0  # the last committed epoch
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
         self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
-        self._replaced = 0  # the earlier attempt whose weights must stay
+        self._replaced = 0  # the earlier attempt whose weights must not be overwritten
         self._threads = Threads()
-        self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that break in a for loop ends it
+        # weak, so that break in a for loop ends the generator
+        self._loop: weakref.ref[Generator[int]] | None = None
         self._peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
-        self._sums: EpochSums | None = None  # of the current or last epoch
+        self._sums: EpochSums | None = None  # the sums of the current or last epoch
         self._last_metrics: Mapping[str, float] = {}
-        self._boards = boards  # the same on all ranks; only one has the listener
+        self._boards = boards  # the same on all ranks; only rank 0 has the listener
         self.board: RunListener | None = None
         details = _circumstances(device, network)
         self._details = {**details, **grid.facts()}
@@ -117,7 +119,7 @@ class OpenRun:
         return perf_counter() - self.start - self.listeners.seconds
 
     def resume(self, options: EpochOptions) -> tuple[list[EpochRecord], list[str]]:
-        """Resume the run after its last committed epoch, or inside the next; save the parts from now on.
+        """Resume the run after its last committed epoch, or inside the next one; from now on, save the parts.
 
         Returns the records of earlier epochs, and a sentence for each unused file.
         """
@@ -158,7 +160,7 @@ class OpenRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether an epoch of this attempt was begun or resumed."""
+        """Whether this attempt has begun or resumed an epoch."""
         return self.journal is not None
 
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
@@ -182,7 +184,7 @@ class OpenRun:
                 yield self.number
             except GeneratorExit:
                 if self.epoch is not None:
-                    self.epoch.leave()  # by break or an exception: the end of the run tells
+                    self.epoch.leave()  # by break or an exception; the outcome of the run depends on which
                 raise
             end()
         self.is_trained = True
@@ -216,7 +218,7 @@ class OpenRun:
 
         Raises:
             RankError: Another rank is gone.
-            MetricError: The losses cannot be weighed.
+            MetricError: The losses cannot be weighted.
             StorageError: The epoch could not be committed.
         """
         assert self.epoch is not None
@@ -231,15 +233,16 @@ class OpenRun:
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
-            # first, as its record repairs a journal that lacks it
+            # before the journal, as the record in the checkpoint repairs a journal that lacks it
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
-        return ranks.broadcast(record)  # after the commit
+        return ranks.broadcast(record)  # other ranks continue only after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Report an epoch to the listeners; the run stops if one of them says so."""
-        self._peak = torch_devices.peak_memory(self.device, self._peak)  # drawing allocates memory too
+        """Report an epoch to the listeners; the run stops if one of them returns a reason."""
+        # read the peak now, as TensorBoard's listener allocates memory too
+        self._peak = torch_devices.peak_memory(self.device, self._peak)
         self.ending.epoch_ended(record, is_left=is_left)
         torch_devices.reset_peak(self.device)
 
@@ -281,7 +284,9 @@ class OpenRun:
     def evaluating(
         self, loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
     ) -> Iterator[OpenEvaluation]:
-        """Collect values tracked in the block in the columns of an evaluation; append it to the results.
+        """Collect values that are tracked in the block in the columns of an evaluation.
+
+        Append these to the results.
 
         Raises:
             LifecycleError: Another evaluation is open.
@@ -305,7 +310,7 @@ class OpenRun:
             results.append(result)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
-        """Add the columns of an evaluation to the epoch, else to the run's summary, or only to TensorBoard."""
+        """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""
         if self.epoch is not None:
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
@@ -346,14 +351,14 @@ class OpenRun:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome if the run ends now: completed, unless it diverged, failed, was pruned or interrupted."""
+        """The outcome if the run ends now: completed, diverged, failed, pruned or interrupted."""
         return self.ending.outcome(self._committed)
 
     def end(self) -> None:
         """Commit the outcome and close the files.
 
         Raises:
-            StorageError: It could not be committed; the files are closed.
+            StorageError: The outcome could not be committed; the files are closed.
         """
         self.epoch, self.number = None, 0
         self._begin_attempt()
@@ -370,7 +375,7 @@ class OpenRun:
                 self.resume_state.forget()
         except BaseException:
             if self.board:
-                self.board.run_ended(outcome)  # closes the event file
+                self.board.run_ended(outcome)  # this closes the event file
             raise
         finally:
             self._threads.give_back()
@@ -379,7 +384,7 @@ class OpenRun:
             listener.run_ended(outcome)
 
     def commit_lost_end(self) -> None:
-        """Commit "interrupted" if the journal has no end, as a signal may have cut it off."""
+        """Commit "interrupted" if the journal has no end line, which a signal may have prevented."""
         if ranks.is_main():
             end_if_running(self.folder, self.attempt, "interrupted")
 
@@ -388,12 +393,12 @@ class OpenRun:
         return self._sums.total(name) if self._sums else 0
 
     def newly_loaded(self) -> dict[str, Any]:
-        """Return the journal's facts about files of other runs, if the run has loaded more of them."""
+        """Return facts for the journal about files of other runs, if the run has loaded further files."""
         before, self._loaded = self._loaded, loaded_files.loading_facts(self.folder.path)
         return self._loaded if self._loaded != before else {}
 
     def keep_committed(self) -> None:
-        """Begin an attempt that keeps the epochs of earlier attempts valid."""
+        """Begin an attempt after which the epochs of earlier attempts stay valid."""
         self._begin_attempt(num_committed=len(read_run(self.folder).epochs))
 
     def _begin_attempt(
@@ -402,7 +407,7 @@ class OpenRun:
         """Create the journal and the event file, once.
 
         Args:
-            records: The records of the epochs not to execute again.
+            records: The records of epochs that are not executed again.
             num_committed: The number of epochs in earlier journals; further records are committed here.
             is_mixed: Whether the records come from other code, data, versions or threads than later epochs.
         """
@@ -425,7 +430,7 @@ class OpenRun:
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics
-            self.start -= records[-1].metrics["run duration"]  # the clock continues from there
+            self.start -= records[-1].metrics["run duration"]  # the clock continues from that time
             self.steps.resume(records)
 
 

@@ -28,7 +28,7 @@ def num_samples(batch: Any) -> int:
     """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels.
 
     Raises:
-        MetricError: It cannot be cut: its parts have different lengths or unknown types.
+        MetricError: The batch cannot be cut: its parts have different lengths or unknown types.
     """
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
@@ -43,7 +43,9 @@ def num_samples(batch: Any) -> int:
 
 
 def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
-    """Cut samples from a batch of `size`, or from a part of one; numbers, text and the like are in every piece.
+    """Cut samples from a batch of `size` samples, or from a part of it.
+
+    Numbers, text and other values without samples are copied into every piece.
 
     A list within a batch may hold parts or samples, as for `batch_size`.
 
@@ -58,7 +60,7 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     if isinstance(item, (tuple, list)) and not isinstance(item, PackedSequence):
         is_list = isinstance(item, list) and len(item) == size
         if is_list and (may_be_images(item) or (is_part and not _are_parts(item, size))):
-            return item[piece]  # a sample per item
+            return item[piece]  # each item is one sample
         parts = [piece_of(part, size, piece, is_part=True) for part in item]
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
     shape = getattr(item, "shape", None)
@@ -69,7 +71,7 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
 
 
 def _are_parts(items: Any, size: int) -> bool:
-    """Whether all items have as many samples as the batch, so that the list holds parts and not samples."""
+    """Whether all items have as many samples as the batch, so that the items are parts and not samples."""
     return all(isinstance(item, (torch.Tensor, list)) and len(item) == size for item in items)
 
 
@@ -109,7 +111,7 @@ class OptimizerStep:
         self._buffers = list(network.buffers()) if self._is_auto else []  # a forward pass may change them
 
     def __call__(self, batch: Any) -> Computed:
-        """Take one step of (inputs, labels), or with `compute` of any batch.
+        """Take one step for a batch of (inputs, labels), or with `compute` for any batch.
 
         Returns:
             The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
@@ -121,17 +123,17 @@ class OptimizerStep:
         if self._clip_grad_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
-        self._scaler.step(self._optimizer)  # a plain step if nothing is scaled
+        self._scaler.step(self._optimizer)  # without loss scaling, this is a plain step
         self._scaler.update()
         return computed
 
     @property
     def reduced_to(self) -> int | None:
-        """The micro-batch size since memory ran out, None before that."""
+        """The micro-batch size that was chosen when memory ran out, None before that."""
         return self.size if self._is_auto else None
 
     def parts(self) -> dict[str, Any]:
-        """Return the parts of a checkpoint for bit-identical further steps."""
+        """Return the parts that a checkpoint needs for bit-identical further steps."""
         parts: dict[str, Any] = {"network": self._network, "optimizer": self._optimizer}
         if self._scaler.is_enabled():
             parts["scaler"] = self._scaler
@@ -160,7 +162,7 @@ class OptimizerStep:
                 size = min(self.size or num, num)
                 if size == 1 or causes.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
-            # only here the exception is released, with the tensors of its frames
+            # after the except clause, as it holds the exception, whose frames hold tensors
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
             self.size = (size + 1) // 2
@@ -186,7 +188,10 @@ class OptimizerStep:
         return measured(self._measure, batch) if self._measure else num_samples(batch)
 
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
-        """Accumulate the gradients of a share of a batch; return that share of the batch's mean loss."""
+        """Accumulate the gradients of a part of a batch.
+
+        Return the part's contribution to the batch's mean loss.
+        """
         with self.autocast, _computed_again(self._computed_again):
             value, outputs, targets = self._forward(batch)
         if self._compute:
@@ -247,7 +252,7 @@ def _autocast(device: torch.device, precision: str) -> AbstractContextManager[An
 
 @contextmanager
 def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
-    """Recompute the outputs of these modules in the backward pass; their hooks run once."""
+    """Let the backward pass recompute the outputs of these modules; hooks of the modules run once."""
     forwards = [vars(module).get("forward") for module in modules]
     for module in modules:
         vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)

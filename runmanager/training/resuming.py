@@ -1,4 +1,4 @@
-"""The state that is saved with every epoch and restored on resume."""
+"""The state of a run, which is saved with every epoch and restored on resume."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +37,10 @@ class ResumeState:
 
     Args:
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator, or any object with state_dict()
-            and load_state_dict(); or plain state, a dict or a list of JSON values. None saves no checkpoint.
-        keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>": the epoch whose weights are saved in
-            weights.pt; None saves none.
+            and load_state_dict(); or plain state, a dict or a list of JSON values. With None, no checkpoint is
+            saved.
+        keep: The epoch whose weights are saved in weights.pt: "last", "best:<metric>", "min:<metric>" or
+            "max:<metric>". With None, no weights are saved.
 
     Raises:
         CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
@@ -59,7 +60,7 @@ class ResumeState:
         self._device = device
         self._loader = loader
         self.is_saved = parts is not None  # whether every epoch has a checkpoint
-        self.was_left = False  # whether the loop ended by break in the restored epoch
+        self.was_left = False  # whether break ended the loop in the restored epoch
         self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
         self._best = -math.inf
@@ -73,8 +74,9 @@ class ResumeState:
         `committed` are the epochs in the journals, on rank 0.
 
         Returns:
-            The records of the epochs not to execute again, of which the last may be in the checkpoint alone;
-            empty if the run starts over. On rank 0 also a sentence for every unusable checkpoint.
+            The records of the epochs that are not executed again; the last one may be in the checkpoint but not
+            in the journals. Empty if the run starts over. On rank 0 also a sentence for every unusable
+            checkpoint.
 
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
@@ -162,7 +164,10 @@ class ResumeState:
         self._verified |= kinds
 
     def learning_rate(self) -> float | None:
-        """Return the learning rate of the first optimizer's first group, None without one. Never raises."""
+        """Return the learning rate of the first optimizer's first group, None without an optimizer.
+
+        Never raises.
+        """
         optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
             return float(optimizers[0].param_groups[0]["lr"])
@@ -185,7 +190,7 @@ class ResumeState:
         for name, part in self.parts.items():
             checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
-            # workers draw their seed only once, before the saved state
+            # the loader draws the seed of its workers once, before the saved random state
             next(iter(self._loader), None)
         if of_this or rank == 0:
             checkpoints.restore_random(of_this["random"] if of_this else saved.random, self._device)
@@ -215,9 +220,9 @@ class ResumeState:
 def earlier_of(
     folder: RunFolder, grid: GridContext, problems: list[str]
 ) -> tuple[Sequence[EpochRecord], bool, int | None]:
-    """Read the earlier state of a run: its epochs, whether resuming makes it mixed, and its number of threads.
+    """Read the earlier state of a run: its epochs, its number of threads, and whether resuming makes it mixed.
 
-    If the run starts over, its checkpoint is set aside.
+    If the run starts over, its checkpoint is moved aside.
     """
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
@@ -226,7 +231,7 @@ def earlier_of(
 
 
 def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:
-    """Return an attempt's facts for the journal about earlier epochs and threads."""
+    """Return facts about earlier epochs and threads for the journal of an attempt."""
     facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
     facts |= {"restored": num_records} if num_records > num_committed else {}
     facts |= {"mixed": True} if is_mixed and (num_records or inside) else {}
@@ -234,7 +239,9 @@ def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_
 
 
 def goal_of(keep: str | None) -> Goal | None:
-    """Return the goal that selects the kept weights; None for those of the last epoch, or for none.
+    """Return the goal that selects the epoch of the saved weights.
+
+    None for the last epoch, or if no weights are saved.
 
     Raises:
         CheckpointError: `keep` is not valid.
@@ -251,7 +258,10 @@ def goal_of(keep: str | None) -> Goal | None:
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
-    """Return the attempt whose weights must not be overwritten by one that starts over, 0 if there is none."""
+    """Return the attempt whose weights a new attempt must not overwrite when the run starts over.
+
+    0 if there is none.
+    """
     if not (folder.path / paths.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)
@@ -262,10 +272,10 @@ def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
 
 
 def _check_network(parts: Mapping[str, Any]) -> None:
-    """Refuse an optimizer, or the copy of its state, without anything that saves the parameters it trains.
+    """Refuse parts with an optimizer, or a copy of its state, if no part saves the parameters that it trains.
 
     Raises:
-        CheckpointError: There is nothing that saves them.
+        CheckpointError: No part saves the parameters.
     """
     others = [part for part in parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
     has_optimizer = "param_groups" in parts or any(isinstance(part, Optimizer) for part in parts.values())

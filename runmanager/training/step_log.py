@@ -20,14 +20,14 @@ from runmanager.training.weighted_sum import read_values
 BLOCK = 4096
 """The maximum number of values that are read and written at once."""
 LATEST_S = 10.0
-"""The longest time (s) until a block is written, full or not: curves grow during long epochs."""
+"""The longest time (s) until an incomplete block is written, so that curves grow during long epochs."""
 
 
 class StepLog:
     """The logged values of single steps of a run.
 
-    A step is a batch, counted by `batches` or else by `track_loss`. A name logged again in the same batch
-    begins another step. Only rank 0 writes its values; other ranks validate theirs.
+    A step is a batch, counted by `batches` or else by `track_loss`. If a name is logged twice in a batch, the
+    second value begins another step. Only rank 0 writes its values; other ranks validate theirs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StepLog:
         self._columns: dict[str, str] = {}  # name -> column, after validation
         self._epoch = 0
         self._step = 0  # the current step of the epoch, from 1
-        self._last: dict[str, int] = {}  # column -> its last step of the epoch
+        self._last: dict[str, int] = {}  # column -> the last step of the epoch with a value
         self._steps: dict[str, list[int]] = {}
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._num_values = 0  # values not yet written
@@ -59,21 +59,24 @@ class StepLog:
         self.before, self._samples = sum(record.steps for record in records), samples_of(records)
 
     def seen(self, num_samples: int) -> dict[str, float]:
-        """Return the column of the x-axis at the end of an epoch, if it is steps or samples."""
+        """Return the column of the x-axis at the end of an epoch, if the x-axis is steps or samples."""
         self._samples += num_samples
         return seen(self._x_axis, self.before, self._samples)
 
     @property
     def step(self) -> int:
-        """The number of the last logged step of the epoch, 0 before the first."""
+        """The number of the last logged step of the epoch, 0 before the first step."""
         return self._step
 
     def state(self) -> tuple[int, dict[str, int]]:
-        """Return the position in the epoch, when everything is written."""
+        """Return the position in the epoch to save; all values must be written before."""
         return self._step, dict(self._last)
 
     def load(self, state: tuple[int, Mapping[str, int]]) -> None:
-        """Restore a position in an epoch; pending values are dropped, as they were written before."""
+        """Restore a position in an epoch.
+
+        Pending values are dropped, as an earlier attempt has written them.
+        """
         self._step, self._last = state[0], dict(state[1])
         self._steps, self._values, self._num_values = {}, {}, 0
 
@@ -119,7 +122,7 @@ class StepLog:
 
         Args:
             values: Name -> value.
-            every: Log only every `every`-th step.
+            every: The value is logged in every `every`-th step only.
             epoch: The number of the epoch.
             batch: The number of the batch in the epoch, 0 if batches are not counted.
 
@@ -154,7 +157,7 @@ class StepLog:
             StorageError: They could not be written.
         """
         steps, values = self._steps, self._values
-        self._steps, self._values, self._num_values = {}, {}, 0  # also on failure: no retry
+        self._steps, self._values, self._num_values = {}, {}, 0  # after a failure too, as there is no retry
         if not values:
             return 0.0
         numbers = iter(read_values([value for of_column in values.values() for value in of_column]))
@@ -169,7 +172,7 @@ class StepLog:
         """Write pending values of an unfinished epoch if possible; close the file."""
         try:
             self.write()
-        except (RuntimeError, OSError):  # the outcome of the run already names a failing device or disk
+        except (RuntimeError, OSError):  # the outcome of the run already names the failure of a device or disk
             return
         finally:
             self._file.close()

@@ -1,4 +1,4 @@
-"""Restores torch's thread count of the first attempt, so that a resumed run is bit-identical."""
+"""The number of threads of a resumed run: that of the first attempt, so that results are bit-identical."""
 
 import torch
 
@@ -14,13 +14,14 @@ class Threads:
     def keep(self, number: int | None) -> str:
         """Set torch's thread count to that of the first attempt; None does not change it.
 
-        The order of summation depends on the thread count.
+        The order of floating-point sums depends on the number of threads.
 
         Returns:
-            Why the thread count cannot be set, or "".
+            The reason why the thread count cannot be set, or "".
         """
         most = max(torch_devices.num_cores(), self._before)
-        if number is not None and number > most:  # steps of a small network would take 50 times as long
+        # with more threads than cores, steps of a small network would take 50 times as long
+        if number is not None and number > most:
             return f"it began with {number} threads and continues with {self._before}: there are {most} cores"
         if number is not None and number != self._before:
             self._number = number

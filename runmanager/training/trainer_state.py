@@ -12,7 +12,7 @@ from runmanager.training.grid_context import GridContext
 
 
 def _nothing(_: int) -> None:
-    """Do nothing, as the trainer does it."""
+    """Do nothing, as the trainer commits its own state."""
 
 
 def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
@@ -32,7 +32,7 @@ class TrainerState:
         forget: Called when the run has completed.
         learning_rate: Returns the current learning rate, None if there is none. Never raises.
         is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
-        was_left: Whether the loop had ended early; trainers handle that themselves.
+        was_left: Whether the loop had ended early; always False, as trainers handle that themselves.
     """
 
     last: Callable[[int], int] = int
@@ -48,6 +48,6 @@ class TrainerState:
         return records, []
 
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
-        """Let the trainer save its state, before the record is committed to the journal."""
+        """Let the trainer save its state before the record is committed to the journal."""
         del network, is_left
         self.save_epoch(record.epoch)

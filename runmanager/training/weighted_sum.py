@@ -1,4 +1,4 @@
-"""Weighted sums of single values, and the first one that is not finite, without device synchronization."""
+"""Weighted sums of single values, and the first value that is not finite, without device synchronization."""
 
 import itertools
 import math
@@ -33,13 +33,17 @@ class WeightedSum:
             if self._first_not_finite is not None:
                 self._first_not_finite.add_number(value)
             return
-        self._values.append(value)  # numbers after a tensor too, as the order counts
+        # after a tensor, numbers are collected too, as the order of the values counts
+        self._values.append(value)
         self._factors.append(factor)
         if len(self._values) == CHUNK:
             self._fold()
 
     def mean_of_numbers(self) -> float | None:
-        """Return the mean so far; None without values or with tensors, as adding these now changes bits."""
+        """Return the mean so far; None without values.
+
+        With tensors it is None too, as adding the collected tensors now would change the last bits of the sum.
+        """
         is_exact = self.weight and not self._values and self._of_tensors is None
         return self._of_numbers / self.weight if is_exact else None
 
@@ -49,7 +53,10 @@ class WeightedSum:
         return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save, with the unfinished chunk, as adding it now would change bits."""
+        """Return the state to save.
+
+        It includes the unfinished chunk, as adding the chunk now would change the last bits of the sum.
+        """
         first = self._first_not_finite
         return {
             **vars(self),
@@ -67,12 +74,13 @@ class WeightedSum:
         vars(self).update({**_on(device, state), "_values": values, "_first_not_finite": first})
 
     def _fold(self) -> None:
-        # out of place, as hooks may be called inside or outside no_grad and inference_mode
+        # not in place, as hooks may be called inside or outside no_grad and inference_mode
         if not self._values:
             return
         values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
         start = 0
-        for factor, same in itertools.groupby(self._factors):  # usually one factor, except for the last batch
+        # usually all factors are equal, except that of the last batch
+        for factor, same in itertools.groupby(self._factors):
             end = start + len(list(same))
             part = values[start:end].sum() * factor
             self._of_tensors = part if self._of_tensors is None else self._of_tensors + part
@@ -85,7 +93,7 @@ class WeightedSum:
 class FirstNotFinite:
     """Finds the first value of a series that is not finite, on the device, without synchronization.
 
-    Numbers come first, if there are any, then tensors.
+    In a series with numbers and tensors, numbers come first.
     """
 
     def __init__(self) -> None:
@@ -116,7 +124,10 @@ class FirstNotFinite:
         self._last, self._size = values[-1:], len(values)
 
     def result(self) -> tuple[int, float, float | None] | None:
-        """Return its number, from 1, its value and the previous value; None if all are finite."""
+        """Return the number of the first value that is not finite, from 1, this value and the previous one.
+
+        None if all values are finite.
+        """
         if self._first is not None or self._window is None:
             return self._first
         before, *values = self._window.tolist()
@@ -132,7 +143,7 @@ def _if_finite(value: float) -> float | None:
 
 
 def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
-    """Stack single values ``(n,)`` in double precision on a device, or on that of the first tensor."""
+    """Stack single values ``(n,)`` in double precision, on a device, by default that of the first tensor."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     device = device or tensors[0].device
     if len(tensors) < len(values) or any(tensor.device != device for tensor in tensors):
@@ -157,7 +168,7 @@ Packed = tuple[list[float], list[bool]]
 
 
 def packed(values: Sequence[torch.Tensor | float]) -> Packed:
-    """Convert single values for a checkpoint, where each tensor would take a separate file."""
+    """Convert single values for a checkpoint, in which each tensor would be a separate file."""
     return read_values(values), [isinstance(value, torch.Tensor) for value in values]
 
 
