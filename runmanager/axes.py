@@ -12,7 +12,7 @@ from runmanager.wording import listed
 
 MOST_VALUES = 1_000_000
 """The maximum number of values of an axis."""
-_LONGEST = 60  # characters of a value in a message
+_LONGEST = 60  # maximum number of characters of a value in a message
 
 Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
 Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
@@ -27,7 +27,7 @@ def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
         others: Further problems to report.
 
     Raises:
-        GridError: They are not valid; the message lists all problems.
+        GridError: The axes are not valid; the message lists all problems.
 
     >>> from runmanager.ranges import LogUniform
     >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
@@ -62,7 +62,7 @@ def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
 
 
 def _checked(params: Grid, problems: list[str]) -> Space:
-    """Return the valid axes; append the errors of the others to `problems`."""
+    """Return the valid axes; append the errors of invalid axes to `problems`."""
     grid = mapping_of(params)
     if grid is None:
         step = "write {'lr': [...]}"
@@ -149,7 +149,7 @@ def _short(value: Any) -> str:
 
 
 def _safe_repr(value: Any) -> str:
-    """Return the `repr` of a value, or that of `object` if it raises."""
+    """Return the `repr` of a value; if it raises an exception, the `repr` of `object`."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - whatever the code of its class does
@@ -158,7 +158,7 @@ def _safe_repr(value: Any) -> str:
 
 def _is_iterable(value: Any) -> bool:
     try:
-        iter(value)  # arrays without dimensions are Iterable and raise here
+        iter(value)  # arrays without dimensions are instances of Iterable, but raise an error here
     except TypeError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Calls with wrong arguments: their TypeError says what to write."""
+"""Calls with wrong arguments, whose TypeError says what to write instead."""
 
 import inspect
 from collections.abc import Callable, Collection
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 def advised(step: str, *, guesses: bool = True) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that adds to the TypeError of a call what to write instead.
+    """Return a decorator that adds the code to write instead to the TypeError of a wrong call.
 
     Args:
-        step: What to do, as "write track(f1=0.5)".
-        guesses: Whether a misspelled keyword gets the similar one instead.
+        step: The advice, such as "write track(f1=0.5)".
+        guesses: Whether the message suggests a similar keyword for a misspelled one.
 
     >>> @advised("write area(2, 3)")
     ... def area(width, height): ...
@@ -34,7 +34,7 @@ def advised(step: str, *, guesses: bool = True) -> Callable[[Callable[P, T]], Ca
                 return function(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                    raise  # not of the call itself
+                    raise  # the error is not from the call itself
                 better = _of_unexpected(function, len(args), kwargs) if guesses else None
                 raise better or TypeError(f"{str(error).replace('.__init__', '')}: {step}") from None
 
@@ -44,7 +44,10 @@ def advised(step: str, *, guesses: bool = True) -> Callable[[Callable[P, T]], Ca
 
 
 def unexpected(function: Callable[..., Any], wrong: str, names: Collection[str], only: str = "") -> TypeError:
-    """Return the TypeError of an unexpected keyword, with the similar one of `names`, else `only`, else all."""
+    """Return the TypeError for an unexpected keyword.
+
+    It suggests a similar name of `names`, else `only`, else all names.
+    """
     called = function.__qualname__.removesuffix(".__init__")
     close = closest(wrong, names) or only or closest(wrong, keywords_of(function))
     hint = f"did you mean {close!r}?" if close else f"its arguments are: {listed(names)}"

@@ -3,8 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
-_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5  # one letter of 'lr' counts more
-_SHORT = 3  # letters
+# least similarity of names, and of short names, where one letter counts more
+_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
+_SHORT = 3  # maximum number of letters of a short name
 
 
 def closest(name: str, names: Iterable[str]) -> str:

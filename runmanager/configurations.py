@@ -1,4 +1,4 @@
-"""Grids over an existing configuration, of which each run has a copy."""
+"""Grids over an existing configuration; each run has a copy of the configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from runmanager.run import Run, make_run
 from runmanager.wording import listed
 
 _DEVICE = "device"  # an axis that a configuration may lack
-_OWN = "config"  # the attribute of a run with its configuration
+_OWN = "config"  # the attribute of a run that holds its configuration
 _MOST_REFUSALS = 5
 
 
@@ -33,8 +33,8 @@ def expand(
             same types.
         params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. An axis `device`
             need not be a field.
-        where: A filter: only runs for which it is true.
-        max_runs: A limit of combinations; None for a million.
+        where: A filter: only runs for which the function returns true.
+        max_runs: The maximum number of combinations; None for a million.
 
     Returns:
         The runs, last axis fastest, for `run_grid`.
@@ -141,7 +141,7 @@ def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
 
 
 def _params_of(run: Run, config: Any) -> dict[str, Any]:
-    """Return all values of a configuration by name, and axes that are not in it."""
-    values = dict(leaves(config, run._fields))  # as converted by its classes
+    """Return all values of a configuration by name, and the values of axes that are not in it."""
+    values = dict(leaves(config, run._fields))  # the values as converted by the classes of the configuration
     values |= {name: value for name, value in run._asdict().items() if name not in values}
     return {name: plain(plain_config(value)) for name, value in values.items()}

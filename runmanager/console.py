@@ -21,8 +21,8 @@ from runmanager.table import ENDLESS, Table, wrapped
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_ROWS = 40  # printed rows of a table
-_MOST_LINES = 1000  # lines that a notebook keeps
+_MOST_ROWS = 40  # maximum number of printed rows of a table
+_MOST_LINES = 1000  # maximum number of lines that a notebook shows
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
 _INDENT = "    "
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
@@ -52,10 +52,10 @@ def print_table(
 
 
 def print_fitted(table: Table, console: Console | None = None) -> list[str]:
-    """Print the columns of a table that fit the terminal, and return the names of the others."""
+    """Print the columns of a table that fit the terminal; return the names of the other columns."""
     console = console or wide_console()
     if not console.is_terminal:
-        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # without wrapping
+        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # print without wrapping
         return []
     fitted, names = table.fitted(console.width)
     console.print(fitted, soft_wrap=True)
@@ -105,7 +105,7 @@ class Screen:
         """Print lines; in a terminal, long lines are wrapped between words."""
         if self._console.is_terminal:
             lines = [part for line in lines for part in wrapped(line, self._console.width, "", _INDENT)]
-        with self._unharmed():  # one call, as each redraws the picture below
+        with self._unharmed():  # one call for all lines, as each call redraws the picture below
             self._console.print(Text("\n").join(map(self._colored, lines)), soft_wrap=True)
 
     def print_table(self, table: Table) -> None:
@@ -129,7 +129,7 @@ class Screen:
             print_table(results, console=self._console)
 
     def show_start(self, line: str) -> None:
-        """Show a line until other content is shown below; a file does not get it."""
+        """Show a line until other content is shown below; the line is not written to a file."""
         if self.is_live:
             self.show_below(line)
         elif self._console.file.isatty():
@@ -178,13 +178,13 @@ def _now(content: Any) -> Any:
 class _Below(RenderHook):
     """The content that rich's `Live` draws below the lines and erases again.
 
-    `Live` erases as many lines as it drew. A terminal that is narrowed wraps them into more lines; this hook
-    erases the extra lines.
+    `Live` erases as many lines as it drew. If the terminal is narrowed, it wraps these lines into more lines;
+    this hook erases the extra lines.
     """
 
     def __init__(self, console: Console) -> None:
         self.content: Any = ""
-        self.lengths: Sequence[int] = []  # of the lines drawn last
+        self.lengths: Sequence[int] = []  # lengths of the lines drawn last
         self._console = console
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
@@ -195,7 +195,7 @@ class _Below(RenderHook):
             yield Segment.line()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Erase the extra lines from wrapping; rich erases the others."""
+        """Erase the extra lines from wrapping; rich erases all other lines."""
         width = self._console.width
         num_more = 0 if _cuts_lines() else sum(max(length - 1, 0) // width for length in self.lengths)
         more: list[Any] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * num_more
@@ -209,7 +209,7 @@ def _cuts_lines() -> bool:
 
 
 class NotebookScreen(Screen):
-    """Updates the output of a notebook's cell in place; rich itself would need ipywidgets for that."""
+    """Updates the output of a notebook's cell in place, for which rich itself needs ipywidgets."""
 
     keeps_rows = True
 
@@ -237,19 +237,19 @@ class NotebookScreen(Screen):
         self._below.show(results())
 
     def run_ended(self, results: "pd.DataFrame") -> None:
-        """Do nothing: the table of the last epoch stays."""
+        """Do nothing, as the table of the last epoch stays visible."""
 
     def show_below(self, content: Any) -> None:
         """Replace the content below the lines, which a notebook can display; None removes it."""
         if self._below.handle is None:
-            self.print([])  # display the lines first
+            self.print([])  # display the lines before the content
         if content is None or isinstance(content, str):
             content = NotebookLines([content] if content else [])
         self._below.show(_now(content))
 
 
 class _InPlace:
-    """Output of a notebook's cell that is replaced in place."""
+    """Output of a notebook's cell that can be replaced in place."""
 
     def __init__(self) -> None:
         self.handle: Any = None
@@ -279,7 +279,7 @@ class NotebookLines:
 
 
 def choose_screen(*, show: bool) -> Screen:
-    """Return the screen for the terminal, notebook or file of the user; with `show=False`, a silent one."""
+    """Return the screen for the terminal, notebook or file of the user; with `show=False`, a silent screen."""
     console = wide_console()
     console.quiet = not show
     if show and in_notebook():
@@ -310,7 +310,7 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = ENDLESS
     elif console.is_dumb_terminal:
-        console.size = shutil.get_terminal_size()  # rich assumes 80 columns
+        console.size = shutil.get_terminal_size()  # without it, rich assumes 80 columns
     return console
 
 

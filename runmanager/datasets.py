@@ -26,10 +26,10 @@ CLASSES = (
 class _File:
     """One of the four original files."""
 
-    name: str  # without .gz
-    packed: int  # bytes of the .gz
-    sha256: str  # of the .gz
-    shape: tuple[int, ...]  # of the array in it
+    name: str  # the name without .gz
+    packed: int  # size of the .gz file in bytes
+    sha256: str  # checksum of the .gz file
+    shape: tuple[int, ...]  # shape of the array in the file
 
     @property
     def header(self) -> bytes:
@@ -57,14 +57,14 @@ def fashion_mnist(
     """Load Fashion-MNIST as tensors.
 
     The files are those of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified. The ``.gz``
-    files are unpacked if needed; torchvision downloads missing or damaged ones.
+    files are unpacked if needed; torchvision downloads missing or damaged files.
 
     Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
 
     Args:
         root: The folder that holds ``FashionMNIST/raw``.
-        train: The training set, else the test set.
-        size: The number of first images to load; None for all.
+        train: Whether to load the training set; otherwise the test set.
+        size: The number of images to load, from the first one on; None for all.
 
     Returns:
         Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of both for the test set.
@@ -127,7 +127,7 @@ def _advice(raw: Path, problems: list[str], then: str) -> str:
 
 
 def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Read the bytes of a file's array; the ``.gz`` beside it has been verified."""
+    """Read the bytes of a file's array; the ``.gz`` file beside it must have been verified."""
     path = raw / file.name
     packed = path.with_name(f"{file.name}.gz")
     # a gzip file ends with the CRC-32 and the length of its content (RFC 1952)
@@ -147,6 +147,6 @@ def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> 
     try:
         content.tofile(temporary)
         temporary.replace(path)
-    except OSError:  # a read-only folder: unpacked again next time
+    except OSError:  # the folder is read-only: the file is unpacked again next time
         with suppress(OSError):  # a read-only file system refuses to remove even missing files
             temporary.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ class InvalidArgumentError(GridError):
         True
     """
 
-    _so_far = ""  # also of functions that only read
+    _so_far = ""  # arguments of functions that only read raise this error too
 
 
 class MissingExtraError(GridError, ImportError):
@@ -217,7 +217,8 @@ class SettingError(RunManagerError, ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems: list[str] = list(problems)
-        super().__init__("; ".join(self.problems))  # one line, as it is the cause in the run's row
+        # a single line, as the message is the cause in the run's row
+        super().__init__("; ".join(self.problems))
 
     def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:
         return SettingError, (self.problems,)
@@ -264,7 +265,7 @@ class StorageError(RunManagerError, OSError):
 
 
 class RunsWarning(UserWarning):
-    """A file or value that could not be read or shown; the rest was.
+    """A file or value that could not be read or shown; all others are complete.
 
     Example:
         >>> issubclass(RunsWarning, UserWarning)  # warnings.simplefilter("error", RunsWarning) raises it

@@ -1,10 +1,13 @@
-"""Advice that names an argument, or its flag in a program whose command line `main` reads."""
+"""Advice that names an argument, or its flag if `main` reads the program's command line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _are_there = False
-"""Whether `main` reads this program's command line; advice is written far from it, and in its threads."""
+"""Whether `main` reads this program's command line.
+
+It is global, as advice is written in many functions and threads.
+"""
 
 
 @contextmanager
@@ -19,7 +22,7 @@ def from_command_line() -> Iterator[None]:
 
 
 def argument(code: str, flag: str) -> str:
-    """Return the code of an argument, as it works everywhere, or the flag where there is one.
+    """Return the code of an argument, or the flag if `main` reads the command line and the argument has a flag.
 
     >>> argument("retry_failed=True", "--retry-failed")
     'retry_failed=True'

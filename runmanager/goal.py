@@ -24,14 +24,14 @@ _SMALLER = frozenset((
     "hausdorff", "huber", "kid", "latency", "loss", "lpips", "mae", "mape", "memory", "mpjpe", "mse",
     "msle", "nll", "nrmse", "perplexity", "ppl", "regret", "rmse", "rmsle", "smape", "ter", "wer",
 ))  # fmt: skip
-_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # never a goal by default
-_QUALIFIERS = frozenset((  # as in f1_macro, error_rate, recall_at_k, acc_epoch
+_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # metrics that are never a goal by default
+_QUALIFIERS = frozenset((  # words without a direction, as in f1_macro, error_rate, recall_at_k, acc_epoch
     "at", "average", "avg", "best", "cut", "ema", "epoch", "k", "macro", "max", "mean", "median", "micro",
     "min", "pct", "percent", "rate", "score", "step", "weighted",
 ))  # fmt: skip
-_NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # as in neg_mse
+_NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
 EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
-"""The words that name the data of an evaluation, the most decisive first."""
+"""The words that name the data of an evaluation, in the order in which they decide."""
 _DATA = (*EVALUATED, "train", "training")
 _TOP = re.compile(r"top\d+")
 _DIGITS = "0123456789"
@@ -65,11 +65,12 @@ class Goal(NamedTuple):
 def parse_goal(value: object, argument: str = "goal") -> Goal:
     """Parse "max:<metric>", "min:<metric>", or the name of a metric that implies the direction.
 
-    "best:<metric>" is accepted for such a name too. `argument` is its name in messages.
+    "best:<metric>" is accepted for a name that implies the direction. `argument` names the argument in
+    messages.
 
     Raises:
-        InvalidArgumentError: It is none of these, or the direction is unknown; the message has the correct
-            form.
+        InvalidArgumentError: The text is none of these, or the direction is unknown; the message has the
+            correct form.
 
     >>> parse_goal("max:reward"), parse_goal("val_loss")
     (Goal(metric='reward', sign=1), Goal(metric='val_loss', sign=-1))
@@ -78,7 +79,7 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
         return value
     text = value if isinstance(value, str) else ""
     direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
-    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # no half surrogate pairs
+    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # the name has no half surrogate pairs
     if direction not in ("max", "min", "best") or not metric or not is_writable:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
         raise InvalidArgumentError([f"{rule}, got {value!r}"])
@@ -105,7 +106,7 @@ def is_larger_better(name: str) -> bool | None:
         return None
     is_top = False
     for before, word in reversed(list(zip(["", *words], words, strict=False))):
-        for metric in (f"{before}{word}", word):  # as in cross_entropy, r_2
+        for metric in (f"{before}{word}", word):  # two joined words, as in cross_entropy, r_2
             if (direction := _direction(metric)) is not None:
                 return direction
         is_top |= any(map(_TOP.fullmatch, (f"{before}{word}", word)))
@@ -115,10 +116,10 @@ def is_larger_better(name: str) -> bool | None:
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
-    """Return the default goal of runs with these metrics, None if no name implies one.
+    """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
 
-    It is the accuracy of the validation, else of the test set, else of training, else the loss of the
-    validation or test set, else another of their metrics, else the loss. A loss with a prefix, as
+    The default is the accuracy of the validation set, else of the test set, else of training; else the loss of
+    the validation or test set, else another metric of these sets, else the loss. A loss with a prefix, as
     `policy_loss`, is only a part, and comes after all other metrics.
 
     >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
@@ -142,10 +143,11 @@ def default_goal(names: Iterable[str]) -> Goal | None:
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
-    """Return the metric to show beside the goal's, "" if there is none.
+    """Return the metric to show beside that of the goal, "" if there is none.
 
-    For a loss, it is the accuracy of the same data. For any other metric, it is the loss of the same data, else
-    the training loss, else the first loss. A value of another epoch, as "best loss", has none.
+    Beside a loss, this is the accuracy of the same data. Beside any other metric, it is the loss of the same
+    data, else the training loss, else the first loss. A value of another epoch, such as "best loss", has no
+    such metric.
 
     >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
     ('test_loss', 'val_loss')
@@ -171,7 +173,7 @@ def companion(metric: str, names: Iterable[str]) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Split a name into lower-case words, also at capitals.
+    """Split a name into lower-case words; a capital letter begins a word too.
 
     >>> _words("val/mIoU@50"), _words("MulticlassF1Score"), _words("testAcc1")
     (['val', 'miou', '50'], ['multiclass', 'f1', 'score'], ['test', 'acc1'])
@@ -185,7 +187,10 @@ def _words(name: str) -> list[str]:
 
 
 def _direction(word: str) -> bool | None:
-    """Whether large values are good, by one word or two joined words; digits at its end do not count."""
+    """Whether large values are good, according to one word or two joined words.
+
+    Digits at the end do not count.
+    """
     for text in (word, word.rstrip(_DIGITS)):
         if text in _LARGER or text.endswith("accuracy"):
             return True
@@ -219,7 +224,7 @@ def _is_accuracy(name: str) -> bool:
 
 
 def _by_data(name: str) -> tuple[int, int, int]:
-    """Return the order of equal metrics: by data, the plain one first, top 1 before top 5."""
+    """Return the sort key of metrics of one kind: by data, then plain metrics first, top 1 before top 5."""
     data, words = _data(name), _essence(name)
     is_plain = not data and len(words) < 2  # noqa: PLR2004 - that of training, as `accuracy`
     rank = EVALUATED.index(data) if data in EVALUATED else len(EVALUATED) + (2 if is_plain else bool(data))

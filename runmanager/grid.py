@@ -15,8 +15,8 @@ from runmanager.run import Run, make_run
 
 T = TypeVar("T")
 
-_MOST_RUNS = 1_000_000  # combinations walked or drawn for where=
-_MOST_REPEATED = 100_000  # repeated draws in a row until the sampler gives up
+_MOST_RUNS = 1_000_000  # maximum number of combinations that are tried for where=
+_MOST_REPEATED = 100_000  # number of repeated draws in a row after which sampling ends
 
 
 class RunBuilder:
@@ -40,16 +40,17 @@ class RunBuilder:
         too: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
 
         Args:
-            params: The axes in order. Values are any ordered iterable but a string. A data class or an
-                OmegaConf configuration works as a mapping too.
-            where: A filter: only runs for which it is true.
-            max_runs: A limit, to catch a grid that is too large by accident; None for a million.
+            params: The axes in order. The values of an axis are any ordered iterable except a string. A data
+                class or an OmegaConf configuration works as a mapping too.
+            where: A filter: only runs for which the function returns true.
+            max_runs: The maximum number of runs, to detect a grid that is too large by accident; None for a
+                million.
 
         Returns:
             The runs in order, without duplicates.
 
         Raises:
-            GridError: The grid is not valid; it lists every problem with what to write instead.
+            GridError: The grid is not valid; the message lists every problem with the code to write instead.
 
         Example:
             >>> RunBuilder.get_runs({"lr": [0.1, 0.01], "device": ["cpu"]})
@@ -71,20 +72,20 @@ class RunBuilder:
     ) -> list[Run]:
         """Draw `n` different runs of a grid, all of them equally likely, without expanding it.
 
-        With the same seed, a larger `n` begins with the runs of a smaller one, so that a sample can grow.
+        With the same seed, a larger sample begins with the runs of a smaller one, so that a sample can grow.
 
         Args:
             params: The axes, as for `get_runs`; ranges may be among them: `Uniform`, `LogUniform`, `IntRange`.
                 The values of a range do not depend on the other axes.
             n: The number of runs to draw.
             seed: Determines the sample; the global random state is not used.
-            where: A filter: draws only runs for which it is true.
+            where: A filter: only runs for which the function returns true are drawn.
 
         Returns:
             The `n` runs, in the order in which they were drawn.
 
         Raises:
-            GridError: As for `get_runs`, or the grid has fewer runs.
+            GridError: As for `get_runs`, or the grid has fewer than `n` runs.
 
         Example:
             >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
@@ -209,7 +210,7 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
 def _shuffled(size: int, seed: int) -> Iterator[int]:
     """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
 
-    The Fisher-Yates shuffle, which stores only moved numbers.
+    The method is the Fisher-Yates shuffle, which stores only moved numbers.
 
     >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
     ([0, 1, 2, 3], True)
@@ -217,7 +218,7 @@ def _shuffled(size: int, seed: int) -> Iterator[int]:
     random_ = random.Random(seed)  # noqa: S311 - no secret
     moved: dict[int, int] = {}
     index = 0
-    while index < size:  # may be too large for range()
+    while index < size:  # `size` may be too large for range()
         other = random_.randrange(index, size)
         first, drawn = moved.get(index, index), moved.get(other, other)
         moved[other] = first
@@ -226,7 +227,7 @@ def _shuffled(size: int, seed: int) -> Iterator[int]:
 
 
 def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
-    """Yield numbers in [0, 1) for each axis, without end; those of an axis do not depend on other axes.
+    """Yield numbers in [0, 1) for each axis, without end; the numbers of an axis do not depend on other axes.
 
     >>> next(_fractions(["lr", "width"], seed=0))[1] == next(_fractions(["width"], seed=0))[0]
     True
@@ -237,7 +238,7 @@ def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
 
 
 def _distinct(draws: Iterable[T]) -> Iterator[T]:
-    """Yield distinct draws, until no new one comes for long.
+    """Yield distinct draws, until many draws in a row are repeated ones.
 
     >>> [*_distinct([3, 1, 3, 3, 2])]
     [3, 1, 2]

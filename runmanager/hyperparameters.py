@@ -19,12 +19,12 @@ BOOL, NUMBER, TEXT = "bool", "number", "text"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FEW = 6  # the maximum number of elements of an array written as text
 _MOST_NESTED = 50  # the deepest nesting of lists, mappings and the like
-_LONG = 10**4300  # more digits than Python converts to text
+_LONG = 10**4300  # integers from here on have more digits than Python converts to text
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
 ))  # fmt: skip
-"""Reserved names of result columns."""
+"""The names of result columns, which are reserved."""
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
@@ -51,7 +51,7 @@ def check_groups(names: Iterable[Any]) -> list[str]:
 
 
 def check_device(value: Any) -> str | None:
-    """Return the error of a device's name, or None; the device need not exist.
+    """Return the error of a device's name, None for a valid name; the device need not exist.
 
     >>> check_device("cuda:1"), check_device("cpu:3")
     (None, "the cpu has no numbers, got 'cpu:3': write 'cpu'")
@@ -63,7 +63,7 @@ def check_device(value: Any) -> str | None:
     if match is None or match["type"] not in DEVICE_TYPES:
         return f"unknown device {text!r}: {_device_hint(text)}"
     if match["type"] == "cpu" and match["index"] is not None:
-        # torch accepts cpu:3 silently and computes on the cpu
+        # torch accepts cpu:3 without an error, and computes on the cpu
         return f"the cpu has no numbers, got {text!r}: write 'cpu'"
     return None
 
@@ -89,7 +89,7 @@ def _name_problem(name: Any) -> str | None:
 
 
 def _is_name(part: str) -> bool:
-    # configurations use _target_, namedtuples use names with a leading underscore only
+    # configurations use names such as _target_; namedtuples reserve names with only a leading underscore
     is_reserved = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
     return part.isidentifier() and not keyword.iskeyword(part) and not is_reserved
 
@@ -109,7 +109,7 @@ def column(name: str) -> str:
 
 
 def check_value(value: Any) -> str | None:
-    """Return the error of a value that cannot be stored and read back, or None.
+    """Return the error of a value that cannot be stored and read back, None for any other value.
 
     >>> check_value([1, None]), check_value(10**5000)
     (None, 'a number of over 4,300 digits cannot be written: give it as text')
@@ -184,7 +184,7 @@ def common_kind(kinds: Iterable[str]) -> str:
 
 
 def text(value: Any) -> str:
-    """Format a value briefly for people.
+    """Format a value as short text for tables and messages.
 
     >>> text(0.010), text(("a", 1)), text((64,)), text(None), text(float)
     ('0.01', '(a, 1)', '(64,)', 'None', 'float')
@@ -344,7 +344,7 @@ def _torch_value(kind: str, content: str) -> Any:
 
 def is_torch(value: Any, *kinds: str) -> bool:
     """Whether a value is an instance of one of these torch classes."""
-    # by name, so that grids of plain numbers never import torch
+    # compare names, so that grids of plain numbers never import torch
     return type(value).__module__ == "torch" and type(value).__name__ in kinds
 
 

@@ -12,9 +12,9 @@ class Slot(NamedTuple):
 
     Attributes:
         id: The identity of the run.
-        lane: The number of its lane, from 0; unknown in the worker.
-        device: As "cuda:1".
-        is_retried: Whether the ended run is retried; only in the parent.
+        lane: The number of the lane, from 0; unknown in the worker.
+        device: The device, such as "cuda:1".
+        is_retried: Whether the ended run is retried; available only in the parent.
     """
 
     id: str
@@ -27,17 +27,17 @@ class Listener:
     """Follows the runs of a grid; a subclass overrides some of the methods, which do nothing by default.
 
     Pass it to ``run_grid(..., listeners=[...])``. It cannot harm a run: an exception is reported once, and the
-    run continues. A slow listener has a queue of 1,000 events; if it is full, steps are dropped first, and ends
-    of runs never. Under torchrun, only rank 0 has listeners.
+    run continues. Events for a slow listener wait in a queue of 1,000 events; if the queue is full, steps are
+    dropped first, and ends of runs never. Under torchrun, only rank 0 has listeners.
 
     Attributes:
-        where: "parent", the default: called in the process that started the grid, in a separate thread, where
-            `network` and `loader` are None. "worker": pickled, and called in each process that executes runs,
-            outside all clocks; random states, and modes and buffers of the network, are restored. With the
-            executor "inline", both are the same process, and a listener in the parent must not draw from global
-            generators.
-        may_stop: Whether answers of `epoch_ended` can stop a run. The run waits for them, in the parent up to
-            10 seconds; without an answer it continues.
+        where: "parent", the default: the listener is called in the process that started the grid, in a separate
+            thread, where `network` and `loader` are None. "worker": the listener is pickled, and called in each
+            process that executes runs. Its time counts into no duration; random states, and modes and buffers
+            of the network, are restored. With the executor "inline", both are the same process; then a listener
+            in the parent must not draw from global generators.
+        may_stop: Whether answers of `epoch_ended` can stop a run. The run waits for each answer, for a listener
+            in the parent up to 10 seconds; without an answer, the run continues.
         run: The run of the event, set before each call.
         slot: The lane and device of that run.
 
@@ -64,7 +64,7 @@ class Listener:
         """Called when a run begins or is resumed.
 
         Args:
-            run: Its hyperparameters.
+            run: The hyperparameters of the run.
             network: The network, None in the parent.
             loader: The loader, None in the parent.
 
@@ -87,17 +87,17 @@ class Listener:
         """
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Called when an epoch is committed, which the listener cannot change.
+        """Called after an epoch was committed.
 
-        A resumed run repeats the call for its last epoch, if `may_stop`.
+        If the listener `may_stop`, the call for the last epoch is repeated when a run is resumed.
 
         Args:
             record: The epoch, as in the journal.
             network: The network, None in the parent.
 
         Returns:
-            Why the run should stop, if the listener `may_stop`: it is then pruned, with the first reason of all
-            listeners in its journal. None or "" to continue.
+            The reason why the run should stop, None or "" to continue. If the listener `may_stop`, a reason
+            prunes the run; the first reason of all listeners is recorded in the journal.
 
         Example:
             >>> class StopsBadStarts(Listener):
@@ -123,7 +123,7 @@ class Listener:
 
 
 def problem_of(answer: object) -> str:
-    """Return the error of a listener's answer, or "".
+    """Return the error of a listener's answer, "" for a valid answer.
 
     >>> problem_of(None) or problem_of("a bad start"), problem_of(True)
     ('', 'epoch_ended() must return why the run is to stop, or None, got True')

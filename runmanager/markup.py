@@ -6,17 +6,17 @@ from html import escape
 
 Rows = Sequence[Sequence[str]]
 
-_BAR = "rgba(84, 137, 214, 0.32)"  # text on it is readable, on white and on black pages
+_BAR = "rgba(84, 137, 214, 0.32)"  # text on this color is readable on white and on black pages
 _PALETTE = {
     "✓": ("green", "#2e9e4f"),
     "✗": ("red", "#e5534b"),
     "!": ("yellow", "#c88a04"),
     "…": ("cyan", "#2f93c8"),
 }
-"""The colors of signs in a terminal and on a page; page colors have a contrast of 3:1 on white and on black."""
+"""The colors of signs in a terminal and on a page. Page colors have a contrast of 3:1 on white and on black."""
 
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
-_LINE = "width: 0; min-width: 100%; white-space: normal; text-align: left"  # as wide as the table
+_LINE = "width: 0; min-width: 100%; white-space: normal; text-align: left"  # the line is as wide as the table
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", "…": r"\ldots{}", "±": r"$\pm$",
@@ -25,7 +25,7 @@ _LATEX = {
 
 
 def sign_color(sign: str, *, is_page: bool = False) -> str:
-    """Return the color of a sign; "" if it has none."""
+    """Return the color of a sign; "" for a sign without a color."""
     return _PALETTE.get(sign, ("", ""))[is_page]
 
 
@@ -52,7 +52,7 @@ def html(
         rows: The cells of each row.
         is_left: Whether each column is aligned left.
         best: The indexes of the rows in bold.
-        bars: Index of a column -> the fraction of each cell that its bar fills, from 0 to 1.
+        bars: Index of a column -> the fraction of each cell that the bar of its value fills, from 0 to 1.
         signs: The index of the status column; and for each row, the sign of the status and its tooltip.
         below: The lines of text below each row, as wide as the table.
     """
@@ -126,7 +126,8 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 def _latex(content: str) -> str:
     escaped = "".join(_LATEX.get(sign, sign) for sign in content)
-    return f"{{}}{escaped}" if escaped.startswith("[") else escaped  # else an argument of the preceding \\
+    # otherwise LaTeX takes the text for an argument of the preceding \\
+    return f"{{}}{escaped}" if escaped.startswith("[") else escaped
 
 
 def _markdown(content: str) -> str:

@@ -103,7 +103,7 @@ def _below(prefix: str, name: Any) -> Any:
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
-    Fields in `unexpanded` stay whole, and so do mappings whose keys are not names.
+    Fields in `unexpanded` are not split into values; neither are mappings whose keys are not names.
 
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
@@ -139,7 +139,7 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Replace values of a configuration, in place if it is mutable; the caller owns it."""
+    """Replace values of a configuration, which the caller owns: in place if it is mutable."""
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

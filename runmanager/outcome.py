@@ -16,7 +16,7 @@ LEADING = ("loss", "accuracy", "epoch duration", "run duration")
 """The metrics in front of the hyperparameters, as in the tutorial's table."""
 
 LARGEST = 2**53
-"""The largest count in a file; JSON numbers up to it are exact."""
+"""The largest count in a file, as larger numbers in JSON are not exact."""
 
 BY_TRAIN = "train"
 """The rule of a run that raised optuna.TrialPruned."""
@@ -58,17 +58,17 @@ class Status(StrEnum):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the run would end the same way again, so that it is repeated only on request."""
+        """Whether the run would end the same way again, so that it is executed again only on request."""
         return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run has no result without being executed again."""
+        """Whether the run needs another execution to get a result."""
         return self.is_fault or self is Status.KILLED
 
     @property
     def is_exception(self) -> bool:
-        """Whether the training function raised."""
+        """Whether the training function raised an exception."""
         return self in (Status.FAILED, Status.OUT_OF_MEMORY)
 
     @property
@@ -83,7 +83,7 @@ class Status(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether the run may still get a result without being asked for again."""
+        """Whether the run may still get a result without a further request."""
         return self.is_in_progress or self in (Status.PENDING, Status.INTERRUPTED)
 
     @property
@@ -93,7 +93,7 @@ class Status(StrEnum):
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether a process executes the run, or did so at its last sign of life."""
+        """Whether a process executes the run, or did so at the last sign of life."""
         return self in (Status.RUNNING, Status.STALE)
 
     @property
@@ -117,12 +117,12 @@ class Status(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a grid whose runs all have this status: 0, or 1 if they are not done."""
+        """The exit code of a grid whose runs all have this status: 0, or 1 if the runs are not done."""
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1
 
 
 def retry_failed(effect: str) -> str:
-    """Say what the option that executes failed runs again does.
+    """Return advice with the option that executes failed runs again.
 
     >>> retry_failed("executes them again")
     'retry_failed=True executes them again'
@@ -131,13 +131,13 @@ def retry_failed(effect: str) -> str:
 
 
 def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
-    """Say what to do about runs of a status, "" if nothing is to be done.
+    """Return the next step for runs of a status, "" without a next step.
 
     Args:
-        status: Of a run that has ended.
-        evidence: What shows the cause: a file, a command or a call.
-        same: What starts the grid again.
-        them: The pronoun of the runs, "it" of one.
+        status: The status of a run that has ended.
+        evidence: The file, command or call that shows the cause.
+        same: The command or call that starts the grid again.
+        them: The pronoun for the runs, "it" for a single run.
     """
     again = retry_failed(f"executes {them} again")
     steps = {
@@ -165,11 +165,12 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     """A finished epoch of a run.
 
     Attributes:
-        epoch: Its number, from 1.
+        epoch: The number of the epoch, from 1.
         metrics: Columns of the table -> values; durations in seconds.
-        times: Parts of the epoch's duration and further times, in seconds; also the images per second.
-        cold: Whether it is the first epoch of its process on its device.
-        steps: The number of its steps: batches, or steps of `log`.
+        times: Parts of the epoch's duration and further times, in seconds; also the number of images per
+            second.
+        cold: Whether the epoch is the first one of its process on its device.
+        steps: The number of the epoch's steps: batches, or steps of `log`.
 
     Example:
         >>> record = EpochRecord(1, {"loss": 0.5, "epoch duration": 2.0})
@@ -203,7 +204,7 @@ class Inside(msgspec.Struct, frozen=True):
     Attributes:
         epoch: The number of the epoch, from 1.
         batch: The number of the batch, from 1.
-        step: The last step of the run before it.
+        step: The last step of the run before this position.
         num_batches: The number of batches of the epoch, None if unknown.
 
     Example:
@@ -240,11 +241,11 @@ class BatchProgress(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question of a run to its grid: whether to continue after an epoch.
+    """A question of a run to its grid: whether the run continues after an epoch.
 
     Attributes:
         record: The last committed epoch.
-        is_new: Whether it is a new epoch; otherwise the run was resumed after it.
+        is_new: Whether the epoch is new; otherwise the run was resumed after this epoch.
     """
 
     record: EpochRecord
@@ -252,7 +253,7 @@ class Question(NamedTuple):
 
 
 News = EpochRecord | BatchProgress | Question
-"""A report of a run in progress; the answer to a question is why the run should stop, or ""."""
+"""A report of a run in progress; the answer to a question is the reason why the run should stop, or ""."""
 
 
 @dataclass(frozen=True)
@@ -263,11 +264,11 @@ class Outcome:
         status: A status of an ended run.
         error: The cause in one line, empty if completed.
         epochs: The number of committed epochs.
-        log: Further evidence of the cause, as the last output of a dead process; not in the journal.
-        is_committed: Whether it is in the journal, which a dead process could not write.
+        log: Further evidence of the cause, such as the last output of a dead process; not in the journal.
+        is_committed: Whether the outcome is in the journal; a dead process could not write it.
         unread: The hyperparameters that `train` did not read; not in the journal.
-        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` did; "" if it waits at a rung for the
-            other runs.
+        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` pruned it; "" if the run waits at a rung
+            for other runs.
 
     Example:
         >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)
@@ -284,7 +285,7 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Write what is kept of the run, and what to do next.
+        """Return a sentence on the epochs that remain, and on the next step.
 
         Args:
             error_log: The file with the traceback, named in the sentence.
@@ -301,7 +302,8 @@ class Outcome:
         step = advice(self.status, str(error_log), them="it")
         if is_retried:
             step = "it is executed again after the other runs"
-        is_kept = is_retried or (self.epochs and not self.status.is_exception)  # a fix may change all of them
+        # after an exception, a fix may change all epochs
+        is_kept = is_retried or (self.epochs and not self.status.is_exception)
         return f"{kept}; {step}" if step and is_kept else step
 
 

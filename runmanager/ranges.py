@@ -28,7 +28,7 @@ class Range:
 
     @property
     def is_log(self) -> bool:
-        """Whether orders of magnitude are equally likely, not intervals of the same width."""
+        """Whether orders of magnitude are equally likely, instead of intervals of the same width."""
         return self._is_log()
 
     @property
@@ -46,7 +46,7 @@ class Range:
         """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
-            fraction: From 0 to 1, as of ``random.random()``.
+            fraction: A number from 0 to 1, as from ``random.random()``.
 
         Returns:
             The value, rounded as by `rounded`.
@@ -85,7 +85,7 @@ class Range:
             return False
         try:
             return math.isfinite(value)
-        except OverflowError:  # a whole number too large for a float
+        except OverflowError:  # a whole number may be too large for a float
             return False
 
     def _has_values(self) -> bool:
@@ -147,7 +147,8 @@ class Uniform(Range):
             >>> Uniform(0, 0.5).rounded(0.333333), Uniform(0, 0.5).rounded(9)
             (0.3333, 0.5)
         """
-        return float(self._inside(round(self._inside(value), self._decimals) + 0.0))  # no -0.0
+        # adding 0.0 turns -0.0 into 0.0
+        return float(self._inside(round(self._inside(value), self._decimals) + 0.0))
 
     @property
     def _decimals(self) -> int:
@@ -213,7 +214,7 @@ class LogUniform(Range):
         return float(self._inside(float(f"{self._inside(value):.{self._digits - 1}e}")))
 
     def _rank(self, value: float) -> int:
-        """Return the rank of a value, counted from an arbitrary origin."""
+        """Return the index of a value in the order of all values, counted from an arbitrary origin."""
         power = math.floor(math.log10(value))
         steps = 10 ** (self._digits - 1)
         return int(steps * (9 * power + 10 ** (math.log10(value) - power)))
@@ -237,7 +238,7 @@ class IntRange(Range):
     Attributes:
         low: The smallest value.
         high: The largest value.
-        log: Whether all orders of magnitude are equally likely, not all numbers.
+        log: Whether all orders of magnitude are equally likely, instead of all numbers.
 
     Raises:
         InvalidArgumentError: The bounds are not whole numbers, `low` is not below `high`, or not above 0 with

@@ -10,7 +10,7 @@ from runmanager.errors import GridError, HyperparameterError, Problems
 from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
 
 _OF_MANAGERS = ("run", "epochs", "batches", "begin_run", "begin_epoch", "remaining")
-"""The first hooks that a training function calls, for arguments in the wrong order."""
+"""The first hooks that a training function calls, to detect arguments in the wrong order."""
 
 
 class Run(tuple[Any, ...]):
@@ -28,8 +28,8 @@ class Run(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
-    _kinds: tuple[str, ...] = ()  # types of the fields over the whole grid
-    _name: str = "run"  # in messages
+    _kinds: tuple[str, ...] = ()  # types of the fields in the whole grid
+    _name: str = "run"  # name of the run in messages
 
     if TYPE_CHECKING:
 
@@ -81,10 +81,11 @@ def params_of(run: Any) -> dict[str, Any]:
     """Return the hyperparameters of a run, which may be any namedtuple or a mapping.
 
     Raises:
-        GridError: It is neither, or a name or its device is not valid.
+        GridError: `run` is neither, or a name or its device is not valid.
     """
     if isinstance(run, Run):
-        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # does not count as reading its values
+        # this does not count as reading the values
+        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))
     params = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
@@ -105,7 +106,7 @@ def copy_of(run: Run) -> Run:
 
 
 def device_of(run: Run) -> str:
-    """Return the device of a run, as ``"cuda:1"``; ``"cpu"`` without such an axis."""
+    """Return the device of a run, such as ``"cuda:1"``; ``"cpu"`` without an axis `device`."""
     return str(getattr(run, "device", "cpu"))
 
 
@@ -118,7 +119,7 @@ def kinds_of(run: Any) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_config: bool) -> Any:
-    # Run comes second, so that fields override its __getattr__, and __reduce__ overrides tuple's
+    # the base Run comes second, so that fields override its __getattr__, and its __reduce__ that of tuple
     fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
     members: dict[str, Any] = {"_kinds": kinds, "_name": name, "__reduce__": Run.__reduce__}
     members |= {} if has_config else {"__slots__": ()}
@@ -165,5 +166,5 @@ def _repr(run: Run) -> str:
 def _replace(run: Run, /, **values: Any) -> Run:
     fields = run._fields
     if unknown := [name for name in values if name not in fields]:
-        raise ValueError(f"Got unexpected field names: {unknown!r}")  # as in any namedtuple
+        raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
     return type(run)._make(map(values.pop, fields, run))  # type: ignore[attr-defined,no-any-return]

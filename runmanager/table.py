@@ -18,8 +18,8 @@ from runmanager.wording import aligned, cell, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-ENDLESS = 10_000  # width of a file, practically unlimited
-GAP = "  "  # between columns
+ENDLESS = 10_000  # the width of a file, which is practically unlimited
+GAP = "  "  # the gap between columns
 
 _LEAST_TEXT = 20  # least width of a text whose middle is cut out
 _LEAST_HEADING = len("optim…")
@@ -35,7 +35,7 @@ class Table:
     output, a status has its sign in front.
 
     Args:
-        names: The headings; they are folded if the width is too small.
+        names: The headings; they are folded if the table is too wide.
         rows: The rows, with one value per column.
         right: Columns of text to align right; they are never cut.
         fold: Whether values are folded too if the width is too small. Otherwise, the middle of a long text is
@@ -43,7 +43,7 @@ class Table:
         even: Columns of numbers to write with the same number of decimals in all rows.
         first: The important columns, in this order. To keep them, headings are folded and texts are shortened,
             and `fitted` leaves out all other columns first.
-        least: Column -> its least width, for rows that come later. If given, words of headings are also cut
+        least: Column -> its least width, for rows that come later. With `least`, words of headings are also cut
             before a column is left out.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
@@ -185,7 +185,7 @@ class Table:
             cut = min(most, _LEAST_FIRST if index in self._first else _LEAST_TEXT) if is_cut else most
             text = min(most, _LEAST_TEXT) if is_cut else most
             least = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            if self._fold:  # words are broken last
+            if self._fold:  # words are broken only if nothing else helps
                 cut, text, heading = 2, max(map(_longest_word, cells), default=0), 0
             rooms.append(
                 _Room(max(least, cut), max(piece, text), max(heading, piece, text), max(cell_len(name), most))
@@ -228,7 +228,7 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
 
 
 class _Room(NamedTuple):
-    """The possible widths of a column: the least, with a folded heading, with a whole heading, and the most."""
+    """The widths of a column: the least, for a folded heading, for a whole heading, and the largest."""
 
     least: int
     folded: int
@@ -277,7 +277,7 @@ def _folded_name(name: str, width: int) -> list[str]:
 
 
 def _shortened(content: str, width: int) -> list[str]:
-    """Cut out the middle of a text: its start and its end identify it better."""
+    """Cut out the middle of a text, as its start and its end identify it better."""
     if cell_len(content) <= width:
         return [content]
     end = (width - 1) // 3

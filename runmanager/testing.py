@@ -39,10 +39,11 @@ def assert_not_worse(
     root: str | PathLike[str] | None = None,
     **options: Any,
 ) -> "Verdict":
-    """Train both with one seed after the other, until it is decided whether the new one is as good.
+    """Execute two training functions with more and more seeds, until a verdict decides between them.
 
-    The assertion holds if the new one is better, if both are equal within the margin, or if they are identical.
-    It fails if the new one is worse, if nothing is decided when the budget is spent, or if a run fails.
+    The assertion holds if the new function is better, if both are equal within the margin, or if they are
+    identical. It fails if the new function is worse, if nothing is decided when the budget is spent, or if a
+    run fails.
 
     Args:
         new: The new training function, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
@@ -51,10 +52,11 @@ def assert_not_worse(
         margin: The largest difference that counts as equal, in units of the metric.
         params: Further axes, as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU. With
             several settings, their means are compared.
-        error: The probability that the verdict is wrong.
+        error: The maximum probability that the verdict is wrong.
         max_repeats: The largest number of seeds.
         max_seconds: Limit on the total time of the runs (s), after which no seed is added.
-        root: The folder of the runs, where a repeated test continues. By default the runs are removed.
+        root: The folder of the runs, in which a repeated test continues. By default, the runs are removed after
+            the test.
         **options: Further arguments of `run_grid`, as ``jobs=2``; by default, runs are executed in this
             process, without TensorBoard.
 
@@ -62,7 +64,8 @@ def assert_not_worse(
         The verdict.
 
     Raises:
-        AssertionError: The new one is not as good, or that is undecided; with the verdict and its table.
+        AssertionError: The new function is not as good, or this is undecided; the message has the verdict and
+            its table.
         GridError: An argument is not valid.
 
     Example::
@@ -70,7 +73,7 @@ def assert_not_worse(
         def test_the_new_schedule_is_as_good():
             assert_not_worse(train_with_warm_up, train, "max:test_accuracy", margin=0.005)
     """
-    __tracebackhide__ = True  # for pytest
+    __tracebackhide__ = True  # pytest leaves this frame out of tracebacks
 
     params = {"device": ["cpu"]} if params is None else params
     _check(new, baseline, params, options)
@@ -100,7 +103,7 @@ def assert_not_worse(
     errors = [f"{row.variant}, seed {row.seed}: {row.status} · {row.error}" for row in failed.itertuples()]
     try:
         result = verdict(runs, _AXIS, margin=margin, error=error)
-    except InvalidArgumentError as problem:  # no run has the metric
+    except InvalidArgumentError as problem:  # the metric may be missing in all runs
         if not errors:
             raise
         raise AssertionError("\n".join([str(problem), *errors])) from None
@@ -125,7 +128,7 @@ def _check(
             f"{_AXIS!r} is the axis of the new one and the baseline: give that of params= another name"
         )
     runs: list[Run] = []
-    with suppress(GridError):  # run_grid reports it
+    with suppress(GridError):  # run_grid reports the error
         runs = RunBuilder.get_runs({_SEED: [0], **params})
     for name, train in ((_NEW, new), (_BASELINE, baseline)):
         of_train = Problems()

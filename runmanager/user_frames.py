@@ -13,7 +13,7 @@ _PACKAGE = __name__.partition(".")[0]
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this package, and of standard library calls made by it.
 
-    It is None if no frame is left.
+    The traceback is None if no frame is left.
     """
     shortened: TracebackType | None = None
     for frame in reversed(list(_user_frames_of(traceback))):
@@ -27,7 +27,7 @@ def from_user_frame(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _user_frames_of(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    is_inside = False  # inside a call of this package without user code
+    is_inside = False  # whether the frame is inside a call of this package, without user code
     while traceback is not None:
         is_inside = _is_inside(traceback.tb_frame.f_globals, is_inside=is_inside)
         if not is_inside:
@@ -36,16 +36,16 @@ def _user_frames_of(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _is_inside(names: dict[str, Any], *, is_inside: bool) -> bool:
-    """Whether the code of a module is this package's, or the standard library's, called by this package."""
+    """Whether a module belongs to this package, or to the standard library when this package has called it."""
     module = str(names.get("__name__")).partition(".")[0]
     return module == _PACKAGE or (is_inside and module in sys.stdlib_module_names)
 
 
 @contextmanager
 def in_user_frames(error: BaseException) -> Iterator[None]:
-    """Hide the frames of this package in an error and its causes during the block.
+    """Hide the frames of this package in an exception of the block, and in the causes of the exception.
 
-    A cause without other frames is hidden, as the message of the error has it.
+    A cause without other frames is hidden, as the message of the error includes the cause.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
@@ -66,7 +66,7 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
             error_of_chain.__traceback__ = user_frames(error_of_chain.__traceback__)
         for error_of_chain, cause in itertools.pairwise(chain):
             if cause.__traceback__ is None:
-                error_of_chain.__cause__ = None  # hides the context too
+                error_of_chain.__cause__ = None  # this hides the context too
         yield
     finally:
         for error_of_chain, frames, cause_before, is_hidden in before:
@@ -75,13 +75,13 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
 
 
 def show_user_frames() -> None:
-    """Print errors of this package that end the program without its frames, unless another hook prints them."""
+    """Print errors of this package that end the program without its frames; another hook has precedence."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_uncaught
 
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if not hasattr(error, "_render_traceback_"):  # not of this package
+    if not hasattr(error, "_render_traceback_"):  # the error is not from this package
         sys.__excepthook__(kind, error, traceback)
         return
     with in_user_frames(error):

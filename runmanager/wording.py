@@ -12,7 +12,7 @@ VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
-"""Parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is not one."""
+"""Parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is no such part."""
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
 _MOST_NAMES = 24  # the maximum number of names in a message
@@ -26,7 +26,8 @@ def cell(value: Any) -> str:
     ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
     """
     if isinstance(value, bool) or not isinstance(value, float):
-        return "" if type(value).__name__ == "NAType" else printable(text(value))  # without importing pandas
+        # test for pandas.NA without importing pandas
+        return "" if type(value).__name__ == "NAType" else printable(text(value))
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
@@ -48,7 +49,7 @@ def brief(value: Any) -> str:
 
 
 def all_of(number: int, nouns: str) -> str:
-    """Say that all of several things are meant.
+    """Return a number of things with "both" or "all" in front.
 
     >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
     ('both runs', 'all 1,000 runs with lr=1')
@@ -67,7 +68,7 @@ def capital(text: str) -> str:
 
 
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Format numbers with equal decimals, `digits` digits for the largest; each alone if digits would be lost.
+    """Format numbers with equal decimals, with `digits` digits for the largest; alone, if digits would be lost.
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
@@ -81,7 +82,8 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
         return [cell(number) for number in numbers]
     texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
-    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)  # common trailing zeros
+    # number of common trailing zeros
+    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)
     whole = decimals == zeros
     return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
 
@@ -178,7 +180,7 @@ def join(parts: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
-    """Join at most `most` names, and add the number of the others.
+    """Join at most `most` names, and add the number of further names.
 
     >>> listed(["lr", "seed"]), listed("abcdef", 4), listed([])
     ('lr, seed', 'a, b, c, d and 2 more', 'none')

@@ -1,4 +1,4 @@
-"""Answer the questions about a table of runs once; the panel, the page, notebooks and commands show parts."""
+"""The answers from a table of runs; the panel, the page, notebooks and commands show parts of them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ from runmanager.tables.ranking import Setting, completed, intervals, metrics_of,
 from runmanager.wording import percents, printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
-"""The measures of importance: mean change between settings, Optuna's PED-ANOVA, fraction of the variation."""
+"""The measures of importance: mean change between settings, Optuna's PED-ANOVA, and share of the variation."""
 
 INTERVAL, REPEATS = "95 % interval", "repeats"
 """Columns of a table of repeated settings."""
 
-_MOST_NAMED = 5  # metrics, hyperparameters
-_FEWEST = 10  # settings from which importances can exceed chance
+_MOST_NAMED = 5  # maximum number of metrics, or of hyperparameters, that a sentence names
+_FEWEST = 10  # least number of settings from which importances can exceed chance
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Matters:
     measure: str  # CHANGE in a grid, else IMPORTANCE or EXPLAINED
     sizes: Mapping[str, float]  # hyperparameter -> size, the largest first; CHANGE is in units of the metric
     sentence: str
-    changes: Mapping[str, Change]  # hyperparameter -> the effect of changing it alone
+    changes: Mapping[str, Change]  # hyperparameter -> the effect of changing only this hyperparameter
     spread: float  # mean difference between repeats of a setting, NaN without repeats
 
     @property
@@ -63,7 +63,8 @@ class Answers:
     Attributes:
         runs: The table.
         findings: The ranking of the runs, and the verdict of their repeats; None if no column decides.
-        headline: The best setting, the undecided comparison, or the reason why none is best; without a period.
+        headline: The best setting, the undecided comparison, or the reason why no setting is best; without a
+            period.
         details: Sentences that complete the headline.
         result: A sentence on the setting with the best number; without repeats, it is the headline.
         is_certain: Whether there is a result, no run is missing, and the repeats have decided it.
@@ -87,18 +88,18 @@ class Answers:
 
     @cached_property
     def failures(self) -> list[Failure]:
-        """Why runs have no result."""
+        """The reasons why runs have no result."""
         return failures(self.runs, repeats=self.findings.repeats if self.findings else None)
 
     @cached_property
     def matters(self) -> Matters:
-        """How much each hyperparameter matters; it needs findings."""
+        """The influence of each hyperparameter; needs findings."""
         assert self.findings
         return _matters(self.runs, self.findings)
 
     @property
     def matters_sentence(self) -> str:
-        """Say what matters, "" unless at least two hyperparameters vary between settings with a number."""
+        """Say which hyperparameters matter; "" unless at least two vary between settings with a number."""
         is_choice = self.findings is not None and len(self.findings.settings) > 1
         return self.matters.sentence if is_choice and len(self.matters.changes) > 1 else ""
 
@@ -148,9 +149,9 @@ def answers_of(
 def columns_of_numbers(
     findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers for a table of settings, with a row for each of `settings`.
+    """Return the columns of numbers for a table with one row for each of `settings`.
 
-    They are the goals, with repeats and interval, the goal's companion, the duration, and what else was logged.
+    The columns are the goals, with repeats and interval, the goal's companion, the duration, and other metrics.
     """
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {
@@ -169,7 +170,7 @@ def columns_of_numbers(
 
 
 def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
-    """Say why none of the completed runs is best, and which goal to give."""
+    """Say why no completed run is best, and suggest a goal."""
     if findings:
         return f"No completed run has a number for {printable(findings.metric)}"
     names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]

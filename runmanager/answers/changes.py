@@ -1,4 +1,4 @@
-"""Measure how the goal changes with one hyperparameter alone, and find the strongest interaction of two."""
+"""Changes of the goal with one hyperparameter alone, and the strongest interaction of two hyperparameters."""
 
 import math
 from collections import Counter
@@ -14,11 +14,11 @@ from runmanager.answers.findings import Findings
 from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, numbered
 
-_MOST_VALUES = 24  # of either axis of an interaction
-_MOST_PATTERNS = 60  # sets of values that are tried
-_ENOUGH = 5  # distinct values from which a rank correlation is meaningful
+_MOST_VALUES = 24  # maximum number of values of each axis of an interaction
+_MOST_PATTERNS = 60  # maximum number of sets of values that are tried
+_ENOUGH = 5  # least number of distinct values for a meaningful rank correlation
 _CHANCE = 0.05
-_SAME = 1e-9  # fraction of the largest mean; smaller differences are rounding
+_SAME = 1e-9  # fraction of the largest mean; smaller differences count as rounding
 
 Block = dict[int, float]  # code of a value -> goal, in settings that differ in this value alone
 
@@ -30,10 +30,11 @@ class Change:
     axis: str
     mean: float  # mean absolute difference of two such settings; NaN if no two differ in this axis alone
     means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups, the best first
-    num: int  # number of these groups; the settings of a group differ in this axis alone
+    num: int  # number of groups; the settings of a group differ in this axis alone
     num_best: int  # number of groups in which the first value is best, ties included
     left_out: Sequence[Any]  # values that have a number, but are not in `means`
-    correlation: float  # Spearman's, of the values with the goal over all settings; NaN if not meaningful
+    # Spearman's correlation of the values with the goal over all settings; NaN if not meaningful
+    correlation: float
     is_chance: bool  # whether the correlation may be chance
     num_settings: int
 
@@ -47,11 +48,11 @@ class Interaction:
     row_values: Sequence[Any]
     column_values: Sequence[Any]
     means: Numbers  # means of the goal, rows x columns; NaN in a cell without a number
-    num: int  # settings averaged in each cell; their other hyperparameters are the same in all cells
+    num: int  # number of settings averaged in each cell; the other hyperparameters are the same in all cells
     p: float  # p value of the additive model, corrected for the number of pairs; NaN without an error estimate
 
     def best_rows(self, sign: int) -> list[list[int]]:
-        """Return, for each column, the rows with the best mean."""
+        """Return the rows with the best mean for each column."""
         best = []
         for column in (sign * self.means).T:
             top = -math.inf if np.isnan(column).all() else np.nanmax(column)
@@ -59,7 +60,9 @@ class Interaction:
         return best
 
     def complete(self) -> "Interaction | None":
-        """Return the largest part that has a number in every cell, None if it is smaller than 2 x 2.
+        """Return the largest part of the table that has a number in every cell.
+
+        None if this part is smaller than 2 x 2.
 
         The best rows of two columns are comparable only if both columns have numbers in the same rows.
         """
@@ -178,12 +181,15 @@ def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
 
 
 def _balanced(blocks: Sequence[Block], least: int = 1) -> tuple[frozenset[int], list[Block]]:
-    """Choose a set of values with many values in many groups; return it, and the groups with all its values."""
+    """Choose a large set of values that many groups contain.
+
+    Return the set, and the groups with all its values.
+    """
     patterns = Counter(frozenset(block) for block in blocks).most_common(_MOST_PATTERNS)
     best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
     for pattern, _ in patterns:
         number = sum(count for other, count in patterns if pattern <= other)
-        size = number * (len(pattern) - least) ** 2  # values weigh more than groups
+        size = number * (len(pattern) - least) ** 2  # the number of values weighs more than that of groups
         best = max(best, (size, len(pattern), pattern), key=lambda each: each[:2])
     return best[2], [block for block in blocks if best[2] and best[2] <= block.keys()]
 
@@ -253,7 +259,7 @@ def _together(
 
 
 def _oriented(each: Interaction, sign: int) -> Interaction:
-    """Choose rows and columns of the pair, so that the best row depends on the column if possible."""
+    """Choose rows and columns of the pair; if possible, the best row depends on the column."""
     turned = Interaction(
         each.columns, each.rows, each.column_values, each.row_values, each.means.T, each.num, each.p
     )

@@ -1,4 +1,4 @@
-"""Conclude a grid: the best settings, the causes of failures, the time spent, and the next steps."""
+"""The conclusion of a grid: the best settings, the causes of failures, the time spent, and the next steps."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ from runmanager.wording import all_of, brief, capital, cell, duration, durations
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
-_MOST_RUNS = 5  # runs that are named
+_MOST_RUNS = 5  # maximum number of runs that are named
 _TRIAL_PRUNED = "TrialPruned"
 _LARGEST = 10**15  # larger hyperparameters are written as text
 
@@ -37,15 +37,15 @@ class Sentence:
     mark: str  # ✓ good, ✗ bad, ! attention; other marks are neutral
     text: str
     details: Sequence[str] = ()
-    in_notebook: Sequence[str] | None = None  # the details for a notebook, if they differ
+    in_notebook: Sequence[str] | None = None  # the details for a notebook, if these differ
 
 
 @dataclass(frozen=True)
 class Step:
     """A suggested next step."""
 
-    command: str  # for a terminal
-    call: str  # for Python
+    command: str  # the command for a terminal
+    call: str  # the call for Python
     purpose: str
 
 
@@ -54,11 +54,11 @@ class Conclusion:
     """The conclusion of a grid, for the panel at its end."""
 
     folder: str
-    note: str  # why the grid was executed, "" without a note
-    counts: Sequence[tuple[str, int]]  # status, number of runs
+    note: str  # the note on why the grid was executed, "" without a note
+    counts: Sequence[tuple[str, int]]  # each status, and its number of runs
     best: Sentence
     table: Table | None  # the best settings; None if fewer than two settings have a number
-    which: str  # which settings the table has
+    which: str  # a description of the settings in the table
     problems: Sequence[Sentence]
     facts: Sequence[tuple[str, str]]  # name -> sentence
     steps: Sequence[Step]
@@ -80,13 +80,14 @@ def conclude(
 
     Args:
         runs: The table of `load_runs`.
-        folder: The experiment's folder, as it is written in commands.
+        folder: The experiment's folder, in the form used in commands.
         is_over: Whether pending runs will not be executed.
         is_broken_off: Whether a signal or a storage failure ended the grid.
         has_events: Whether there are event files for TensorBoard.
-        more: How many runs a search may still suggest.
+        more: The number of runs that a search may still suggest.
         time: The time spent, None if nothing was executed.
-        all_runs: The table of all runs of the experiment, if the grid has only some of them; all are ranked.
+        all_runs: The table of all runs of the experiment, if the grid has only some of them; all runs are
+            ranked.
         stoppers: The options that stopped the pruned runs.
     """
     ranked = runs if all_runs is None else all_runs
@@ -165,12 +166,12 @@ def _readable(value: Any) -> Any:
     """Return a number unchanged, and any other value as text, shortened if it is long."""
     if isinstance(value, np.integer):
         return int(value)
-    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
+    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # the comparison is false for NaN
     return value if is_number else brief(value)
 
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
-    """Say which runs are left to execute, where they resume, and how to resume the grid."""
+    """Say which runs are left to execute, at which epochs they resume, and how to resume the grid."""
     number, total = int(left.sum()) + more, len(runs) + more
     if not number:
         return (

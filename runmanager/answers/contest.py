@@ -1,4 +1,4 @@
-"""Arrange the runs of a table as rivals (settings, or values of an axis) with their scores in each repeat."""
+"""The runs of a table as a contest: rivals (settings, or values of an axis) with scores in each repeat."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.wording import all_of, brief, label, listed, printable
 
-_MOST_NAMED = 2  # rivals with lost repeats that are named
+_MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 _TWO = 2
 
 
@@ -38,7 +38,7 @@ class Contest:
         statuses: Status -> number of runs, for each rival; empty if the table has no statuses.
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
-        apart: The rivals that have scores, but none in a setting of another rival.
+        apart: The rivals that have scores, but no score in a setting of another rival.
     """
 
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Contest:
     statuses: Sequence[Mapping[str, int]]
     unit: str
     rivals: str
-    alone: Collection[int] = ()  # rivals that have scores, but no setting of another rival
+    alone: Collection[int] = ()  # rivals that have scores, but no setting in common with another rival
 
     @property
     def means(self) -> Numbers:
@@ -153,12 +153,13 @@ def _reasons(counts: Counter[str]) -> str:
 
 
 def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
-    """Return the rule of ``run_grid(decide=...)``; if the experiments differ in it, return the default rule.
+    """Return the rule of ``run_grid(decide=...)``; if the experiments have different rules, the default rule.
 
     Args:
         runs: The table.
-        metric: The column that decides. The margin is in units of the goal's metric: other columns have none.
-        repeats: The repeat axes; a rule does not compare their values.
+        metric: The column that decides. The margin is in units of the goal's metric; for other columns, there
+            is no margin.
+        repeats: The repeat axes; a rule does not compare the values of these.
     """
     rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
     if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
@@ -189,7 +190,8 @@ def contest(
         names: The names of the rivals.
         rivals: The rival of each run, as a position in `names`.
         axes: The repeat axes.
-        parts: The code of each run's other hyperparameters. If there is one repeat, the parts count as repeats.
+        parts: For each run, the code of its other hyperparameters. If there is one repeat, the parts count as
+            repeats.
         what: The word for the rivals, in the plural.
     """
     repeats = _order_of(runs, axes)
@@ -212,7 +214,7 @@ def contest(
 def of_values(
     runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
 ) -> tuple[Numbers, list[Any], Contest]:
-    """Return the code of each run's value, the values of an axis, and their contest in otherwise equal runs.
+    """Return the code of each run's value, the values of the axis, and their contest in otherwise equal runs.
 
     Args:
         runs: The table.
@@ -236,7 +238,7 @@ def unit_of(axes: Sequence[str]) -> str:
 def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
     """Number the repeats of runs in an order that does not depend on results.
 
-    The order is by number; values that are not numbers keep their order in the table.
+    Numbers are in ascending order; other values have their order in the table.
     """
     if not axes:
         return np.zeros(len(runs), int)

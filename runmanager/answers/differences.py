@@ -1,4 +1,4 @@
-"""Compare two experiments, or two runs: notes, parameters, versions, commit, code, data, metrics."""
+"""The differences between two experiments or runs: notes, parameters, versions, commit, code, data, metrics."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ from runmanager.tables.ranking import own_goals, ranking_of
 from runmanager.wording import cell, join, printable
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
-_MOST_VALUES = 6  # values of a hyperparameter that are listed
+_MOST_VALUES = 6  # maximum number of listed values of a hyperparameter
 
 Row = dict[str, Any]
 
@@ -34,8 +34,8 @@ def diff(first: Path, second: Path) -> list[Row]:
     Returns:
         Rows with `what` (note, parameter, version, fact, code, value, data, status, goal or metric), its
         `name`, and both sides as `first` and `second`. Numbers have a `difference`, the second minus the first.
-        Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: in
-        their best settings, and in all settings that both have, paired by repeat.
+        Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: for
+        their best settings, and for all settings that both have, paired by repeat.
 
     Raises:
         NoRunsError: A path does not exist, or has no runs.
@@ -48,7 +48,10 @@ def diff(first: Path, second: Path) -> list[Row]:
 
 
 def diff_of(first: tuple[str, Sequence[RunResult]], second: tuple[str, Sequence[RunResult]]) -> list[Row]:
-    """Return the differences between two experiments or two runs, each given as experiment name and runs."""
+    """Return the differences between two experiments or two runs.
+
+    Each side is an experiment's name and its runs.
+    """
     named = [first, second]
     sides = [runs for _, runs in named]
     rows = [
@@ -107,7 +110,7 @@ def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
         for runs in sides
     )
-    # versions have their own rows
+    # versions have separate rows
     texts = {"code": "code", "statements": "code", "values": "value", "objects": "value", "data": "data"}
     return [
         _row(texts[kind], name, *((one, other) if kind in ("values", "objects") else ("", "changed")))
@@ -136,10 +139,10 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     goal = goals[1] or goals[0]
     texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
     rows = [_row("goal", "goal", *texts)] if texts[0] != texts[1] else []
-    # in a file from elsewhere, the goal may name a column of text
+    # in a file of another tool, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    own = [None if mine == goal else str(goal) for mine in goals]  # None: all goals of the experiment
+    own = [None if mine == goal else str(goal) for mine in goals]  # None stands for all goals of the experiment
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
@@ -151,7 +154,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     pairs = compare(both, "experiment", goal.metric)
     if pairs.empty:
         return rows
-    base, other = list(map(str, pairs))[-4:-2]  # compare() may put either side first
+    base, other = list(map(str, pairs))[-4:-2]  # compare() may return either side first
     before, after = (pairs[name] for name in ((base, other) if "first" in base else (other, base)))
     lead = difference(after - before)
     row = _row(
@@ -164,13 +167,13 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
 
 
 def _goal_of(runs: pd.DataFrame) -> Goal | None:
-    with contextlib.suppress(InvalidArgumentError):  # no run has the goal's metric
+    with contextlib.suppress(InvalidArgumentError):  # the goal's metric may be missing in all runs
         return next(iter(own_goals(runs)), None)
     return None
 
 
 def _said(runs: pd.DataFrame) -> str:
-    """Return the goal that was given to the grid, "" without a goal."""
+    """Return the goal of the grid, "" without a goal."""
     return printable(next(iter(runs.attrs[tables.GOALS].values()), ""))
 
 

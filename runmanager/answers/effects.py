@@ -1,4 +1,4 @@
-"""Measure the effects of hyperparameters on a result: pair by pair, and as a fraction of its variation.
+"""The effects of hyperparameters on a result: by pairs of runs, and as a fraction of the variation.
 
 The functions take the table of `load_runs`, or rows of it. Only completed runs count, as in `best`.
 """
@@ -43,7 +43,7 @@ OVERLAP = "overlap"
 """The key in the `attrs` of a table of `effects`: a sentence if the fractions of the axes overlap, else ""."""
 
 NO_RUN = "no such run"
-"""The reason for leaving out a pair if the table has a run on one side only."""
+"""The reason why a pair is left out if the table has a run on one side only."""
 
 _OVERLAP = (
     "combinations are missing, so the shares overlap and may add up to more than 100 %; the report compares "
@@ -61,8 +61,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
 
     Args:
         runs: The table of `load_runs`, or rows of it.
-        axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`. A hyperparameter with a
-            single value in each experiment belongs to the experiment, not to the setting.
+        axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`. For "experiment", a
+            hyperparameter with a single value in each experiment does not count to the setting.
         value: The column to compare. By default, `compare` takes the epoch duration if `axis` is a device or a
             setting of the data loader, else the metric that decides, as in `best`.
 
@@ -77,8 +77,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         ``attrs["overall"]`` has a dict per ratio: its name `ratio`, the number of pairs `n`, and their
         geometric `mean`. `low` and `high` are its 95 % interval, by Student's t of the logarithms. One pair has
         no interval. If a ratio is 0 or negative, there is no mean either. ``attrs["differences"]`` has a dict
-        per `difference`, with the arithmetic mean. Its interval stays valid however many repeats are added, and
-        exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by reason,
+        per `difference`, with the arithmetic mean. The interval of the differences stays valid if repeats are
+        added, and exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by reason,
         ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
@@ -101,7 +101,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     return pairs
 
 
-@np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers overflows to infinity or NaN
+@np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow to infinity or NaN
 def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
     """Pair runs as `compare` does; without pairs, return a table without rows."""
     check_table(runs, needs_axes=True)
@@ -161,7 +161,7 @@ def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
 def _left_out(
     runs: pd.DataFrame, group: Numbers, codes: Numbers, sides: pd.DataFrame, first: int
 ) -> dict[str, int]:
-    """Count the pairs that have a run but lack a number, by reason."""
+    """Count the pairs that have a run but lack a number, separately for each reason."""
     statuses = runs["status"].astype(str) if "status" in runs else ["completed"] * len(runs)
     reasons: dict[tuple[int, int], str] = {}
     for setting, code, status in zip(group, codes, statuses, strict=True):
@@ -178,7 +178,7 @@ def _left_out(
 
 
 def speeds(pairs: pd.DataFrame) -> list[str]:
-    """Say how much faster one device is, in a sentence for each pair of devices in a table of `compare`."""
+    """Return a sentence on how much faster one device is, for each pair of devices in a table of `compare`."""
     sentences = []
     for overall in pairs.attrs[OVERALL]:
         other, _, first = printable(str(overall["ratio"])).partition(" / ")
@@ -196,12 +196,12 @@ def speeds(pairs: pd.DataFrame) -> list[str]:
     return sentences
 
 
-@np.errstate(over="ignore", invalid="ignore")  # as above
+@np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow
 @advised("write effects(runs, 'test_accuracy')")
 def effects(
     runs: pd.DataFrame, value: str | None = None, *, repeats: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return how much each hyperparameter matters for a result, and the mean of each of its values.
+    """Return the influence of each hyperparameter on a result, and the mean of each of its values.
 
     Args:
         runs: The table of `load_runs`, or rows of it.
@@ -209,12 +209,13 @@ def effects(
         repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
-        One row per value of each hyperparameter that varies; the hyperparameter that explains most comes first.
-        The columns are `axis`, `value`, the number of runs with this value (`n`), their `mean`, their standard
-        deviation `std` (divided by n - 1), and `explained`. `explained` is the fraction of the variation of the
-        result that the axis explains, from 0 to 1; it is NaN if all results are equal. This is eta squared: the
-        sum of squares between its values, divided by the total.
-        Source: Fisher (1925), Statistical Methods for Research Workers, as the squared correlation ratio.
+        One row per value of each hyperparameter that varies; the hyperparameter that explains the largest
+        fraction comes first. The columns are `axis`, `value`, the number of runs with this value (`n`), their
+        `mean`, their standard deviation `std` (divided by n - 1), and `explained`. `explained` is the fraction
+        of the variation of the result that the axis explains, from 0 to 1; it is NaN if all results are equal.
+        This fraction is eta squared: the sum of squares between the axis's values, divided by the total sum of
+        squares. Source: Fisher (1925), Statistical Methods for Research Workers, as the squared correlation
+        ratio.
 
         In a complete grid the fractions add up to at most 1; the rest is chance, or interactions of axes. If
         combinations are missing, axes can be correlated and explain the same variation, so the sum can exceed
@@ -288,7 +289,7 @@ def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
 
 
 def _half_interval(settings: pd.DataFrame) -> float:
-    """Return half the interval of the mean of settings, by the variance between repeats."""
+    """Return half the width of the interval of settings' mean, from the variance between repeats."""
     counted = settings[settings["n"] > 0]
     freedom = (counted["n"] - 1).sum()
     if not freedom:

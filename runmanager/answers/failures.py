@@ -1,4 +1,4 @@
-"""Group failed runs by cause; say what the runs of a cause have in common, and how to proceed."""
+"""Failed runs, grouped by cause, with the hyperparameters that the runs of a cause share, and the next step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.wording import VARIABLE, all_of, brief, label, printable
 
-_MOST_ALTERNATIVES = 2  # texts that a cause lists for a part that varies
-_MOST_VALUES = 3  # values of a hyperparameter that failed runs may share
+_MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
+_MOST_VALUES = 3  # maximum number of values of a hyperparameter that failed runs may share
 
 _Codes = Mapping[str, tuple[Numbers, list[Any]]]
 
@@ -36,10 +36,10 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
     Args:
         runs: The table of `load_runs`.
         what: The word for a run.
-        repeats: The repeat axes, as in `best`; they are not named as causes.
+        repeats: The repeat axes, as in `best`; they do not describe failures.
 
     Returns:
-        The failures; the cause of the most runs comes first, missing devices come last.
+        The failures; the cause with the largest number of runs comes first, missing devices come last.
     """
     if "status" not in runs:
         return []
@@ -90,7 +90,7 @@ def _which(rows: Sequence[int], num_runs: int, codes: _Codes, name: Callable[[in
 
     for axis in reversed(list(common)):
         fewer = {other: values for other, values in common.items() if other != axis}
-        if number(fewer) == number(common):  # this axis is redundant
+        if number(fewer) == number(common):  # the description needs no values of this axis
             common = fewer
     total = number(common)
     shared = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())

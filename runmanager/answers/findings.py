@@ -23,12 +23,14 @@ ON_FRONT = "none is better in one goal without being worse in another"
 class Findings(Ranking):
     """The ranking of a table of runs, and the verdict of their repeats."""
 
-    contest: Contest  # between `all_settings`
+    contest: Contest  # the contest between the settings of `all_settings`
     rule: Rule  # the experiment's rule for a decision
-    values: Contest | None = None  # between the values of the rule's axis
+    values: Contest | None = None  # the contest between the values of the rule's axis
 
     def headline(self, *, is_over: bool = True) -> str:
-        """Say what the repeats have decided; without repeats, which setting is best; "" if none has a number.
+        """Say what the repeats have decided; without repeats, which setting is best.
+
+        "" if no setting has a number.
 
         `is_over` says that all runs have ended.
         """
@@ -64,7 +66,10 @@ class Findings(Ranking):
         return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
 
     def _lead(self, *, is_over: bool) -> str:
-        """Say how far the best run leads, and that this may be chance, or that no other run has a number."""
+        """Say by how much the best run leads, and that this may be chance.
+
+        Or that no other run has a number.
+        """
         best, *others = self.leaders
         if len(self.settings) == 1 and self.others:
             return f"No other {self.noun} has a result{'' if is_over else ' yet'}."
@@ -81,7 +86,10 @@ class Findings(Ranking):
 
     @property
     def better_but_below(self) -> str:
-        """Name a setting with a better number than the best one that does not compete, and say why; else ""."""
+        """Name a setting that has a better number than the best one, but does not compete, and say why.
+
+        Else "".
+        """
         sign, best = self.goal.sign, self.settings[0]
         below = [setting for setting in self.settings if self.why_below(setting)]
         first = max(below, key=lambda setting: sign * setting.mean, default=best)
@@ -92,7 +100,10 @@ class Findings(Ranking):
         return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
 
     def mean_of(self, setting: Setting) -> str:
-        """Say how many repeats a mean covers, with its interval and failed repeats; "" without repeat axes."""
+        """Say how many repeats are in a mean, with the interval and the failed repeats.
+
+        "" without repeat axes.
+        """
         if not self.repeats:
             return ""
         interval = f", 95 % interval {self.interval(setting)}" if self.interval(setting) else ""
@@ -131,7 +142,7 @@ class Findings(Ranking):
 
     @property
     def front_sentence(self) -> str:
-        """Say how many settings are on the Pareto front, "" if there is one goal."""
+        """Say how many settings are on the Pareto front; "" with a single goal."""
         number, first = (
             len(self.front),
             f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals",

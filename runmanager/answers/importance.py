@@ -32,8 +32,8 @@ settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the 
 COUNTED, IMPORTANT_FOR = "settings", "value"
 """The keys in the `attrs` of a table of `importances`: the number of settings, and the column."""
 
-_MOST_NAMED = 4  # hyperparameters after the first
-_FEWEST = 2  # different results
+_MOST_NAMED = 4  # maximum number of named hyperparameters after the first one
+_FEWEST = 2  # least number of different results
 
 
 def importances(
@@ -50,7 +50,7 @@ def importances(
 
     Args:
         runs: The table of `load_runs`, or rows of it. Only completed runs count.
-        goal: The metric of the result, as in `best`.
+        goal: The metric that is the result, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`; each setting counts by its mean.
         evaluator: An evaluator of ``optuna.importance``. The default is PED-ANOVA, which measures how much a
             hyperparameter distinguishes the best quarter of the settings from all settings. Source: Watanabe et
@@ -138,7 +138,7 @@ def _column(column: "pd.Series[Any]") -> tuple[list[Any], "BaseDistribution"]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Optuna's log, which would announce the temporary study."""
+    """Silence Optuna's log, which would report the temporary study."""
     from optuna import logging
 
     before = logging.get_verbosity()

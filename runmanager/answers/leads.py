@@ -1,4 +1,4 @@
-"""Measure how much better one rival is than each other one, repeat by repeat."""
+"""The leads of one rival over all others, from the differences in each repeat."""
 
 import math
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from runmanager.tables.evidence import (
     log_evidence,
 )
 
-_MOST_PAIRED = 300  # rivals up to which all pairs are compared; beyond, only pairs with the leader
-_MOST_EVIDENCE = 200.0  # largest logarithm of evidence, which avoids an overflow
+_MOST_PAIRED = 300  # with more rivals, only pairs with the leader are compared
+_MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Lead:
     std: float  # standard deviation of the differences, NaN for fewer than two
     low: float  # the interval of the mean, valid at every look; NaN without an interval
     high: float
-    evidence: float  # for a difference, corrected for all pairs; decided at 1 / error
-    least: float  # 1 / error
+    evidence: float  # evidence for a difference, corrected for all pairs; the lead is decided at 1 / error
+    least: float  # the evidence that decides, 1 / error
 
     @property
     def is_decided(self) -> bool:
@@ -70,7 +70,7 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
     others = [other for other in range(k) if other != leader]
     pairs = np.zeros((k, k))
     can_decide = scores.shape[1] >= fewest(k / 2 / error)
-    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # other pairs can only add evidence
+    for row in range(k) if k <= _MOST_PAIRED else [leader]:  # pairs without the leader can only add evidence
         pairs[row] = pairs[:, row] = _evidence(differences(scores, row))
     together = closed(pairs, leader) if can_decide or k <= _MOST_PAIRED else pairs[leader] * 2 / k
     each = differences(scores, leader)
@@ -82,7 +82,7 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
 
 def differences(scores: Numbers, leader: int) -> Numbers:
     """Return the leader's score minus each rival's: (rivals, repeats), NaN if either has no score."""
-    with np.errstate(over="ignore", invalid="ignore"):  # differences of huge numbers overflow
+    with np.errstate(over="ignore", invalid="ignore"):  # differences of huge numbers may overflow
         each = scores[leader] - scores
         is_there = ~np.isnan(each)
         number = is_there.sum(axis=-1)
@@ -116,7 +116,7 @@ def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
         return Lead(n, 0.0, 0.0, 0.0, 0.0, evidence, least)
     low, high = interval(values, num_pairs * least)
     if evidence >= least and mean > 0:
-        low = max(low, 0.0)  # it is decided that the leader is better; NaN stays
+        low = max(low, 0.0)  # the leader is better by a decision; max() keeps NaN
     return Lead(n, mean, std, low, high, evidence, least)
 
 
@@ -126,7 +126,8 @@ def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers
     Args:
         rivals: (runs,) The code of each run's rival; codes count from 0.
         repeats: (runs,) The code of each run's repeat.
-        parts: (runs,) The code of each run's part. Of several parts, a part with a single rival is left out.
+        parts: (runs,) The code of each run's part. If there are several parts, a part with a single rival is
+            left out.
         numbers: (runs,) The number of each run.
         k: The number of rivals.
     """

@@ -12,7 +12,7 @@ from runmanager.tables.ranking import ASSUMED, RANKED, goals_of, own_goals, rank
 PARETO = "pareto"
 """The key in the `attrs` of a table of `pareto`: its goals, as "max:accuracy"."""
 
-_FEWEST = 2  # goals; with one goal, the best run is the front
+_FEWEST = 2  # least number of goals: with one goal, the front is the best run
 
 
 def pareto(

@@ -11,17 +11,17 @@ import pandas as pd
 from runmanager.tables.columns import Numbers
 from runmanager.wording import cell
 
-_FEWEST = 10  # distinct numbers of a sampled axis
-_MANY = 30  # distinct numbers of a sampled axis whose numbers repeat
-_PARTS = 5  # ranges into which the values of a sampled axis are cut
+_FEWEST = 10  # least number of distinct numbers of a sampled axis
+_MANY = 30  # least number of distinct numbers of a sampled axis on which numbers repeat
+_PARTS = 5  # number of ranges into which the values of a sampled axis are cut
 _NARROW = 10  # ratio of the largest to the smallest number from which a logarithmic scale is considered
 
 
 def is_sampled(values: Sequence[Any]) -> bool:
     """Whether the values of an axis look sampled: many finite numbers, unlike the values of a grid.
 
-    Hardly any number occurs twice, or many numbers occur unequally often, like integers sampled from a range.
-    Settings without the axis are ignored.
+    On a sampled axis, hardly any number occurs twice, or many numbers occur with different frequencies, as
+    sampled integers do. Settings without the axis are ignored.
 
     >>> is_sampled([0.1 * number for number in range(20)]), is_sampled([8, 16, 32, 64] * 5), is_sampled("ab")
     (True, False, False)
@@ -47,7 +47,7 @@ def is_missing(value: Any) -> bool:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a number is finite as a float; an integer of over 300 digits is not."""
+    """Whether a number is finite as a float, unlike an integer with over 300 digits."""
     try:
         return math.isfinite(value)
     except OverflowError:

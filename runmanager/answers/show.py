@@ -57,8 +57,8 @@ def show(
 
     Returns:
         A view that a notebook draws and `print` writes, as wide as the terminal; its last lines name the
-        columns for which there is no room. Its `table` has the rows and columns; `to_markdown()` and
-        `to_latex()` write it for a document.
+        columns that do not fit. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write it
+        for a document.
 
     Raises:
         InvalidArgumentError: `best` refuses the arguments, or `where` has an error.

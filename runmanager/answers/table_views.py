@@ -138,7 +138,8 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     params = hyperparameters_of(pairs)
     num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
     measured = names[len(params) :]
-    ends = num_values, 2 * num_values - 1  # the ends of the values and of their differences; then ratios
+    # the ends of the columns of values and of the columns of differences; ratios follow
+    ends = num_values, 2 * num_values - 1
     differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]
     first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
     rows.attrs = {HYPERPARAMETERS: params}

@@ -1,4 +1,4 @@
-"""Break down the time of a grid, by its journals and the clocks of its lanes."""
+"""The time spent by a grid, broken down by the journals and the clocks of the lanes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _LITTLE = 0.01  # smaller fractions are not listed
 class RunTime(NamedTuple):
     """A run that a grid has executed."""
 
-    seconds: float  # from its start on a lane to its end, over all attempts
+    seconds: float  # time from the start in a lane to the end, summed over all attempts
     epochs: Sequence[EpochRecord]  # the epochs committed in this time
     before: float  # the run's duration (s) before these epochs
     status: Status
@@ -22,18 +22,18 @@ class RunTime(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """The time of one launch of a grid, in seconds; all but `total` is summed over the lanes."""
+    """The time of one launch of a grid, in seconds; all parts except `total` are summed over the lanes."""
 
     total: float  # wall-clock time
     lanes: int
-    starting: float  # before the first run began: processes, data, code
+    starting: float  # time before the first run began, to start processes and load data and code
     training: float
     data: float  # the part of `training` spent waiting for batches
     evaluation: float
-    between: float  # other time of the runs up to their last epoch: checkpoints, logs
+    between: float  # other time of the runs up to the end of their last epoch, for checkpoints and logs
     setup: float  # other time of the successful runs, before and after their epochs
-    failed: float  # the same for the failed runs
-    interrupted: float  # the same for the other runs
+    failed: float  # such time of the failed runs
+    interrupted: float  # such time of the other runs
 
     @classmethod
     def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":

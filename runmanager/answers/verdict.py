@@ -30,7 +30,7 @@ from runmanager.tables.ranking import (
 )
 from runmanager.wording import label, printable
 
-_SETTING = "setting"  # in place of an axis: compares settings
+_SETTING = "setting"  # the value of `axis` that compares settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,10 @@ class Verdict:
     """The verdict of repeats; `print` writes its sentence.
 
     Attributes:
-        sentence: The decision, or the repeats that would bring it; and the lost repeats.
+        sentence: The decision, or the number of repeats that would decide; and the lost repeats.
         outcome: "better", "equal" (within the margin), "identical" or "undecided".
         better: The better value of the axis, or the hyperparameters of the best setting as a dict. Before a
-            decision, the one that is ahead; None without one.
+            decision, the rival that is ahead; None if no rival is ahead.
         worse: The closest other value or setting, in the same form.
         difference: The lead of `better` over `worse`: the mean over the repeats that both have. It is positive
             for a lead, whatever the direction of the metric; NaN without such repeats.
@@ -51,8 +51,8 @@ class Verdict:
         evidence: The strength of the evidence for a difference; at 1 / error the difference is decided.
         metric: The metric that decides.
         assumptions: The assumptions of the verdict, in one line.
-        table: A row per setting or value, the best first: its mean, the lead of the best one over it with the
-            interval, the evidence, and the decision about it.
+        table: A row per setting or value, the best first: its mean, the lead of the best row over it with the
+            interval, the evidence, and the decision.
 
     Example:
         >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": [n // 2 for n in range(12)]})
@@ -78,7 +78,7 @@ class Verdict:
 
     @property
     def decided(self) -> bool:
-        """Whether it is decided that one rival is better than all others, or that the best ones are equal."""
+        """Whether repeats have decided that one rival is better than all others, or that the best are equal."""
         return self.outcome != UNDECIDED
 
     def __str__(self) -> str:
@@ -134,10 +134,10 @@ def verdict(
         goal: The metric that decides, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`. Without repeat axes, the settings that
             differ in `axis` alone count as repeats.
-        margin: The smallest difference that matters, in units of the metric; smaller ones count as equal. By
-            default the margin of `Decide`, if `goal` is the grid's goal.
-        error: The probability that the verdict is wrong, between 0 and 1; by default the error of `Decide`,
-            else 0.05.
+        margin: The smallest difference that matters, in units of the metric; smaller differences count as
+            equal. By default the margin of `Decide`, if `goal` is the grid's goal.
+        error: The maximum probability that the verdict is wrong, between 0 and 1; by default the error of
+            `Decide`, else 0.05.
 
     Returns:
         The verdict. A difference uses only the repeats that both rivals have. Failed and diverged repeats have
@@ -239,7 +239,7 @@ _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 
 
 def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
-    """Count the rivals that have a number, even if they are not compared."""
+    """Return the number of rivals that have a number, even if they are not compared."""
     return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
 
 

@@ -13,18 +13,18 @@ BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided
 """The possible outcomes."""
 
 _WORSE = "worse"
-_SHARE = 3  # a number is rounded to about a third of half its interval
-_ENOUGH = 3  # repeats from which the number of further repeats is estimated
+_SHARE = 3  # rounding of a number is at most a third of half its interval
+_ENOUGH = 3  # least number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
-_MOST_DECIMALS, _LARGEST = 6, 1e6  # beyond these, a number is written with two digits
+_MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
 _TWO = 2
 
 
 @dataclass(frozen=True)
 class Race:
-    """The best of several rivals, and its lead over each other one, the closest first."""
+    """The best of several rivals, and its lead over each other rival, the closest first."""
 
-    names: Sequence[str]  # names of the best rival, then of the others
+    names: Sequence[str]  # the name of the best rival, then the names of the others
     leads: Sequence[Lead]  # the best rival's leads over the others
     unit: str = "seed"  # the word for a repeat
     rivals: str = "settings"  # the word for the rivals
@@ -57,7 +57,7 @@ class Race:
 
     @property
     def sentence(self) -> str:
-        """Write the decision, or the repeats that would bring it; and the lost repeats."""
+        """Write the decision, or the number of repeats that would decide; and the lost repeats."""
         first, *others = self._clauses
         if self.outcome == UNDECIDED and self.leads:
             first += f": {others.pop(0)}"
@@ -65,12 +65,12 @@ class Race:
 
     @property
     def headline(self) -> str:
-        """Write the decision, or which rival leads; the text begins like a sentence."""
+        """Write the decision, or which rival leads; the text begins with a capital letter or a name."""
         return self._begun(self._clauses[0])
 
     @property
     def details(self) -> str:
-        """Write the clauses after the headline, "" without any; the text begins like a sentence."""
+        """Write the clauses after the headline, "" if there are none."""
         return self._begun("; ".join(self._clauses[1:]))
 
     def _begun(self, text: str) -> str:
@@ -140,19 +140,19 @@ class Race:
             if state in states
         ]
         text = f"undecided{rivals if len(self.leads) > 1 else ''} after {count}"
-        if self.leads[first].mean > 0:  # NaN is not
+        if self.leads[first].mean > 0:  # the comparison is false for NaN
             do = "does" if count == f"1 {self.unit}" else "do"
             text = f"{self.names[0]} leads {others}, but {count} {do} not decide it"
         return [text, self._next_step(self.leads[first], self.names[first + 1]), *decided]
 
     def _others(self, number: int, state: str) -> str:
-        """Name the rivals in a state: one by name, several by count."""
+        """Describe the rivals in a state: a single one by its name, several by their number."""
         if number == 1:
             return self.names[1 + self.states.index(state)]
         return f"the other {number}" if number == len(self.leads) else f"{number} others"
 
     def _next_step(self, lead: Lead, rival: str) -> str:
-        """Say how far the best rival is ahead, which difference is visible, and what would decide it."""
+        """Say how far the best rival is ahead, and how many repeats would decide."""
         least = lead.least * self.num_rivals / 2
         first = fewest(least)
         if not lead.n:
@@ -180,7 +180,7 @@ class Race:
             return f"{best} and {rival} have the same mean"
         if lead.mean < 0:
             return f"{rival} is ahead of {best} by {size} where both have a result"
-        is_named = self.states.count(UNDECIDED) == 1  # the rival
+        is_named = self.states.count(UNDECIDED) == 1  # whether the closest rival has a name in the sentence
         return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
 
     def _projected(self, lead: Lead, least: float, at_least: int) -> str:
@@ -201,15 +201,17 @@ class Race:
 
     def _short(self, lead: Lead) -> str:
         """Write a difference with as many digits as its standard error justifies."""
-        half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0  # without interval
+        # half the width of an interval of two standard errors, 0 if unknown
+        half = 2 * lead.std / math.sqrt(lead.n) if lead.n > 1 and lead.std else 0.0
         if not half:
             return f"{abs(lead.mean):.2g}"
-        least = 1 - math.floor(math.log10(abs(lead.mean))) if lead.mean else 0  # two digits
+        # number of decimals for two significant digits
+        least = 1 - math.floor(math.log10(abs(lead.mean))) if lead.mean else 0
         text = _rounded(abs(lead.mean), max(_decimals(half), least, 0))
         return text.rstrip("0").rstrip(".") if "." in text else text
 
     def _most(self, leads: Sequence[Lead]) -> str:
-        """Write the number of repeats of the rival that has most."""
+        """Write the number of repeats of the rival with the largest number."""
         return self._count([max(leads, key=lambda lead: lead.n)])
 
     def _count(self, leads: Sequence[Lead]) -> str:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
-"""Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is not an error."""
+"""Exit codes; 0 is success, also if a reader such as `head` closes the pipe early."""
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
 
 class Command(TyperCommand):
-    """A command whose help leaves out the types of flags and arguments."""
+    """A command whose help text leaves out the types of flags and arguments."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the arguments and options, without these types."""
+        """Return the arguments and options, without the types of flags and arguments."""
         return _without_types(super().get_params(ctx))
 
 
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
     """The group of all commands; user errors become a line on standard error and an exit code."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, with those for shell completion last."""
+        """Return the options; those for shell completion come last."""
         return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ def _without_types(options: list[Any]) -> list[Any]:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""  # a flag has no value
         if not option.opts[0].startswith("-"):
-            option.display_type_rich = lambda **_: None  # typer would write <list[Path]>
+            option.display_type_rich = lambda **_: None  # typer would write a type such as <list[Path]>
     return options
 
 
@@ -90,7 +90,7 @@ def allow_unread() -> Iterator[None]:
             try:
                 stream.flush()
             except BrokenPipeError:
-                # otherwise, Python flushes into the pipe at exit
+                # otherwise, Python flushes its output into the closed pipe at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -171,7 +171,7 @@ def _exit_codes() -> Iterator[None]:
     try:
         with allow_unread():
             yield
-            if sys.stdout:  # None in a process without standard output
+            if sys.stdout:  # sys.stdout is None in a process without standard output
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error

@@ -47,8 +47,8 @@ def best_command(
     runs = load_selected(folder, where=rows.where)
     ranking = ranking_of(runs, goals, repeats)
     if len(ranking.goals) > 1:
-        n = rows.limit  # by default the whole Pareto front
-    selection = replace(rows, limit=None)  # `n` is the limit
+        n = rows.limit  # without a limit, the whole Pareto front is listed
+    selection = replace(rows, limit=None)  # `n` limits the rows already
 
     def show() -> None:
         print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
@@ -181,7 +181,7 @@ def decide_command(
 
 
 def _is_folder(axis: str, *, alone: bool) -> bool:
-    """Whether the first argument is a folder and not an axis; if it is the only one, it need not exist."""
+    """Whether the first argument is a folder and not an axis; a single argument may be a missing folder."""
     is_name = all(part.isidentifier() for part in axis.split("."))
     return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 

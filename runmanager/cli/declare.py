@@ -68,8 +68,8 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
 
     Positional parameters are the arguments of the command. Keyword-only parameters are its options, and so are
     the fields of a `Selection`. Their help is in the docstring under `Options:`, in entries such as
-    ``limit (N): Number of rows.`` The text before `Options:` is the help of the command: indented lines stay as
-    they are, others are joined. If the function returns an `Answer`, ``--json`` writes its document.
+    ``limit (N): Number of rows.`` The text before `Options:` is the help of the command: indented lines stay
+    unchanged, other lines are joined. If the function returns an `Answer`, ``--json`` writes its document.
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())
@@ -99,7 +99,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
 
 def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:
     """Return a parameter with the annotation that typer reads."""
-    value, help_ = texts.get(parameter.name, (None, ""))  # python -OO has no docstrings
+    value, help_ = texts.get(parameter.name, (None, ""))  # python -OO removes docstrings
     how: Any = typer.Argument(metavar=value, help=help_)
     if parameter.kind is _OPTION:
         names = _NAMES.get(parameter.name, [f"--{parameter.name.replace('_', '-')}"])

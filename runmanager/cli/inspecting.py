@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
 
-_LAST_LINES = 12  # lines of a traceback
+_LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
 
 
@@ -168,5 +168,5 @@ def _how(run: "RunResult") -> dict[str, Any]:
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    # 0 parameters: the run failed before it had a network
+    # 0 means unknown: the run failed before it had a network
     return {name: value for name, value in facts.items() if value not in (None, "", 0)}

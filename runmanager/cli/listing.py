@@ -36,12 +36,12 @@ class Overview:
 
     folder: Path
     statuses: dict[Status, int]  # status -> number of runs, in the order of `Status`
-    goal: Goal | None  # the goal that ranks the runs, None if no metric can
-    best: float  # mean score of the best setting, NaN if there is none
+    goal: Goal | None  # the goal that ranks the runs, None if no metric can rank them
+    best: float  # mean score of the best setting, NaN without a best setting
     assumption: str  # a sentence on axes that are repeat axes by name
-    last_written: float  # of the journals, in seconds since 1970; 0 without journals
+    last_written: float  # last write to a journal in seconds since 1970; 0 without journals
     run_seconds: float  # run time, summed over all runs
-    num_bytes: int  # of all files
+    num_bytes: int  # size of all files
     note: str  # the note of the experiment, "" without a note
 
 
@@ -181,7 +181,7 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
 def size_of(folder: Path) -> int:
     """Return the size of all files below a folder (bytes); links are not followed."""
     total = 0
-    with contextlib.suppress(OSError):  # the folder may be removed meanwhile
+    with contextlib.suppress(OSError):  # another process may remove the folder meanwhile
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 total += 0 if path.is_dir() else path.lstat().st_size
@@ -189,7 +189,7 @@ def size_of(folder: Path) -> int:
 
 
 def _row(each: Overview, *, is_short: bool) -> dict[str, Any]:
-    """Return the row of an experiment: short for a terminal, else with all values, for programs."""
+    """Return the row of an experiment: a short one for a terminal, one with all values for programs."""
     row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
     if not is_short:
         when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""

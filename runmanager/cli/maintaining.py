@@ -45,7 +45,8 @@ def verify_command(run: Path, *, function: str | None = None) -> Answer:
         program = command if command.endswith(".py") else "program.py"
         rule = "verify needs the function that the run was executed with"
         raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
-    with contextlib.redirect_stdout(sys.stderr):  # output of the function
+    # standard output is for the result, not for output of the function
+    with contextlib.redirect_stdout(sys.stderr):
         verdict = verify_first_epoch(recorded, load_function(function))
     return Answer(
         partial(_print_verdict, recorded, verdict),

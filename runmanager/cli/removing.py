@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from runmanager.tables.removal import Contents
 
 _MIB = 2**20
-_MOST_NAMED = 8  # runs or files in a message
+_MOST_NAMED = 8  # maximum number of runs or files named in a message
 
 
 def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = False) -> None:
@@ -46,7 +46,10 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
-    """Remove runs and experiments after a confirmation; all are checked before the first is removed."""
+    """Remove runs and experiments after a confirmation.
+
+    All of them are checked before the first one is removed.
+    """
     from runmanager.storage.folders import read_runs
     from runmanager.storage.lock import check_free
     from runmanager.tables import removal
@@ -147,7 +150,7 @@ def _confirm(question: str, *, is_confirmed: bool) -> None:
         return
     try:
         is_confirmed = typer.confirm(question, err=True)
-    except BrokenPipeError as error:  # no user can answer
+    except BrokenPipeError as error:  # no user can answer the question
         raise typer.Exit(SOME_WRONG) from error
     if not is_confirmed:
         raise typer.Exit(SOME_WRONG)

@@ -104,7 +104,7 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
     from runmanager.tables.view import check_columns
     from runmanager.tables.where import names_in
 
-    # tables of settings show the mean of a metric under the metric's name
+    # in tables of settings, the mean of a metric has the metric's name
     means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
     named = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
     order = _order(named, selection.sort)
@@ -136,13 +136,14 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
     numbers = pd.to_numeric(values, errors="coerce") if values.dtype == object else None
     if numbers is not None and not numbers.isna().any():
         return numbers
-    return pd.Series(list(map(str, values)), values.index, dtype="object")  # may hold a lone surrogate
+    return pd.Series(list(map(str, values)), values.index, dtype="object")  # a value may hold a lone surrogate
 
 
 def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
     """Print the selected part of a table, and its caption.
 
-    If `what`, the name of the rows, is given, the number of rows is limited: by the user, else to a screenful.
+    If `what`, the name of the rows, is given, the number of rows is limited: by the user's option, else to a
+    screenful.
 
     A terminal gets the most important columns that fit, and the names of the others. A file or a pipe gets
     every column in full, in lines of any length, so that a search finds every value.
@@ -187,7 +188,7 @@ def tell(caption: str) -> None:
 
 
 def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
-    """Limit the rows as the user asked, else to a screenful in a terminal; the caption counts them."""
+    """Limit the rows by the user's option, else to a screenful in a terminal; the caption has the numbers."""
     from runmanager.console import wide_console
 
     if limit is None and (everything or not wide_console().is_terminal):

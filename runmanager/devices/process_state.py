@@ -121,7 +121,7 @@ class Leftovers:
     """Warns once if a run leaves changed settings to the next run of this process."""
 
     def __init__(self) -> None:
-        self._run = ""  # the last run that changed settings
+        self._run = ""  # the run that began last
         self._begin: State = {}
         self._end: State | None = None
         self._is_noticed = False

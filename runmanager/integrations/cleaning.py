@@ -8,7 +8,7 @@ from runmanager.errors import RunsWarning
 from runmanager.user_frames import user_level
 from runmanager.wording import printable
 
-_MOST_NAMED = 5  # changes in a warning
+_MOST_NAMED = 5  # maximum number of changes in a warning
 
 
 class Cleaning:
@@ -25,7 +25,7 @@ class Cleaning:
 
         Args:
             kind: The kind of names, for the warning.
-            names: The names, maybe repeated.
+            names: The names; a name may occur twice.
             clean: Replaces invalid characters of a name.
             longest: The maximum number of characters of a name.
         """

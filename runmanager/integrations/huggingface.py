@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from transformers import TrainerControl
     from transformers import TrainerState as State
 
-_END = "train_runtime"  # logged last by the trainer, after all epochs
-_SPEEDS = ("_runtime", "_per_second")  # already measured by the row
-_LIMIT = 2  # checkpoints: of the last committed epoch, and of the next one
+_END = "train_runtime"  # the trainer logs this value last, after all epochs
+_SPEEDS = ("_runtime", "_per_second")  # left out, as the row has its own durations
+_LIMIT = 2  # number of checkpoints: that of the last committed epoch, and that of the next one
 
 
 def training_arguments(
@@ -42,7 +42,7 @@ def training_arguments(
 
     Args:
         manager: A manager with an open run.
-        kind: The class of the arguments, as Seq2SeqTrainingArguments.
+        kind: The class of the arguments, such as Seq2SeqTrainingArguments.
         **options: Further arguments, with precedence.
 
     Returns:
@@ -63,7 +63,7 @@ def training_arguments(
     if training.disable_tqdm:
         disable_progress_bar()  # type: ignore[no-untyped-call]  # that of its checkpoints
     if device.type == "cuda" and ranks.num_ranks() == 1:
-        # otherwise the trainer uses the first GPU and splits batches over all
+        # otherwise the trainer uses the first GPU and splits batches over all GPUs
         torch.cuda.set_device(device)
         vars(training)["_setup_devices"] = training.distributed_state.device = device
         training._n_gpu = 1  # noqa: SLF001 - as above
@@ -105,19 +105,19 @@ class RunManagerCallback(TrainerCallback):
         super().__init__()
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
-        self._values: dict[str, Any] = {}  # logged by the trainer in the epoch
+        self._values: dict[str, Any] = {}  # values that the trainer logged in the epoch
         self._losses: list[tuple[float, int]] = []  # loss, number of steps
         self._first_step = self._logged_step = (
-            0  # of the trainer: when the epoch began, and when it logged last
+            0  # steps of the trainer at the begin of the epoch, and at its last log
         )
-        self._has_ended = False  # the epoch has ended, and is committed with its checkpoint
+        self._has_ended = False  # whether the epoch has ended, and is committed with its checkpoint
 
     def on_train_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
         del control
-        args.logging_nan_inf_filter = False  # it would hide a diverged run
+        args.logging_nan_inf_filter = False  # the filter would hide a diverged run
         opened = self.run.opened
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
@@ -258,7 +258,7 @@ class RunManagerCallback(TrainerCallback):
     def _loss(self) -> float | None:
         """Return the mean loss over the steps of the epoch, None without a logged loss."""
         if len(self._losses) <= 1:
-            return self._losses[0][0] if self._losses else None  # as the trainer reports it
+            return self._losses[0][0] if self._losses else None  # a single loss stays as the trainer reports it
         return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
 
 
@@ -274,7 +274,7 @@ def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
         try:
             epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
         except (OSError, ValueError, LookupError):
-            continue  # a kill interrupted its writing
+            continue  # a kill interrupted the writing of this checkpoint
         if epoch == int(epoch) and 0 < epoch <= most:
             saved[int(epoch)] = path.parent
     return saved

@@ -27,7 +27,7 @@ from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
 
-_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name, if different
+_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name of the type, if different
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -136,7 +136,10 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         return self._state
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Mark the epoch as complete, as Lightning does so only after the hooks, and would end it twice."""
+        """Mark the epoch as complete.
+
+        Lightning does so only after the hooks, and after a resume would end the epoch twice.
+        """
         del trainer, pl_module
         if self._state:
             for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
@@ -154,7 +157,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
         if self._loaded.get("run") != opened.folder.id:
-            self._loaded = {}  # a foreign checkpoint: the run begins with its weights
+            self._loaded = {}  # the checkpoint is not from this run, which begins with its weights
         after = self._loaded.get("epoch", 0)
         if after != opened.number:
             raise LifecycleError(
@@ -174,7 +177,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         del pl_module
         if self._loaded:
             trainer.fit_loop.epoch_loop.restarting = (
-                False  # with max_steps it is: within the epoch that has ended
+                False  # with max_steps, the trainer may resume within the epoch that has ended
             )
             self._restore_random(trainer)
         self._loaded = {}
@@ -190,9 +193,10 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         del batch_idx
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if not isinstance(loss, torch.Tensor):
-            return  # a skipped step
+            return  # the step was skipped
         if pl_module.automatic_optimization:
-            loss = loss * trainer.accumulate_grad_batches  # Lightning divides by it
+            # Lightning divides the loss by accumulate_grad_batches
+            loss = loss * trainer.accumulate_grad_batches
         self.run.manager.track_loss(loss, _batch_size(batch))
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -214,7 +218,8 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         values = {
             name: value
             for name, value in reported.items()
-            if value is not self._reported.get(name)  # otherwise it is a value of an earlier epoch
+            # a value that was not logged again is from an earlier epoch
+            if value is not self._reported.get(name)
             and not any(
                 name.endswith(end) and name.removesuffix(end) in reported for end in ("_step", "_epoch")
             )
@@ -268,7 +273,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
     def _restore_random(self, trainer: Any) -> None:
         """Restore the random states of the last epoch's end, which determine the order of batches."""
         loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
-        number = self._loaded["epoch"] % every if every else None  # 0 if the loader is created for each epoch
+        number = self._loaded["epoch"] % every if every else None  # 0 if a loader is created for each epoch
         of_ranks = self._loaded.get("random", [])
         if ranks.rank() < len(of_ranks):
             random, loader_states = of_ranks[ranks.rank()]
@@ -280,7 +285,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
         if number == 0:
             iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
-        if loop.is_resuming:  # otherwise Lightning does this itself
+        if loop.is_resuming:  # without a resume, Lightning does this
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
     def _step_plateau(self, trainer: Any) -> None:
@@ -333,7 +338,9 @@ def _last_checkpoint(folder: Path, committed: int) -> int:
 
 @contextmanager
 def _writing(folder: Path, number: int) -> Iterator[Path]:
-    """Let the block write the checkpoint of an epoch, then sync it to disk, before the epoch is committed.
+    """Let the block write the checkpoint of an epoch.
+
+    Then sync the checkpoint to disk, before the epoch is committed.
 
     The previous checkpoint stays, as it is the valid one until the epoch is committed.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.utilities.data import extract_batch_size
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 else:
-    # the library has two packages; use the one that the program has imported
+    # Lightning has two packages; use the package that the program has imported
     is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     _package = "pytorch_lightning" if is_other else "lightning.pytorch"
     try:
@@ -44,7 +44,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
     def __init__(self, manager: RunManager) -> None:
         super().__init__()
         self.manager = manager
-        self.is_followed = False  # a RunManagerCallback writes the columns
+        self.is_followed = False  # whether a RunManagerCallback writes the columns
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
         run = TrainedRun(self.manager)
         if not run.is_in_epoch:
             if self.is_followed:
-                return  # Lightning repeats values that the callback has committed
+                return  # Lightning logs values again that the callback has committed
             raise LifecycleError(
                 "RunManagerLogger outside an epoch: call manager.begin_epoch() first; with Lightning's "
                 "Trainer, write Trainer(**trainer_options(manager))"

@@ -15,13 +15,13 @@ from runmanager.outcome import Status
 from runmanager.storage.run_state import RunResult
 from runmanager.tables.loading import read_results, warn_of
 
-_MOST_METRICS = 1000  # per call, MLflow's limit
+_MOST_METRICS = 1000  # maximum number of metrics per call, a limit of MLflow
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
 _LONGEST_NAME, _LONGEST = 250, 6000  # the maximum number of characters of a name and of a parameter in MLflow
 _REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # invalid characters in a name
 _NO_PART = re.compile(r"^\.?$|^\.\.")  # invalid names, as MLflow uses them as paths
-_LATEST_S = 2.5e11  # seconds since 1970
+_LATEST_S = 2.5e11  # latest time that is exported, in seconds since 1970
 
 
 def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | None = None) -> list[str]:
@@ -42,7 +42,7 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     Raises:
         MissingExtraError: mlflow is not installed.
         FileNotFoundError: The path does not exist.
-        StorageError: MLflow refuses; the next export logs incomplete runs again.
+        StorageError: MLflow refuses a request; the next export logs incomplete runs again.
 
     Example:
         >>> len(export_mlflow("runs/circle", tracking_uri="sqlite:///mlflow.db"))
@@ -113,13 +113,13 @@ class _Experiment:
         tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
         tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
         run_id = self._log(experiment_id, run, tags)
-        client.set_tag(run_id, _STATE, state)  # last, as a run without it is exported again
+        client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
         return [run_id]
 
     def _log(self, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
         client = self._client
         began = run.start.get("t_wall", time.time())
-        begun = int(began * 1000)  # ms since 1970
+        begun = int(began * 1000)  # time in ms since 1970
         metrics = list(self._of_epochs(run, begun))
         params = [
             self._entities.Param(

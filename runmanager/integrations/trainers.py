@@ -19,7 +19,7 @@ from runmanager.user_frames import user_level
 if TYPE_CHECKING:
     from runmanager.training.open_run import OpenRun
 
-_FILLED = ("loss", "accuracy")  # columns filled by a trainer's metric of the same name
+_FILLED = ("loss", "accuracy")  # a trainer's metric of this name fills the column
 
 
 class TrainedRun:
@@ -72,7 +72,7 @@ class TrainedRun:
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         if not records:
-            remove_trainer_files(self.folder)  # checkpoints of changed code
+            remove_trainer_files(self.folder)  # these checkpoints come from changed code
         return self.opened.number
 
     @property
@@ -129,8 +129,8 @@ def remove_trainer_files(folder: Path) -> None:
 def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
     """Return the single numbers among a trainer's values, by column.
 
-    Characters that are invalid in an identifier become ``_``. A taken name, as that of a hyperparameter, gets
-    the suffix ``_logged``, so that no name stops a trainer.
+    Characters that are invalid in an identifier become ``_``. A name that is taken, for example by a
+    hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
 
     >>> columns({"val/loss": 0.5, "lr-SGD": 0.1, "lr": 0.1, "epoch": 1, "text": "a"}, {"lr": 0.1})
     {'val_loss': 0.5, 'lr_SGD': 0.1, 'lr_logged': 0.1, 'epoch_logged': 1.0}

@@ -19,7 +19,7 @@ _QUIET = {
     "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
     "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False,
 }  # fmt: skip
-"""W&B would record the exporting program, not the training one."""
+"""Settings that switch off W&B's recording of the program, as this program did not train the runs."""
 
 _RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
 _REFUSED = re.compile(r"[/\\#?%:]")  # invalid characters in the name of a project
@@ -80,7 +80,7 @@ def export_wandb(
             config=config,
             mode="offline",
             dir=os.fspath(folder),
-            reinit="create_new",  # an open run of the caller continues
+            reinit="create_new",  # an open W&B run of the caller stays open
             settings=wandb.Settings(**_QUIET),
         )
         for record in run.epochs:

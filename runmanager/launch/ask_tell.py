@@ -1,4 +1,4 @@
-"""A search in the user's own loop: ask for a run, execute it here or on warm lanes, tell its value."""
+"""A search in the user's own loop: ask for a run, execute the run here or in a warm lane, tell its value."""
 
 import atexit
 import os
@@ -40,24 +40,24 @@ _OF_STARTED_RUNS = (
     "executor", "jobs", "runs_per_device", "timeout", "retries", "tensorboard", "prune", "changed", "data",
     "listeners",
 )  # fmt: skip
-"""The options that need `train`."""
+"""The options that need the argument `train`."""
 
 _opened: "dict[Path, AskTell]" = {}
-"""The instances that `open` has opened, by experiment folder; `open` closes an earlier one."""
+"""The instances that `open` has opened, by experiment folder; `open` closes an earlier instance."""
 
 
 class AskTell:
-    """Ask a sampler of Optuna for one run after the other, in your own loop.
+    """Ask an Optuna sampler for runs, one at a time, in your own loop.
 
     This is the search of ``run_grid(search=...)``, and it resumes in the same way: after a kill, the loop first
-    gets the runs without a result, then the suggestions that would have come next. The sampler gets the results
-    of all ended runs of the experiment. The block holds the lock of the experiment.
+    gets the runs without a result, then the suggestions that follow without a kill. The sampler gets the
+    results of all ended runs of the experiment. The block holds the lock of the experiment.
 
-    Execute a run yourself and `tell` its value. Or give `train`, as in `run_grid`: then `start` begins a run,
+    Execute a run yourself and `tell` its value. Or pass `train`, as in `run_grid`: then `start` begins a run,
     `wait` returns the result of the next run that ends, and `results` does both for all runs. Lanes stay warm
-    until the block ends. The value of a started run is its own metric of the goal, unless you `tell` another
-    value before the next call. Runs are begun, and their ends recorded, only while the loop waits. Lanes
-    continue their current runs while your code computes.
+    until the block ends. The value of a started run is its metric of the goal, unless you `tell` another value
+    before the next call. Runs begin, and their ends are recorded, only while the loop waits. Lanes continue
+    their current runs while your code computes.
 
     Args:
         params: The axes, some of which may be ranges.
@@ -66,16 +66,17 @@ class AskTell:
         goal: The metric of the values for `tell`, as in `run_grid`: "min:loss", or several. If the loop is
             killed between the end of a run and `tell`, the run's own metric of that name counts.
         root: The folder of all experiments.
-        train: Called as ``train(run, manager)`` for each started run. The arguments below need it (except
-            `display`), and work as in `run_grid`.
-        executor: Where runs are executed: "lanes", the default, "inline" or "ray", or an executor.
+        train: Called as ``train(run, manager)`` for each started run. The arguments below work as in
+            `run_grid`; all except `display` need `train`.
+        executor: The executor of runs: "lanes", the default, "inline" or "ray", or an `Executor`.
         jobs: The largest number of runs at the same time.
         runs_per_device: The number of runs that may share an accelerator.
         timeout: The seconds without a batch or an epoch after which a run counts as hung.
-        retries: How often a run is retried after its process was killed or hung.
+        retries: The maximum number of retries of a run whose process was killed or hung.
         tensorboard: Whether event files are written.
-        prune: The pruner, which stops poor runs early.
-        changed: "rerun", the default, hands out runs of other code, data or versions again; "keep" does not.
+        prune: The pruner, which stops unpromising runs early.
+        changed: With "rerun", the default, `ask` returns runs of other code, data or versions again; with
+            "keep", it does not.
         data: The training data of `train`, so that a change in them is detected.
         display: False shows nothing.
         listeners: Instances of your subclasses of `Listener`.
@@ -136,9 +137,9 @@ class AskTell:
         self._closing = ExitStack()
 
     def _checked(self, params: Any, train: Train | None, problems: Problems) -> Executor | None:
-        """Validate the arguments and collect all problems; return the executor, None without `train`."""
+        """Validate the arguments, and report all problems; return the executor, None without `train`."""
         options = self._options
-        if ranks.num_ranks() > 1:  # each of them would ask and tell
+        if ranks.num_ranks() > 1:  # each rank would ask and tell
             problems.append(
                 "RANK and WORLD_SIZE are set, as by torchrun: AskTell is for one process; unset them"
             )
@@ -162,7 +163,7 @@ class AskTell:
     def open(self) -> Self:
         """Begin the search without a block, as in the cells of a notebook; `close` ends it.
 
-        This closes an earlier search of the same experiment, so that a cell can be executed again.
+        An earlier search of the same experiment is closed, so that a cell can be executed again.
 
         Returns:
             This object.
@@ -188,7 +189,7 @@ class AskTell:
     def close(self) -> None:
         """Stop the running runs, end the lanes, and release the lock of the experiment.
 
-        The next loop hands out the runs without a result again, and they resume.
+        In the next loop, `ask` returns the runs without a result again, and these resume.
 
         Example:
             >>> from runmanager import Uniform
@@ -232,12 +233,12 @@ class AskTell:
         Its folder is written before `ask` returns. A setting with a result is not suggested again.
 
         Args:
-            params: A setting of your own, for example a first guess: a value for each axis that has several. It
-                does not count towards `n`; the sampler gets its value.
+            params: A setting of your choice, for example a first guess: one value for each axis with several
+                values. This run does not count towards `n`; the sampler gets its result.
 
         Returns:
-            The run. None after `n` suggestions, or if the sampler has no more settings. For your own setting,
-            None if it has a result already, or was asked for before.
+            The run. None after `n` suggestions, or if the sampler has no more settings. For a setting in
+            `params`, None if it has a result already, or if `ask` has returned it before.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
@@ -261,7 +262,7 @@ class AskTell:
         return run
 
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
-        """Record the value of a run; it counts until the run is executed again.
+        """Record the value of a run; the value counts until the run is executed again.
 
         Args:
             run: A run that `ask` has returned.
@@ -283,7 +284,7 @@ class AskTell:
         self._search.tell(run, value)
 
     def start(self, run: Run) -> None:
-        """Queue a run for `train`; it begins as soon as a lane is free and the loop waits.
+        """Queue a run for `train`; the run begins as soon as a lane is free and the loop waits.
 
         Args:
             run: A run that `ask` has returned.
@@ -328,7 +329,7 @@ class AskTell:
         return self._executing("wait").wait()
 
     def results(self) -> Iterator[SearchResult]:
-        """Ask for runs and execute them, one per lane at a time; yield each result as its run ends.
+        """Ask for runs and execute them, one per lane at a time; yield the result of each run when it ends.
 
         Yields:
             The result of a run.
@@ -358,7 +359,7 @@ class AskTell:
             yield result
 
     def __iter__(self) -> Iterator[Run]:
-        """Yield the runs of `ask` until there are no more."""
+        """Yield the runs of `ask` until it returns None."""
         while (run := self.ask()) is not None:
             yield run
 

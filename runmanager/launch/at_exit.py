@@ -1,4 +1,4 @@
-"""End runs that are still open when the program exits; in a loop without `with`, nothing else ends them."""
+"""The end of runs that are still open when the program exits, in a loop without a `with` block."""
 
 import atexit
 import os
@@ -21,30 +21,33 @@ from runmanager.training.hooks import LEFT_OPEN, Hooks
 
 @dataclass(frozen=True)
 class _Watched:
-    """An open run. Its hooks are a weak reference: its network may be garbage-collected before the exit."""
+    """An open run.
+
+    Its hooks are a weak reference, so that its network may be garbage-collected before the exit.
+    """
 
     hooks: "weakref.ref[Hooks]"
     folder: RunFolder
     attempt: int
     begun_at: tuple[str, int]  # file and line
     process: int
-    is_first: bool  # whether no exception was uncaught before; a failed test leaves an uncaught one
+    is_first: bool  # whether there was no uncaught exception before; a failed test leaves one
 
 
-_watched: list[_Watched] = []  # one list for all managers: the program exits once
+_watched: list[_Watched] = []  # one list for all managers, as the program exits once
 
 
 def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
     """Make the program end this run at its exit, unless `forget` is called before."""
     if not _watched:
         atexit.unregister(_end_open_runs)
-        atexit.register(_end_open_runs)  # last registered, first called
+        atexit.register(_end_open_runs)  # registered last, so that it is called first
     is_first = _uncaught() is None
     _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
 
 
 def forget(hooks: "Hooks") -> None:
-    """Stop watching the run of these hooks; it has ended."""
+    """Stop watching the run of these hooks, which has ended."""
     _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
 
 
@@ -54,7 +57,7 @@ def _end_open_runs() -> None:
     _watched.clear()
     for watched in runs:
         is_ours = watched.process == os.getpid() and ranks.is_main()
-        if not is_ours or not watched.folder.path.exists():  # a temporary folder may be gone
+        if not is_ours or not watched.folder.path.exists():  # a temporary folder may be removed
             continue
         error = _uncaught() if watched.is_first and not _is_prompt() else None
         with suppress(StorageError):
@@ -66,13 +69,13 @@ def _end_open_runs() -> None:
         # exec(), which pandas calls at its import, resets Python's flag for Ctrl-C; the exit code would be 1
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")  # noqa: S102 - exec() sets the flag again
-    for message, file, line in problems:  # last: a filter may turn warnings into exceptions
+    for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
 
 
 def _end_without(watched: _Watched) -> Outcome:
     """End a run whose manager was garbage-collected."""
-    from runmanager.tables.files import write_results  # pandas
+    from runmanager.tables.files import write_results  # this import loads pandas
     from runmanager.tables.loading import load_results
 
     end_if_running(watched.folder, watched.attempt, LEFT_OPEN)

@@ -59,12 +59,12 @@ def fit(
     """Train a network on the run's device, with one row and one checkpoint per epoch.
 
     In fp32 and without micro-batches, the results equal the results of the plain loop with the same seed; on a
-    cpu they are bit-identical. Nothing waits for the device within an epoch, except fp16 with an optimizer that
-    is not fused.
+    cpu they are bit-identical. No call waits for the device within an epoch, except with fp16 and an optimizer
+    that is not fused.
 
-    A batch that is cut into pieces gives the same step as the whole batch, up to rounding, if the loss is a
-    mean over samples. This excludes class weights and ``ignore_index``. Dropout draws new random numbers for
-    each piece, and when a batch is repeated.
+    If the loss is a mean over samples, a batch that is cut into pieces gives the same step as the whole batch,
+    up to rounding. A loss with class weights or ``ignore_index`` is not such a mean. Dropout draws new random
+    numbers for each piece, and again if a batch is repeated with smaller pieces.
 
     Several networks with their own optimizers, as in a GAN, need your own loop; see
     docs/training-function.md.
@@ -73,40 +73,40 @@ def fit(
         run: The hyperparameters; without `device`, the run is executed on the network's device.
         network: The network, with each module in its training mode.
         loader: Yields (inputs, labels); with `step`, batches of any form.
-        manager: The manager that logs the run. A run that is open already is trained and stays open.
+        manager: The manager that logs the run. If the run is open already, `fit` trains it and leaves it open.
         optimizer: An optimizer, or a function that makes one from the parameters; it is called when the
             parameters are on their device.
         epochs: The number of epochs, with the epochs of earlier attempts.
         loss: Called with the network's output and the labels, returns the mean over the batch.
-        step: Called with the network and a batch on its device; returns (loss, outputs, targets), or the loss
-            alone, as in `RunManager.evaluate`. Use it for batches that are a mapping, or have other parts than
-            (inputs, labels); it replaces `loss`. Training and `test_loader` use the same `step`.
-        test_loader: Evaluated after every epoch: the columns `test_loss` and `test_accuracy`. A mapping gives
+        step: Called with the network and a batch on its device; returns (loss, outputs, targets), or only the
+            loss, as in `RunManager.evaluate`. Use `step` for batches that are a mapping, or have other parts
+            than (inputs, labels); it replaces `loss`. Training and `test_loader` use the same `step`.
+        test_loader: Evaluated after every epoch: the columns `test_loss` and `test_accuracy`. A mapping has
             several loaders, or another name, as ``{"validation": loader}``.
         metrics: Name -> metric of `test_loader`, as in `RunManager.evaluate`: the columns `test_<name>`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
-        micro_batch: The largest number of samples that are computed at a time; gradients accumulate to the step
-            of the whole batch. "auto" starts with whole batches and halves the piece when memory runs out. From
-            then on, the column `micro_batch` has the size (`micro_batch_used`, if `micro_batch` is a
+        micro_batch: The largest number of samples per forward pass; gradients accumulate to the step of the
+            whole batch. "auto" starts with whole batches and halves the piece when memory runs out. From then
+            on, the column `micro_batch` has the size of a piece (`micro_batch_used`, if `micro_batch` is a
             hyperparameter).
-        batch_norm_per_piece: Accept batch statistics over a piece in place of the whole batch.
+        batch_norm_per_piece: Whether to accept batch statistics over a piece instead of the whole batch.
         memory_format: The memory format of the network and its inputs, as ``torch.channels_last``; with `step`,
-            of the network alone.
-        clip_grad_norm: The largest norm of all gradients together.
-        scheduler: One of torch.optim.lr_scheduler, or a function that makes one from the optimizer.
+            only of the network.
+        clip_grad_norm: The maximum norm of all gradients together.
+        scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes one from the optimizer.
         scheduler_every: When to step the scheduler: after every "epoch", or every "step" of the optimizer.
         checkpoint_activations: Keep only the inputs of the network's direct children for the backward pass,
-            which recomputes the rest: less memory, up to a third more time.
-        keep: Which weights to keep in the run's folder, as in `RunManager.epochs`.
-        patience: End after this number of epochs without a better value of the metric of `keep`, else of the
-            goal.
+            which recomputes all other values: this takes less memory, and up to a third more time.
+        keep: The weights to save in the run's folder, as in `RunManager.epochs`.
+        patience: The number of epochs without an improvement after which training ends. The metric is that of
+            `keep`, else that of the goal.
         min_delta: The smallest improvement that counts for `patience`.
-        max_seconds: Begin no epoch after the run has taken this time (s), with its earlier attempts.
+        max_seconds: The time of the run (s), including earlier attempts, after which no further epoch begins.
         checkpoint_every: The interval of checkpoints inside an epoch: a number of batches, or a duration such
             as "10min", as in `RunManager.epochs`.
         batch_size: Called with (inputs, labels), or with the batch if there is a `step`, for whole batches, for
             pieces and for `test_loader`; returns the number of samples that the loss averages over. By default,
-            the manager's function counts, else the labels or targets are counted.
+            the manager's `batch_size` counts; without it, the labels or targets are counted.
 
     Raises:
         SettingError: The run cannot be trained with these settings; the message lists all problems, and nothing
@@ -139,11 +139,12 @@ def fit(
         *_problems_of_scheduler(scheduler, optimizer, scheduler_every),
         *_problems_of_activations(network, asked=checkpoint_activations),
     )
-    if len(torch_devices.devices_of(network)) <= 1:  # like begin_run(), but before the optimizer is made
+    # begin_run() does the same, but the optimizer is made before
+    if len(torch_devices.devices_of(network)) <= 1:
         network.to(device)
     if memory_format is not None:
         network.to(memory_format=memory_format)
-    # before the clock starts: the first optimizer of a process takes seconds of imports
+    # before the clock starts, as the first optimizer of a process imports modules for seconds
     optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or hooks_of(manager).measure
@@ -154,7 +155,8 @@ def fit(
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
-    quietly = quiet if precision == "fp16" else nullcontext  # torch warns if the scaler skips the first step
+    # no warning from torch if the scaler skips the first step
+    quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
     counting = hooks_of(manager).counting(measure)
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
@@ -208,7 +210,7 @@ def _scheduler_of(
 
 
 def _problems_of_several(network: object, loader: object, optimizer: object, scheduler: object) -> Problems:
-    """Return the problems with arguments of which fit() needs exactly one and got several or none."""
+    """Return the problems with arguments of which fit() needs exactly one, but got several or none."""
     problems = Problems()
     given = {"network": network, "optimizer": optimizer, "loader": loader}
     several = [name for name, value in given.items() if _is_several(value)]
@@ -224,7 +226,10 @@ def _problems_of_several(network: object, loader: object, optimizer: object, sch
 
 
 def _is_several(value: object) -> bool:
-    """Whether a value is a collection of networks, optimizers, ...; a list of batches is a single loader."""
+    """Whether a value is a collection of networks, optimizers or the like.
+
+    A list of batches is a single loader.
+    """
     if isinstance(value, nn.Module):
         return False
     items = list(value.values()) if isinstance(value, Mapping) else value

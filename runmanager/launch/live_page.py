@@ -17,13 +17,13 @@ _LEAST_S = 2.0  # shortest time between two updates
 class LivePage(GridListener):
     """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time.
 
-    If the page cannot be written, there is one message, and the grid continues.
+    If the page cannot be written, one message says so, and the grid continues.
 
     Args:
         experiment: The experiment's folder.
         report: The file, True for `report.html` in that folder, False for no page.
         is_alone: Whether runs are executed in this process. The page is then updated only between runs, so that
-            it slows no run.
+            no run becomes slower.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class LivePage(GridListener):
     ) -> None:
         self._experiment = experiment
         file = experiment / paths.REPORT if isinstance(report, bool) else Path(report)
-        self._target = file.absolute() if report else None  # train() may change the working directory
+        # an absolute path, as train() may change the working directory
+        self._target = file.absolute() if report else None
         self._is_alone = is_alone
         self._next = 0.0
         self._interval = _LEAST_S
@@ -71,7 +72,8 @@ class LivePage(GridListener):
             return
         before = time.monotonic()
         try:
-            from runmanager.report.render import write_page  # a slow import, which does not count as writing
+            # this import is slow, and does not count as writing
+            from runmanager.report.render import write_page
 
             before = time.monotonic()
             write_page(self._experiment, self._target, seconds=None if is_over else self._interval)

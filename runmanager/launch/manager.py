@@ -47,7 +47,7 @@ _PAGE = (
 )
 
 _hook = advised(_PAGE, guesses=False)
-"""Adds a pointer to the migration page to the TypeError of a call with wrong arguments."""
+"""Adds a reference to the migration page to the TypeError of a call with wrong arguments."""
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class _settable(Generic[T]):  # noqa: N801 - used like property
     def __get__(self, manager: Any, _: Any = None) -> T:
         return self if manager is None else self._get(manager)  # type: ignore[return-value]
 
-    if TYPE_CHECKING:  # without __set__ at run time, plain attributes take precedence
+    if TYPE_CHECKING:  # at run time there is no __set__, so that plain attributes take precedence
 
         def __set__(self, manager: Any, value: Any) -> None: ...
 
@@ -91,16 +91,16 @@ class RunManager:
     and all ranks get the same rows. The device `cuda` is then the GPU with the local rank's number.
 
     Args:
-        experiment: The folder of these runs under `root`; None names it by date and time. New runs are added
-            to an existing experiment. An `Experiment` has its own root.
+        experiment: The name of the folder of these runs under `root`; None for a name with date and time. New
+            runs are added to an existing experiment. An `Experiment` brings its root.
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
             epoch has a set.
         display: False shows nothing. Otherwise the table is shown at the end of each run. A terminal also shows
             a line after each epoch; a notebook updates the table after each epoch.
-        batch_size: Called with a batch, returns its number of samples. Needed if the parts of a batch have
-            different lengths.
+        batch_size: A function that takes a batch and returns its number of samples. It is needed if the parts
+            of a batch have different lengths.
         goal: The metric that decides, as in `run_grid`; it is stored with the experiment.
         x_axis: The x axis of curves, as in `run_grid`; it is stored with the experiment.
 
@@ -138,10 +138,10 @@ class RunManager:
     """
 
     run_params: Any = _of_hooks("run_params", "The current run.")
-    run_count: int = _of_hooks("run_count", "How many runs this manager has begun.")
+    run_count: int = _of_hooks("run_count", "The number of runs that this manager has begun.")
     run_data: list[OrderedDict[str, Any]] = _of_hooks("rows", "One row per finished epoch of its runs.")
     outcome: Outcome | None = _of_hooks(
-        "outcome", "How the last run ended, None before the first run and while one is open."
+        "outcome", "The outcome of the last run, None before the first run and while a run is open."
     )
 
     @advised("write RunManager('name')")
@@ -174,7 +174,7 @@ class RunManager:
 
     @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
-        """Begin a run: move the network to the run's device, warm up the device, open files, start the clock.
+        """Begin a run: move the network to the run's device, warm the device, open files, start the clock.
 
         Args:
             run: A namedtuple or mapping of hyperparameters; without `device`, the run is executed on the
@@ -208,8 +208,8 @@ class RunManager:
         """End the run: commit its outcome, close its files, write the tables, show the results.
 
         Raises:
-            LifecycleError: No run is open; or an epoch is open. The run then ends as interrupted, without this
-                epoch.
+            LifecycleError: No run is open; or an epoch is open, in which case the run ends as interrupted,
+                without this epoch.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -262,7 +262,7 @@ class RunManager:
 
     @advised("write track_loss(loss, labels)")
     def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
-        """Add a batch's loss to the epoch's mean. Does not wait for the device.
+        """Add a batch's loss to the epoch's mean, without waiting for the device.
 
         Args:
             loss: The mean loss over the batch.
@@ -286,7 +286,7 @@ class RunManager:
 
     @advised("write track_num_correct(preds, labels)")
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the samples whose label has the largest score. Does not wait for the device.
+        """Count the samples whose label has the largest score, without waiting for the device.
 
         If a subclass overrides `get_num_correct` or `_get_num_correct`, its method counts, out of
         ``len(labels)`` samples.
@@ -324,13 +324,13 @@ class RunManager:
         how: metrics.How = "mean",
         **named: torch.Tensor | float,
     ) -> None:
-        """Add values of the current batch to further columns. Does not wait for the device.
+        """Add values of the current batch to further columns, without waiting for the device.
 
-        The current batch is the last one from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
+        The current batch is the last batch from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
         without a batch, all calls have the same weight.
 
         Args:
-            values: Metric -> value, for names that are not identifiers: ``track({"val/f1": f1})`` becomes the
+            values: Metrics by name, for names that are not identifiers: ``track({"val/f1": f1})`` becomes the
                 column `val_f1`.
             how: How the column aggregates the values: "mean" (each value is a mean over its batch), "sum",
                 "last", "min" or "max".
@@ -358,10 +358,10 @@ class RunManager:
         """Log values of the current step, for curves within an epoch. Does not wait for the device.
 
         TensorBoard shows the values under ``steps/``, over the step of the run; `load_steps` loads them. A step
-        is a batch of `batches`, else a batch of `track_loss`; logging a name again in the same batch begins
-        another step. Values stay on their device, and are read and written in blocks: when 4,096 are waiting,
-        when the first has waited for 10 seconds, and at the end of the epoch. If an epoch is executed again,
-        its values are replaced. Under torchrun, the values of rank 0 are logged.
+        is a batch of `batches`, else a batch of `track_loss`; a second value for a name in the same batch
+        begins another step. Values stay on their device, and are read and written in blocks: when 4,096 values
+        are waiting, when the first value has waited for 10 seconds, and at the end of the epoch. If an epoch is
+        executed again, its values are replaced. Under torchrun, the values of rank 0 are logged.
 
         A figure of matplotlib, or an image, goes to TensorBoard alone, under ``images/``: the first of a name
         and an epoch, whatever `every` is. An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or
@@ -371,8 +371,8 @@ class RunManager:
         Args:
             values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
                 column `train_loss`.
-            every: The interval of kept values in steps: ``every=50`` keeps the values of the steps 50, 100, ...
-                of the run, as Lightning's `log_every_n_steps` does. The other values are not read.
+            every: The interval of logged values in steps: ``every=50`` logs the values of the steps 50, 100,
+                ... of the run, as Lightning's `log_every_n_steps` does. Other values are not read.
             **named: Values as keyword arguments, as in ``log(step_loss=loss, every=50)``.
 
         Raises:
@@ -399,7 +399,7 @@ class RunManager:
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
     ) -> None:
-        """Add results of the whole run; each becomes a column of `load_runs`, with one value per run.
+        """Add results of the whole run; each result becomes a column of `load_runs`, with one value per run.
 
         The results are committed at the end of the run. After the loop over `epochs`, the metrics of `evaluate`
         and `evaluating` are results of the whole run too.
@@ -461,14 +461,14 @@ class RunManager:
 
     @advised("write load_weights()")
     def load_weights(self, network: nn.Module | None = None) -> None:
-        """Load the weights that ``epochs(keep=...)`` has kept so far, for example for a final test.
+        """Load the weights that ``epochs(keep=...)`` has saved so far, for example for a final test.
 
         Args:
             network: The network that gets the weights; by default the run's network.
 
         Raises:
             LifecycleError: No run is open, or the run has no network.
-            CheckpointError: The run has kept no weights, or the weights do not fit the network.
+            CheckpointError: The run has saved no weights, or the weights do not fit the network.
 
         Example:
             >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
@@ -483,7 +483,7 @@ class RunManager:
         network = network or opened.network
         if network is None:
             raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
-        ranks.broadcast(None)  # waits until rank 0 has written the weights
+        ranks.broadcast(None)  # wait until rank 0 has written the weights
         checkpoints.load_weights(opened.folder.path, network)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
@@ -494,7 +494,7 @@ class RunManager:
             labels: Class numbers ``(N,)`` or ``(N, ...)``.
 
         Returns:
-            The number of samples. A subclass may override the rule.
+            The number of these samples. A subclass may override this method.
 
         Example:
             >>> class TopTwo(RunManager):
@@ -511,8 +511,8 @@ class RunManager:
     def save(self, fileName: str | PathLike[str]) -> None:  # noqa: N803 - the tutorial's name
         """Write the rows of this manager's runs to ``fileName.csv`` and ``fileName.json``.
 
-        The formats are the tutorial's: in the CSV the index is the first, unnamed column; the JSON is a list of
-        objects.
+        The formats are those of the tutorial: in the CSV, the index is the first, unnamed column; the JSON is a
+        list of objects.
 
         Args:
             fileName: The path of both files, without their suffixes.
@@ -541,8 +541,8 @@ class RunManager:
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
         or a disk failure). After another exception, or sys.exit(), the run is recorded as failed or out of
-        memory; the traceback is in error.log. After optuna.TrialPruned, the run is pruned; the current epoch
-        counts if all its batches were trained. All these exceptions are raised again.
+        memory; the traceback is in error.log. After optuna.TrialPruned, the run is recorded as pruned; the
+        current epoch counts if all its batches were trained. All these exceptions are raised again.
 
         Args:
             run: The hyperparameters, as in `begin_run`.
@@ -583,39 +583,42 @@ class RunManager:
     ) -> Iterator[int]:
         """Yield the numbers of `n` epochs; begin and end each epoch.
 
-        The loop ends before the n-th epoch if the loss is not finite, or by `patience` or `max_seconds`; the
-        column `stopped early` of `load_runs` has the reason. An epoch that the loop leaves with ``break``
-        counts.
-        With a checkpoint, an interrupted run resumes after its last committed epoch and gives the same numbers
-        as a run without interruption: random states and the loader's generators are saved too.
+        The loop ends before the n-th epoch if the loss is not finite, or because of `patience` or
+        `max_seconds`; the column `stopped early` of `load_runs` has the reason. An epoch that the loop leaves
+        with ``break`` counts. With a checkpoint, an interrupted run resumes after its last committed epoch and
+        gives the same numbers as a run without interruption: random states and the loader's generators are
+        saved too.
 
         Args:
             n: The number of epochs, with the epochs of earlier attempts.
-            checkpoint: Name -> part: a network, an optimizer, a scheduler, or another object with state_dict()
-                and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, as
+            checkpoint: The parts to save, by name: a network, an optimizer, a scheduler, or another object with
+                state_dict() and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, as
                 ``{"best": 0.5, "bad_epochs": 0}`` for early stopping. A dict or list is restored in place: the
-                same object gets the saved values. None saves nothing.
-            keep: Which weights to keep in the run's folder as weights.pt: "last", or "best:<metric>" for a
-                metric with a known direction, such as a loss. For other metrics, "min:<metric>" or
-                "max:<metric>". Without a goal, this metric also decides between runs. Weights of an earlier
-                attempt that completed, or whose code has changed since, are kept as attempt-1.weights.pt.
-            patience: End after this number of epochs without an improvement of the metric of `keep`, else of
-                the goal. Only committed epochs count, so a resumed run ends after the same epoch.
+                same object gets the saved values. With None, no checkpoint is saved.
+            keep: The epoch whose weights are saved in the run's folder as weights.pt: "last", or
+                "best:<metric>" for a metric with a known direction, such as a loss. For other metrics,
+                "min:<metric>" or "max:<metric>". Without a goal, this metric also ranks the runs. Weights of an
+                earlier attempt that completed, or whose code has changed since, are renamed to
+                attempt-1.weights.pt.
+            patience: The number of epochs without an improvement after which the loop ends. The metric is that
+                of `keep`, else that of the goal. Only committed epochs count, so a resumed run ends after the
+                same epoch.
             min_delta: The smallest improvement that counts for `patience`.
             max_seconds: Begin no epoch after the run has taken this time (s), with its earlier attempts.
-            checkpoint_every: Save inside epochs too: after a number of batches, as 500, or every "30s", "10min"
-                or "2h". A run that was killed inside an epoch then resumes at its next batch of `batches`, with
-                the same numbers as a run that was not killed. The loader must be resumable: a DataLoader of a
-                map-style dataset, a list, or a loader with state_dict(). For other loaders, a warning gives the
-                reason. A batch counts as done only if you track a value of it.
+            checkpoint_every: The interval of checkpoints inside epochs: a number of batches, such as 500, or a
+                duration, such as "30s", "10min" or "2h". A run that was killed inside an epoch then resumes at
+                its next batch of `batches`, with the same numbers as a run that was not killed. The loader must
+                be resumable: a DataLoader of a map-style dataset, a list, or a loader with state_dict(). For
+                other loaders, a warning gives the reason. A batch counts as done only if you track a value of
+                it.
 
         Returns:
             The numbers of the remaining epochs, from 1 for a new run.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
-            InvalidArgumentError: `patience`, `min_delta`, `max_seconds` or `checkpoint_every` cannot be used,
-                or `patience` has no metric to watch.
+            InvalidArgumentError: `patience`, `min_delta`, `max_seconds` or `checkpoint_every` is invalid, or
+                `patience` has no metric to watch.
             CheckpointError: A part has no state, or has values that are not JSON, here or at the end of an
                 epoch; or the saved checkpoint does not fit the parts.
             StorageError: The epoch, or its checkpoint, could not be written.
@@ -637,11 +640,12 @@ class RunManager:
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
 
-        If the run resumes inside the epoch, these are the remaining batches; see `resume_batch`.
+        If the run resumes inside the epoch, only the remaining batches are yielded; see `resume_batch`.
 
         Args:
             skip: Whether worker processes skip the batches that were done. This is valid only if loading data
-                draws no random numbers. Otherwise they load these batches again to restore their random states.
+                draws no random numbers. By default, they load these batches again to restore their random
+                states.
 
         Returns:
             An iterator over the loader's batches, with tensors on the device.
@@ -676,22 +680,23 @@ class RunManager:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
         An evaluation does not count towards the epoch's duration and does not change training: modes and random
-        states are restored. Before the first epoch, TensorBoard shows the values at step 0, and there is no
-        row. When the run is completed, TensorBoard shows the confusion matrix of the last evaluation. Under
-        torchrun all ranks call `evaluate`, each with its part of the samples.
+        states are restored. For an evaluation before the first epoch, TensorBoard shows the values at step 0,
+        and the table has no row. When the run is completed, TensorBoard shows the confusion matrix of the last
+        evaluation. Under torchrun all ranks call `evaluate`, each with its part of the samples.
 
         Args:
             loader: Yields (inputs, labels); with `step`, batches of any form.
             name: The prefix of the columns.
             loss: Called with the network's output and the labels, returns the mean over the batch.
-            step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the
-                loss alone. Use it for batches that are a mapping, or have other parts than (inputs, labels).
-            metrics: Name -> metric with update(outputs, targets), compute() and reset(), as in torchmetrics. A
-                metric becomes the column `test_<name>`; a metric that computes several values becomes a column
-                `test_<name>_<key>` for each. Metrics are first moved to the device and reset.
+            step: Called with the network and a batch on its device, returns (loss, outputs, targets), or only
+                the loss. Use it for batches that are a mapping, or have other parts than (inputs, labels).
+            metrics: Metrics by name, with update(outputs, targets), compute() and reset(), as in torchmetrics.
+                A metric becomes the column `test_<name>`; a metric that computes several values becomes a
+                column `test_<name>_<key>` for each. Metrics are first moved to the device and reset.
 
         Returns:
-            The means over the samples, as `.loss` and `.accuracy`, and name -> value in `.metrics`.
+            The means over the samples, as `.loss` and `.accuracy`, and the values of the metrics by name, as
+            `.metrics`.
 
         Raises:
             LifecycleError: No run is open, the run has no network, or the epoch has ended already.
@@ -804,7 +809,7 @@ class RunManager:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run should stop after the last ended epoch; for a loop that does not use `epochs`.
+        """Whether the run should stop after the last finished epoch, for a loop that does not use `epochs`.
 
         True after an epoch whose loss was not finite, or if `patience` or `max_seconds` of `epochs`, or the
         grid's pruner, stops the run. A loop over `epochs` ends by itself; another loop checks this property and
@@ -843,9 +848,10 @@ class RunManager:
     def resume_epoch(self) -> int:
         """The last committed epoch, after which a loop that saves its own state resumes; 0 for a new run.
 
-        Reading it before the first epoch resumes the run at the following epoch. Save your state before
-        `end_epoch`; then each committed epoch has its state. If your last state is older, set `resume_epoch` to
-        its epoch; without any state, set it to 0. Within ``epochs(checkpoint=...)``, it is the restored epoch.
+        If the property is read before the first epoch, the run resumes at the following epoch. Save your state
+        before `end_epoch`, so that each committed epoch has its state. If your last state is older, set
+        `resume_epoch` to the epoch of that state; without any state, set it to 0. Within
+        ``epochs(checkpoint=...)``, the property is the restored epoch.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -865,7 +871,9 @@ class RunManager:
 
     @property
     def resume_batch(self) -> int:
-        """The last batch that an earlier attempt saved in this epoch, after which `batches` resumes; else 0.
+        """The last batch that an earlier attempt saved in this epoch, after which `batches` resumes.
+
+        0 without one.
 
         Start a counter of `batches` at this number.
 

@@ -1,4 +1,4 @@
-"""run_grid: plan a grid, execute the missing runs, summarise."""
+"""run_grid: plan a grid, execute its missing runs, and summarise the results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,9 +66,9 @@ def run_grid(
     """Execute every run of a grid that this experiment has not completed yet.
 
     An interrupted run resumes after its last committed epoch if `train` uses
-    ``manager.epochs(n, checkpoint={...})``. Failed runs are not executed again unless `retry_failed`.
-    Runs that were begun with other code, data or library versions are executed again, see `changed`; their old
-    attempts are kept.
+    ``manager.epochs(n, checkpoint={...})``. Failed runs are executed again only with `retry_failed`.
+    Runs that began with other code, data or library versions are executed again, see `changed`; the files of
+    their old attempts stay.
 
     Args:
         params: A mapping of axes as in `RunBuilder.get_runs`, or a list of runs.
@@ -77,64 +77,67 @@ def run_grid(
             ``num_epochs=5``.
         experiment: The folder under `root`. A second launch executes only the missing runs.
         root: The folder of all experiments, for ``tensorboard --logdir``.
-        executor: Where runs are executed. "lanes", the default: in worker processes of this machine, each bound
-            to a device and replaced when it dies. "inline": in this process. "ray", or a `RayExecutor`: on a
-            Ray cluster.
-        jobs: The largest number of runs at the same time; "auto" for as many as the devices allow. With 1, no
+        executor: The executor of runs. "lanes", the default: worker processes of this machine, each bound to a
+            device and replaced when it dies. "inline": this process. "ray", or a `RayExecutor`: a Ray cluster.
+        jobs: The maximum number of concurrent runs; "auto" for as many as the devices allow. With 1, no
             run shares the machine with another, and durations are comparable.
         runs_per_device: The number of runs that may share an accelerator.
         timeout: The seconds without a batch or an epoch after which a run counts as hung; None is no limit.
-        retries: How often a run is retried after its process was killed or hung.
-        max_seconds: Stop like Ctrl-C, with exit code 75, after this time (s); the same call resumes the grid.
-            None is no limit.
-        on_error: "continue" with the other runs when a run fails, or "stop".
-        missing_device: "skip" the runs whose device is missing, or "error". Skipped runs are unavailable; a
-            launch on a machine with the device executes them.
+        retries: The maximum number of retries of a run whose process was killed or hung.
+        max_seconds: The time (s) after which the grid stops as by Ctrl-C, with exit code 75; the same call
+            resumes the grid. None is no limit.
+        on_error: The action when a run fails: "continue" with the other runs, or "stop".
+        missing_device: The action for runs whose device is missing: "skip" or "error". Skipped runs are
+            unavailable; a launch on a machine with the device executes them.
         max_runs: The largest number of runs that a grid may have.
         tensorboard: Whether event files are written.
         histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
             epoch has a set.
         batch_size: Counts the samples of a batch, as in `RunManager`.
         display: False shows nothing.
-        retry_failed: Execute runs again that failed, diverged, hung, ran out of memory, or raised
+        retry_failed: Whether to execute runs again that failed, diverged, hung, ran out of memory, or raised
             optuna.TrialPruned.
-        changed: How to treat runs that were begun with other code, data or versions: "rerun", the default, or
+        changed: The action for runs that began with other code, data or versions: "rerun", the default, or
             "keep", which resumes them and marks them as mixed. Dicts, lists and tensors that `train` reads from
             your modules are compared by content, up to 1 MiB each.
         data: The training data of `train`, so that a change in them is detected at any size: tensors, a
             dataset, a text that identifies them, or a function that returns one of these. The function is
             called after the grid is validated.
-        plan_only: Show where each run would be executed and which runs are done, and stop; nothing is written.
-        check: Try each setting before the first run begins, on the executor: two steps, and one batch of each
-            evaluation. Nothing is written; all failures are raised together. With a `search`, each listed value
-            and some values of the ranges are tried. Not with `plan_only` and `only`.
-        prune: The pruner, which stops poor runs early: a `SuccessiveHalving`, or a pruner of Optuna
+        plan_only: Whether to show only the plan: the device of each run, and the runs that are done. Nothing is
+            written.
+        check: Whether to try each setting with the executor before the first run begins: two steps, and one
+            batch of each evaluation. Nothing is written; all failures are raised together. With a `search`,
+            each listed value and some values of the ranges are tried. There is no check with `plan_only` and
+            `only`.
+        prune: The pruner, which stops unpromising runs early: a `SuccessiveHalving`, or a pruner of Optuna
             (``optuna.pruners.MedianPruner()``), which is asked after each epoch. Pruned runs keep their
-            checkpoint; the same grid without `prune`, or with a less strict pruner, resumes them.
-        decide: A `Decide`: adds repeats until the best setting, or the better value of an axis, is decided.
-            `repeats` names the one axis to repeat over.
+            checkpoint; the same grid without `prune`, or with a less strict pruner, resumes these runs.
+        decide: A `Decide`, which adds repeats until the best setting, or the better value of an axis, is
+            decided. `repeats` names the single axis to repeat over.
         search: An `OptunaSearch`, which chooses the runs from the results so far. Axes may then be ranges, and
             `goal` is required.
         goal: The metric that decides: "max:reward", "min:wer", or a name with a known direction, as
-            "test_accuracy". Tables, report, command line, pruning and TensorBoard use it, at the epoch whose
-            weights are kept, else at the last epoch. The default is the metric of
+            "test_accuracy". Tables, report, command line, pruning and TensorBoard use its value at the epoch
+            whose weights are saved, else at the last epoch. The default is the metric of
             ``manager.epochs(keep=...)``, else the validation, test or training accuracy or loss. The goal is
-            stored with the experiment: a launch without a goal keeps it, another goal replaces it. A search may
-            have several goals, as ["max:test_accuracy", "min:test_loss"]: its sampler gets all of them; all
-            other parts use the first.
+            stored with the experiment: a launch without `goal` uses the stored goal, another goal replaces it.
+            A search may have several goals, as ["max:test_accuracy", "min:test_loss"]: its sampler gets all of
+            them; tables, pruning and all else use the first goal.
         repeats: The axes that only repeat a setting, as ("fold", "seed"); settings are then ranked by their
             mean. By default, the axes that vary and are called seed, fold, split, trial or repeat; a message
-            names them. () means no repeat axes. Stored with the experiment, as `goal`.
-        note: Why this grid is executed, in one line. Stored with the experiment, as `goal`; "" removes it.
+            names them. () means no repeat axes. `repeats` is stored with the experiment, like `goal`.
+        note: The reason why this grid is executed, in one line. It is stored with the experiment, like `goal`;
+            "" removes it.
         x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples"
-            seen, which then become a column; or a metric that `train` tracks, as
-            ``manager.track({"env_steps": n}, how="last")``. Stored with the experiment, as `goal`.
-        only: The number of a run, or several, as in the column `run`: for a debugger, only these runs are
-            executed, even if they failed, in this process and without a live display. An exception of `train`
-            is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no effect.
+            seen, which then become a column; or a metric that `train` tracks, as ``manager.track({"env_steps":
+            n}, how="last")``. It is stored with the experiment, like `goal`.
+        only: The number of a run, or several numbers, as in the column `run`. For a debugger, only these runs
+            are executed, even if they failed, in this process and without a live display. An exception of
+            `train` is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no
+            effect.
         report: Whether to write the page of `write_report` while the grid runs, as `report.html` in the
             experiment's folder; or the file to write. Updates take at most a twentieth of the time; the last
-            one is at the end. An open page in a browser reloads itself. With `only`, no page is written.
+            update is at the end. An open page in a browser reloads itself. With `only`, no page is written.
         listeners: Instances of subclasses of `Listener`; they are called when runs begin, progress and end, and
             may stop runs early.
 

@@ -26,7 +26,7 @@ from runmanager.session.train_call import defaults_of
 from runmanager.wording import did_you_mean, listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
-"""The exit codes that `GridOutcome` does not have."""
+"""Further exit codes, which `GridOutcome` does not have."""
 
 Allowed = tuple[Callable[[Any], bool], str]
 """A predicate for allowed values, and a description of these values."""
@@ -51,7 +51,7 @@ def main(
     """Execute a grid with flags from the command line; return the exit code: ``sys.exit(main(GRID, train))``.
 
     Each axis has a flag with one or more values: ``--lr 0.1 0.01`` replaces the values in the grid. Each
-    keyword parameter of `train` has a flag too: if the flag is given, the parameter becomes an axis, and a
+    keyword parameter of `train` has a flag too: if the flag is used, the parameter becomes an axis, and a
     column of the tables. A range can be replaced by another range, as ``--lr 1e-4..1e-2``, and ``--sample 50``
     draws runs. There are flags for the options of `run_grid`, as ``--plan``, ``--only``, ``--jobs``,
     ``--executor``; ``--help`` lists all flags.
@@ -64,7 +64,7 @@ def main(
             ``{"lr": (lambda lr: lr > 0, "numbers above 0")}``. The type follows from the grid's values: whole
             numbers, numbers, true and false, text, or one of the values by its name.
         help: Axis or setting -> its description for ``--help``.
-        flags: Axis or setting -> its flag, if that is not ``--its-name``.
+        flags: Axis or setting -> its flag, if the flag is not ``--its-name``.
         constants: The parameters of `train` that are not hyperparameters and have one value for the whole grid,
             such as the folder of the data.
         data: As in `run_grid`; a function gets the constants that are among its parameters.
@@ -77,7 +77,7 @@ def main(
         ``max_seconds`` elapsed; 130 Ctrl-C.
 
     Raises:
-        SystemExit: ``--help`` was given, or a flag that does not exist.
+        SystemExit: The arguments have ``--help``, or a flag that does not exist.
 
     Example:
         >>> def train(run, manager, num_epochs=5, data_dir="data"):
@@ -168,7 +168,9 @@ class Script:
                 raise unexpected(main, name, names)
 
     def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
-        """Return the parser; values of axes stay text until `grid` parses them and reports all problems.
+        """Return the parser.
+
+        Values of axes stay text until `grid` parses them and reports all problems.
 
         Args:
             experiment: The default name of the experiment.
@@ -217,13 +219,13 @@ class Script:
 
     def _examples(self) -> str:
         lists = {name: values for name, values in self._params.items() if isinstance(values, list | tuple)}
-        name = max(lists, key=lambda each: len(lists[each]), default="")  # an axis that varies
+        name = max(lists, key=lambda each: len(lists[each]), default="")  # the example uses an axis that varies
         words = " ".join([self._flags[name], shlex.quote(text(lists[name][0]))]) if name else "--retry-failed"
         lines = ("%(prog)s --plan", f"%(prog)s {words.replace('%', '%%')} --jobs auto")
         return "\n  ".join(["For example:", *lines])
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the grid with the values of the given flags.
+        """Return the grid with the values from the flags that were used.
 
         Raises:
             GridError: A value cannot be parsed, or the values are not a valid grid; the message lists all
@@ -239,7 +241,7 @@ class Script:
         return grid
 
     def bound(self, given: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
-        """Bind the constants that are parameters of a function; return the bound function."""
+        """Return a function with those constants bound that are its parameters."""
         parameters = inspect.signature(function).parameters
         constants = {
             name: next(iter(self._values(name, given, Problems())), self._settings[name])
@@ -379,7 +381,7 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
     if suggest is not None:
         chosen["search"] = replace(chosen["search"], n=suggest)
     repeats = options.get("repeats")
-    if repeats and not options.get("decide"):  # Decide adds the repeat axis itself
+    if repeats and not options.get("decide"):  # `Decide` adds the repeat axis itself
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:

@@ -13,7 +13,7 @@ Train = Callable[[Run, "RunManager"], object]
 
 
 def manager_of(hooks: "Hooks") -> "RunManager":
-    """Return a manager for hooks; the import is late, because it loads torch."""
+    """Return a manager for hooks; it is imported here, because the import loads torch."""
     from runmanager.launch.manager import RunManager
 
     return RunManager(_hooks=hooks)

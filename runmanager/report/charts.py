@@ -27,14 +27,14 @@ from runmanager.report.svg import (
 from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, cell, durations
 
-_GOLDEN = 0.618034  # jitter: its multiples modulo 1 are spread evenly
-_MOST_POINTS = 1500  # per figure
+_GOLDEN = 0.618034  # for the jitter: multiples of this number modulo 1 are spread evenly
+_MOST_POINTS = 1500  # maximum number of points per figure
 _STRIP = 110  # the height of the strip plot
-_FEW = 8  # fewer dots get no jitter
+_FEW = 8  # below this number of dots, there is no jitter
 
 
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
-    """Plot the scores by the value of one hyperparameter, and the mean of each value, all else equal."""
+    """Plot the scores by one hyperparameter, and the mean of each value over otherwise equal settings."""
     scores = [data.scores[index] for index in data.order]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
     facts = {"figure": "points", "what": axis.name}
@@ -182,7 +182,7 @@ def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 def points(
     figure: Figure, dots: Sequence[tuple[float, float, int]], colored: PageAxis | None, kind: str
 ) -> None:
-    """Draw one dot per run, given as (x, y, index); all dots of a color form one path."""
+    """Draw one dot per run; each dot is (x, y, index), and all dots of a color form one path."""
     by_color: dict[str, list[tuple[float, float, int]]] = {}
     for dot in dots if len(dots) <= _MOST_POINTS else spaced(range(len(dots)), _MOST_POINTS):
         each = dots[dot] if isinstance(dot, int) else dot

@@ -26,13 +26,13 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.tables.ranking import t_quantile
 
-MANY = 100  # runs; with more, only this number of lines is visible at first
-_MOST_LINES = 600  # lines in the file
-_MOST_POINTS = 120  # per curve
+MANY = 100  # if there are more runs, only this number of lines is visible at first
+_MOST_LINES = 600  # maximum number of lines in the file
+_MOST_POINTS = 120  # maximum number of points per curve
 _MIXING = 7919  # a prime that shuffles the drawing order, so that no value covers the others
-_MOST_BANDS = 5  # settings whose mean and interval are drawn
+_MOST_BANDS = 5  # maximum number of settings whose mean and interval are drawn
 _LABELS = 68  # width of the labels at the right end of the lines
-_LEAST = 3  # repeats for a confidence interval; the band of two repeats is their range
+_LEAST = 3  # least number of repeats for a confidence interval; the band of two repeats is their range
 
 Curve = list[tuple[int, float]]
 
@@ -104,7 +104,7 @@ def points_of(run: RunResult, metric: str, x_axis: str | None = None) -> Curve:
 
 
 def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
-    """Return the runs whose curves go into the file: all, or the best and a sample if there are many."""
+    """Return the runs whose curves go into the file: all runs, or of many runs the best ones and a sample."""
     ranked = [index for index in data.order if index in lines]
     has_rank = set(ranked)
     others = [index for index in lines if index not in has_rank]
@@ -112,7 +112,7 @@ def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
 
 
 def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
-    """Return the lines that are visible before a filter is set: all, or some of the best and a sample."""
+    """Return the lines that are visible before a filter is set: all lines, or some of the best and a sample."""
     if len(drawn) <= MANY:
         return list(drawn)
     in_file = set(drawn)
@@ -123,8 +123,8 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
     """Return the groups of runs that get a mean line.
 
-    A group is the repeats of one of the best settings. Without repeats, it is all runs of one color, if there
-    are many runs.
+    A group has the repeats of one of the best settings. Without repeats, if there are many runs, a group has
+    all runs of one color.
     """
     repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):

@@ -34,11 +34,11 @@ class PageAxis:
     """A hyperparameter that varies."""
 
     name: str
-    labels: Sequence[str]  # the values: numbers in ascending order, then the others in order of first use
+    labels: Sequence[str]  # the values: numbers in ascending order, then other values in the order of first use
     codes: Sequence[int]  # for each run, the index of its value in `labels`
     is_ordered: bool  # whether all values are numbers
     keys: Sequence[str] = ()  # the canonical form of each value
-    numbers: Sequence[float] = ()  # of a sample or a search: the values in the order of `labels`
+    numbers: Sequence[float] = ()  # for a sample or a search, the values as numbers in the order of `labels`
 
     @property
     def is_sampled(self) -> bool:
@@ -50,7 +50,7 @@ class PageAxis:
         return self.numbers[self.codes[index]]
 
     def label(self, value: Any) -> str:
-        """Return the label of a value, as the whole page writes it."""
+        """Return the label of a value, which is the same on the whole page."""
         key = json.dumps(canonical(None if value is pd.NA else value))
         if key not in self.keys and isinstance(value, float) and math.isnan(value):
             key = json.dumps(canonical(None))  # a column of numbers holds NaN for None
@@ -65,23 +65,24 @@ class PageAxis:
 class ReportData:
     """The data of a report; a run is given by its index in `results`."""
 
-    title: str  # of the page
+    title: str  # the title of the page
     results: Sequence[RunResult]
-    names: Sequence[str]  # of the runs, such as "run 7"
+    names: Sequence[str]  # the names of the runs, such as "run 7"
     runs: pd.DataFrame  # the table of `load_runs`, one row per run in `results`
     answers: Answers
-    findings: Findings  # from the answers; by the loss if no run has a score
+    findings: Findings  # the findings of the answers; they rank by the loss if no run has a score
     metric: str  # the metric that ranks the runs
     is_larger_better: bool  # whether larger values of the metric are better
-    scores: Sequence[float]  # the metric of each completed or pruned run, NaN of the others
+    scores: Sequence[float]  # the metric of each completed or pruned run, NaN for other runs
     order: Sequence[int]  # the runs with a score, the best setting first
-    axes: Sequence[PageAxis]  # that vary: first those that pruning has decided, then the largest effect first
+    # varying axes: first those that pruning has decided, then the others, the largest effect first
+    axes: Sequence[PageAxis]
     together: Interaction | None  # the two hyperparameters with the strongest interaction
     note: str  # the note of the experiment
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
-    ] = ()  # of experiments side by side: both names, and the rows that differ
+    ] = ()  # for experiments side by side: both names, and the rows that differ
 
     @property
     def is_searched(self) -> bool:
@@ -90,7 +91,7 @@ class ReportData:
 
     @property
     def ranked(self) -> list[int]:
-        """All runs: those in `order`, then the pruned ones by their score, then the others."""
+        """All runs: the runs in `order`, then the pruned runs by score, then the others."""
         sign = -1 if self.is_larger_better else 1
         rest = sorted({*range(len(self.results))} - {*self.order})
         keys = {index: sign * self.scores[index] for index in rest}
@@ -114,7 +115,7 @@ class ReportData:
 
     @property
     def goals(self) -> Sequence[Goal]:
-        """The goals, if there are several; else empty."""
+        """The goals; empty if there is only one."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
@@ -152,7 +153,7 @@ def report_data(
     table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
     if goal is None:
-        own_goals(table)  # raises if the experiments have different goals
+        own_goals(table)  # raises an error if the experiments have different goals
     answers = answers_of(table, goal, repeats)
     findings = answers.findings or find(table, "loss", repeats)
     answers = replace(answers, findings=findings)
@@ -182,7 +183,7 @@ def report_data(
 
     def rank(axis: PageAxis) -> int:
         left, lost = ({axis.codes[row] for row in rows} for rows in (order, pruned))
-        is_decided = len(left) == 1 and not lost <= left  # by pruning
+        is_decided = len(left) == 1 and not lost <= left  # whether pruning has decided this axis
         return -1 if is_decided else ranks.get(axis.name, len(ranks))
 
     axes.sort(key=rank)
@@ -215,12 +216,12 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int
     column = [params[row].get(name) for row in settings]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}
     numbers = {key: value for key, value in by_key.items() if type(value) in (int, float)}
-    # x != x: math.isnan() fails for huge integers
+    # x != x detects NaN, as math.isnan() fails for huge integers
     in_order = sorted(numbers, key=lambda key: (numbers[key] != numbers[key], numbers[key]))
     distinct = [*in_order, *(key for key in by_key if key not in numbers)]
     codes = {key: code for code, key in enumerate(distinct)}
     labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]
-    number_of = Counter(labels)  # text() shortens, so two labels may be equal
+    number_of = Counter(labels)  # text() shortens values, so two labels may be equal
     labels = [
         label if number_of[label] == 1 else printable(repr(by_key[key]))
         for label, key in zip(labels, distinct, strict=True)

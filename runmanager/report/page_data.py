@@ -18,13 +18,14 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.wording import printable
 
-MOST_VIEWS = 300  # runs with all details in the page
-_MOST_WIDE = 2000  # runs; with more, columns of mostly distinct values are left out, and numbers are rounded
+MOST_VIEWS = 300  # maximum number of runs with all details in the page
+# if there are more runs, columns of mostly distinct values are left out, and numbers are rounded
+_MOST_WIDE = 2000
 _FACTS = ("command", "commit", "host", "device", "device_name")  # keys of the first line of a journal
-_LAST_LINES = 15  # lines of an error.log
+_LAST_LINES = 15  # number of lines from an error.log
 _DIGITS = 5
-_MOST_PICTURES = 1_000_000  # bytes, for all runs together
-_MOST_EPOCHS = 40  # per curve in the view of a run
+_MOST_PICTURES = 1_000_000  # maximum number of bytes for the pictures of all runs together
+_MOST_EPOCHS = 40  # maximum number of epochs per curve in the view of a run
 
 
 def page_data(
@@ -45,7 +46,7 @@ def page_data(
         "homes": _distinct([str(run.folder.path.parent) for run in data.results]),
     }  # fmt: skip
     written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c")  # so that no value closes the <script> element
+    return written.replace("<", "\\u003c")  # escape "<", so that no value closes the <script> element
 
 
 def _are_odd(data: ReportData) -> bool:
@@ -71,7 +72,7 @@ def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
 
 
 def _distinct(values: Sequence[Any]) -> dict[str, Any]:
-    """Return the distinct values and the code of each run; only the values if no two are equal."""
+    """Return the distinct values, and the code of each run; if no two values are equal, only the values."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(json.dumps(value, ensure_ascii=True), len(numbers)) for value in values]
     distinct = [json.loads(each) for each in numbers]
@@ -171,13 +172,14 @@ def confusion_matrices(folder: Path) -> dict[str, str]:
     """
     if next(folder.glob("events.out.tfevents.*"), None) is None:
         return {}
-    from runmanager.board import archive  # slow import
+    from runmanager.board import archive  # this import is slow
 
     pictures: dict[str, str] = {}
     for path in archive.event_files(folder):
         try:
             with archive.mapped(path) as contents:
-                if contents.find(_TAG) < 0:  # usual, and parsing all events is slow
+                # files without the tag are frequent, and parsing all events is slow
+                if contents.find(_TAG) < 0:
                     continue
             for event in archive.read_events(path):
                 for value in event.summary.value:

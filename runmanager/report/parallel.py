@@ -10,14 +10,14 @@ from runmanager.report.search_text import scale_of, with_number
 from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
 from runmanager.wording import cell
 
-_TOP, _BASE, _LOST = 50, 276, 308  # y of both ends of the axes, and of runs without a score
+_TOP, _BASE, _LOST = 50, 276, 308  # y position of both ends of the axes, and of runs without a score
 _HEIGHT = 322
 _LEFT, _RIGHT = 70, 80
-_LEAST_WIDTH = 860  # on a desktop screen, labels then have the text size of the page
+_LEAST_WIDTH = 860  # least width at which labels have the text size of the page on a desktop screen
 _MOST_LINES = 3 * MANY
 _MOST_LOST = 20
 _MOST_LABELS = 12
-_ROOM = 26.0  # height over which lines with equal values are spread
+_ROOM = 26.0  # the height over which lines with equal values are spread
 
 
 def parallel(
@@ -69,7 +69,7 @@ def parallel(
 
 
 def _scale(data: ReportData, axis: PageAxis) -> Scale:
-    """Return the scale of an axis: of its numbers if they are sampled, else of the positions of its values."""
+    """Return the scale of an axis: a scale of numbers for sampled values, else of the values' positions."""
     if axis.is_sampled and (runs := with_number(data, axis)):
         return scale_of(axis, runs, _BASE, _TOP)
     return Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
@@ -99,7 +99,7 @@ def _rows(axis: PageAxis, scale: Scale, lines: Sequence[int]) -> dict[int, float
 
 
 def _label(figure: Figure, axis: PageAxis, scale: Scale, x: float, room: float) -> None:
-    """Label an axis: each value with its number of runs, or round numbers for sampled values."""
+    """Label an axis: for sampled values with round numbers, else with each value and its number of runs."""
     if axis.is_sampled:
         for tick in scale.ticks():
             figure.label(x + 8, scale(tick), cell(tick))

@@ -1,4 +1,4 @@
-"""Write the HTML file of a report, once or again whenever runs change."""
+"""The HTML file of a report, written once, or again whenever runs change."""
 
 import base64
 import hashlib
@@ -40,9 +40,9 @@ else:
     _Path = type(Path())  # before Python 3.12, subclasses of Path itself do not work
 
 _SHARE = 20  # the page takes at most 1/20 of the time
-_LEAST_S = 2.0  # between two checks for changes
-_MOST_AXES = 8  # in the parallel coordinates, and panels of effects
-_MOST_ROWS = 1000  # of the table in the file; the script adds further rows on demand
+_LEAST_S = 2.0  # least time between two checks for changes
+_MOST_AXES = 8  # maximum number of axes in the parallel coordinates, and of panels of effects
+_MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 _SCRIPTS = (
     "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js", "brushes.js",
     "figures.js", "curves.js", "page.js",
@@ -57,10 +57,10 @@ class WrittenReport(_Path):
         return f"{type(self).__name__}({self.as_posix()!r})"
 
     def _repr_html_(self) -> str:
-        """Return a link relative to the folder of the notebook: its server serves no other files."""
+        """Return a link relative to the notebook's folder, as its server serves only files in that folder."""
         try:
             relative = os.path.relpath(self)
-        except (OSError, ValueError):  # on another drive, or the working directory was deleted
+        except (OSError, ValueError):  # the file is on another drive, or the working directory was deleted
             relative = os.fspath(self)
         address = quote(relative.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
         name = html.escape(relative.encode("utf-8", "replace").decode())
@@ -76,11 +76,12 @@ def write_report(
 ) -> WrittenReport:
     """Write one HTML file that shows which run is best, and why.
 
-    The file needs no network: figures, style and script are inside. All text that comes from runs is escaped.
+    The file needs no network: figures, style and script are in the file. All text that comes from runs is
+    escaped.
 
     Args:
-        path: The root of all experiments, one experiment, or a list of several. A list sets them side by side,
-            with the differences between the first and each other one.
+        path: The root of all experiments, one experiment, or a list of several. With a list, the page has the
+            experiments side by side, with the differences between the first and each other one.
         target: The HTML file; it is replaced atomically.
         goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks them, and the page
             also shows the Pareto front of all metrics, as in `pareto`.
@@ -254,7 +255,7 @@ def _columns_css(table: dict[str, Any]) -> str:
 
 
 def _shares(data: ReportData) -> dict[int, float]:
-    """Return the position of each score between the worst (0) and the best (100)."""
+    """Return the position of each score on a scale from the worst (0) to the best (100)."""
     if not data.order:
         return {}
     scores = sorted((data.scores[i] for i in data.order), reverse=data.is_larger_better)
@@ -324,7 +325,8 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
     if pairs is None or pairs.empty:
         return None
     words = " ".join(speeds(pairs))
-    ratios = len(pairs.attrs[OVERALL])  # the last columns, after the differences and a column for each device
+    # ratios are the last columns, after the columns of devices and differences
+    ratios = len(pairs.attrs[OVERALL])
     columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
     rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
     if not rows or not words:
@@ -380,6 +382,6 @@ def watch_runs(
 
 
 def _state(path: Paths) -> list[Any]:
-    """Return a state that compares unequal after any run has changed."""
+    """Return a state of the runs that compares unequal after any run has changed."""
     results, _ = read_results(path)
     return [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]

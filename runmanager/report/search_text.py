@@ -1,4 +1,4 @@
-"""The sentences of the page on a sample or a search: the values that the best runs have."""
+"""The sentences of the page about a sample or a search: the values of the best runs."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ _MOST_NAMED = 4  # values in a sentence
 
 
 def range_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Return a sentence on the values that the best runs have for a hyperparameter."""
+    """Return a sentence about the values of the best runs for a hyperparameter."""
     best = best_tenth(data)
     which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
     if not axis.is_sampled:

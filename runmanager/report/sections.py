@@ -17,10 +17,10 @@ from runmanager.storage import paths
 from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
-_DEEPEST = 55  # per cent of the color; text on a deeper color is hard to read
-_MOST_NAMED = 12  # runs named per cause
-_MOST_SETTINGS = 10  # in the table of settings
-_LAST_LINES = 15  # lines of an error.log
+_DEEPEST = 55  # largest share of the color in per cent; text on a deeper color is hard to read
+_MOST_NAMED = 12  # maximum number of runs named per cause
+_MOST_SETTINGS = 10  # maximum number of rows in the table of settings
+_LAST_LINES = 15  # number of lines from an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 
 
@@ -28,8 +28,8 @@ class Cell(NamedTuple):
     """A cell of a heatmap."""
 
     text: str
-    share: float  # of the color, in per cent: larger is better
-    is_best: bool  # whether it is the best of its column
+    share: float  # share of the color in per cent; better means have a larger share
+    is_best: bool  # whether the cell is the best of its column
 
 
 class Heatmap(NamedTuple):
@@ -37,7 +37,7 @@ class Heatmap(NamedTuple):
 
     rows: str  # the hyperparameter whose values are rows
     columns: str
-    labels: list[str]  # of the columns
+    labels: list[str]  # the labels of the columns
     cells: list[tuple[str, list[Cell]]]  # for each row: its value, and its cells
 
 

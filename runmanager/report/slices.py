@@ -23,7 +23,7 @@ from runmanager.report.svg import (
 from runmanager.report.timeline import Busy
 from runmanager.wording import aligned, cell
 
-NUM_CLASSES = 6  # of scores: one per color of the ramp
+NUM_CLASSES = 6  # number of classes of scores, one per color of the ramp
 
 
 def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None) -> str:
@@ -53,7 +53,7 @@ def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | 
     if len(runs) < NUM_CLASSES:
         return None
     x, y = scale_of(across, runs, LEFT + 4, WIDTH - RIGHT), scale_of(up, runs, HEIGHT - BOTTOM - 4, TOP + 4)
-    rising = runs[::-1]  # the worst first, so that the best dots are above the others
+    rising = runs[::-1]  # worst runs first, so that the dots of the best runs cover the others
     classes = [
         rising[len(rising) * number // NUM_CLASSES : len(rising) * (number + 1) // NUM_CLASSES]
         for number in range(NUM_CLASSES)
@@ -90,7 +90,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     if len(runs) < 3:  # noqa: PLR2004 - two show no trend
         return None
     sign = 1 if data.is_larger_better else -1
-    better = [runs[0]]  # each was the best when it ended
+    better = [runs[0]]  # the runs that were the best ones when they ended
     numbers = [1]
     for number, run in enumerate(runs[1:], start=2):
         if sign * data.scores[run] > sign * data.scores[better[-1]]:

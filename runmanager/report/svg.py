@@ -9,9 +9,9 @@ from runmanager.wording import cell, printable
 
 WIDTH, HEIGHT = 400, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
-_LARGEST = 1e300  # larger numbers are outside the figure
+_LARGEST = 1e300  # numbers above this one are outside the figure
 _LETTER = 6.2  # average width of a letter in a label
-_DECADES = 100  # an axis is logarithmic above this ratio of its largest to its smallest number
+_DECADES = 100  # above this ratio of the largest to the smallest number, an axis is logarithmic
 
 
 class Scale:
@@ -23,7 +23,7 @@ class Scale:
         self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
         low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
         if low == high:
-            room = max(0.5, abs(low) / 2)  # 1e17 + 0.5 is 1e17
+            room = max(0.5, abs(low) / 2)  # relative for large numbers, as 1e17 + 0.5 is 1e17
             low, high = (low / 2 or low, high * 2) if is_logarithmic else (low - room, high + room)
         self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
         self._start, self._end = start, end
@@ -55,7 +55,7 @@ class Scale:
             if len(inside) > 2:  # noqa: PLR2004 - a short range needs more
                 return inside
         rough = (self.high - self.low) / about
-        if rough == 0:  # subnormal numbers: the difference underflows
+        if rough == 0:  # the difference of subnormal numbers underflows
             return [self.low, self.high]
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -140,7 +140,7 @@ class Figure:
 
 
 def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float]:
-    """Return the range of the values without 2 % of outliers at each end; the values in `kept` stay inside."""
+    """Return the range of the values without 2 % of outliers at each end; it contains the values in `kept`."""
     ordered = sorted(values)
     cut = len(ordered) // 50
     low, high = ordered[cut], ordered[-1 - cut]
@@ -150,7 +150,7 @@ def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, flo
 def value_scale(low: float, high: float, start: float, end: float) -> Scale:
     """Return a scale with a margin at both ends; logarithmic if the numbers span more than two decades."""
     if is_wide(low, high):
-        room = min((high / low) ** 0.03, 1e9)  # the ratio may overflow
+        room = min((high / low) ** 0.03, 1e9)  # limited, as the ratio may overflow
         return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
     room = 0.03 * (high - low)
     return Scale(low - room, high + room, start, end)

@@ -20,7 +20,7 @@ from runmanager.tables.ranking import is_same
 from runmanager.wording import capital, cell, duration
 
 _BETTER = 0.01  # an earlier epoch is mentioned if it is better than the last one by this relative margin
-_MOST_NAMED = 4  # values in a sentence
+_MOST_NAMED = 4  # maximum number of values in a sentence
 
 
 def headline(answers: Answers) -> tuple[str, list[str]]:
@@ -50,7 +50,7 @@ def behind(data: ReportData, rank: int) -> str:
 
 
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Return a sentence on the best value of a hyperparameter, all else equal, and its margin."""
+    """Return a sentence about the best value of a hyperparameter in otherwise equal settings and its margin."""
     change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
@@ -132,7 +132,7 @@ def _nothing_common(pair: Interaction) -> str:
 
 
 def _lacking(data: ReportData, pair: Interaction) -> list[str]:
-    """Return sentences on the combinations without a mean: never tried, not comparable, or not included."""
+    """Return sentences about the combinations without a mean: not tried, not comparable, or not included."""
     rows, columns = data.axis(pair.rows), data.axis(pair.columns)
     tried = set(zip(rows.codes, columns.codes, strict=True))
     never: list[str] = []
@@ -195,7 +195,7 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     common: list[str] = []
     for axis in data.axes:
         if axis.name in data.findings.repeats:
-            continue  # common values of a repeat axis are chance
+            continue  # on a repeat axis, common values are chance
         if axis.is_sampled:
             common += search_text.in_common(axis, top)
             continue
@@ -235,7 +235,7 @@ def order_sentence(data: ReportData) -> str:
 
 
 def left_sentence(answers: Answers) -> str:
-    """Say how many runs may still get a result, without a period; "" if none."""
+    """Say how many runs may still get a result, without a period; "" if no run may."""
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
     which = f"{number:,} of {counted(len(answers.runs), 'run')}"
     return f"{which} {'is' if number == 1 else 'are'} left to execute" if number else ""

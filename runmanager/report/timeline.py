@@ -13,10 +13,10 @@ from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import duration, printable
 
-_MOST_RUNS = 2000  # runs whose journals are read for their times
+_MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
-_PAUSE = 0.1  # a gap above this share of the busy time is cut to the share _CUT
+_PAUSE = 0.1  # a gap above this share of the busy time is shortened to the share _CUT
 _CUT = 0.03
 _CHARACTER = 6.5  # the width of a character of a label
 
@@ -28,7 +28,7 @@ class Busy(NamedTuple):
     device: str
     begin: float
     end: float
-    is_success: bool  # whether it did not fail: completed, pruned, running or interrupted
+    is_success: bool  # whether the attempt is completed, pruned, running or interrupted
 
 
 def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
@@ -41,7 +41,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
         return None
     words = _sentence(busy, total)
     positions, pauses, length = _compress(spans, total)
-    top = _TOP + (_LANE if pauses else 0)  # the pauses have labels
+    top = _TOP + (_LANE if pauses else 0)  # space for the labels of pauses
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     base = top + _LANE * len(lanes)
     facts = {"figure": "bars"}
@@ -59,7 +59,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
         "name",
         "start",
     )
-    free = 0.0  # where a label may begin
+    free = 0.0  # the position where the next label may begin
     for begin, seconds in pauses:
         label = f"pause of {duration(seconds)}"
         has_room = x(begin) >= free and x(begin) + _CHARACTER * len(label) < _WIDTH
@@ -152,10 +152,11 @@ def _compress(
     """Shorten long pauses.
 
     Returns:
-        A function from a time to its position, the position and length of each pause, and the last position.
+        A function that maps a time to its position, the position and length of each pause, and the last
+        position.
     """
-    starts: list[tuple[float, float]] = []  # a time -> its position
-    pauses: list[tuple[float, float]] = []  # position, seconds
+    starts: list[tuple[float, float]] = []  # pairs of a time and its position
+    pauses: list[tuple[float, float]] = []  # pairs of a position and seconds
     at = 0.0
     for number, (begin, end) in enumerate(spans):
         if number:

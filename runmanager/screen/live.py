@@ -299,7 +299,7 @@ class GridProgress(Display):
         since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
         dropped = f": {stops} now; {since}" if number else ""
         why = f"{stop.why}. " if stop.why else ""
-        # whether a user or a time limit stops the grid, not SIGTERM or SIGHUP
+        # after SIGTERM or SIGHUP, nobody may be at the keyboard
         is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
         force = " Press Ctrl-C again to force." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")

@@ -163,7 +163,7 @@ class Listeners:
         answers = [(listener, ask(listener)) for listener in self]
         reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
         before = perf_counter()
-        # after TensorBoard has drawn, so that no other rank waits for rank 0 in its next epoch
+        # after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
         reason = ranks.broadcast(reason)
         self._waited += perf_counter() - before
         return reason
