@@ -75,7 +75,7 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
 
 
 def show_user_frames() -> None:
-    """Print errors of this package that end the program without its frames; another hook has precedence."""
+    """Print an error of this package that ends the program, but not its internal frames."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_uncaught
 

@@ -179,7 +179,7 @@ def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
     first, *others = names
     further = f" (or of {', '.join(others[:_MOST_NAMED])})" if others else ""
     return printable(
-        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"'
+        f'Which run is best? No metric is the default: give goal="max:{first}" or goal="min:{first}"'
         f"{further}; nothing is executed again"
     )
 

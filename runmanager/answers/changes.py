@@ -28,7 +28,8 @@ class Change:
     """The effect of changing one hyperparameter, measured between settings that differ in it alone."""
 
     axis: str
-    mean: float  # mean absolute difference of two such settings; NaN if no two differ in this axis alone
+    # mean absolute difference of two settings that differ in this axis alone; NaN without such settings
+    mean: float
     means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups, the best first
     num: int  # number of groups; the settings of a group differ in this axis alone
     num_best: int  # number of groups in which the first value is best, ties included
@@ -108,7 +109,7 @@ def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
 def repeats_differ(findings: Findings) -> float:
     """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats.
 
-    For a normal distribution, it is 2 / sqrt(pi) times the standard deviation.
+    For a normal distribution, this difference is 2 / sqrt(pi) times the standard deviation.
     """
     variance, freedom = _pooled(findings)
     return 2 / math.sqrt(math.pi) * math.sqrt(variance) if freedom else math.nan

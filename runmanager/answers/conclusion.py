@@ -118,7 +118,7 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
         details.append(f"{findings.assumption}.")
     if num_runs < len(answers.runs):
         number = f"{len(answers.runs):,} runs of the experiment"
-        details.append(f"Ranked are all {number}; this grid has {num_runs:,}.")
+        details.append(f"All {number} are ranked; this grid has {num_runs:,}.")
     return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
 
 

@@ -54,7 +54,7 @@ class Lead:
 
 
 def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
-    """Compare one rival with each other one.
+    """Compare one rival with each other rival.
 
     Args:
         scores: (rivals, repeats, parts), larger is better; a missing score is NaN. In a repeat, the difference

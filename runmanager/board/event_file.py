@@ -61,7 +61,7 @@ class EventFile:
         """Append events, usually with one system call."""
         rest = memoryview(b"".join(framed(event.SerializeToString()) for event in events))
         while rest:
-            # on a nearly full disk, a call writes a part, and only the next one fails
+            # on a nearly full disk, a call writes a part, and only the next call fails
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:

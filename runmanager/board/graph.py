@@ -19,7 +19,7 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
 @quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
-@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only its thread draws numbers
+@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the thread with the lock draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 

@@ -90,7 +90,7 @@ class Server:
     """
 
     def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
-        # for the info file: the file of a killed TensorBoard would mislead the next one
+        # a folder for the info file, as the file of a killed TensorBoard would mislead the next one
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()

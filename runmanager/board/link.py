@@ -39,7 +39,7 @@ class TensorBoardPage:
 
     logdir: Path
     query: str  # the encoded settings of the Time Series page
-    notes: Sequence[str] = ()  # one sentence per limit of TensorBoard's pages that hides runs
+    notes: Sequence[str] = ()  # a sentence for each limit of TensorBoard's pages that hides runs
 
     def link(self, url: str = DEFAULT_URL) -> str:
         """Return the deep link into the TensorBoard at `url`."""
@@ -168,7 +168,7 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
         goal = _design(runs).decisive([first.start] if first else [])
         if goal := goal or default_goal(metrics):
             deciding.setdefault(goal.metric, metrics)
-    # without metrics, the same link as before the first epoch
+    # if no run has metrics, the link is the same as before the first epoch
     metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
     if len(deciding) > 1:
         return [LAST, tag("loss"), EPOCH]

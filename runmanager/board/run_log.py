@@ -217,7 +217,7 @@ class RunLog(RunListener):
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
             self.warn(
-                f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
+                f"no x_axis={self._x_axis!r} in epoch {record.epoch}, so its number is the x value: track it"
             )
         self._last = step, network
         drawn, self._images = self._images, []
@@ -261,7 +261,7 @@ class RunLog(RunListener):
         """Warn once per run about content that could not be written."""
         if not self._warned:
             self._warned = True
-            message = f"{self._name}: TensorBoard does not show everything ({problem}); training goes on"
+            message = f"{self._name}: TensorBoard lacks some content ({problem}); training goes on"
             warnings.warn(message, RunsWarning, stacklevel=user_level())
 
     def give_up(self, error: OSError) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 is success, also if a reader such as `head` closes the pipe early."""
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export this class
 
 
 class Command(TyperCommand):

@@ -13,7 +13,7 @@ from runmanager.cli.rows import Selection
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY
 _GOAL = (
-    "Metric that decides, as max:NAME or min:NAME, or its name where that tells its direction. Default: the "
+    "Metric that decides, as max:NAME or min:NAME, or a name that implies the direction. Default: the "
     "goal of the grid, else the validation, test or training accuracy, else the loss."
 )
 _REPEATS = (
@@ -40,7 +40,7 @@ _SHARED: Texts = {
     "folders": ("FOLDER", "Roots, experiments or runs. Default: runs."),
     "run": ("RUN", "A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
     "goal": ("METRIC", _GOAL),
-    "goals": ("METRIC", f"{_GOAL} Several: those that no other beats in all."),
+    "goals": ("METRIC", f"{_GOAL} With several goals, the runs on the Pareto front are listed."),
     "repeats": ("AXIS", _REPEATS),
     "as_json": (None, "Write JSON, for scripts."),
 }

@@ -107,7 +107,8 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
     from runmanager.tables.files import to_rows
 
     rows = chosen(meeting(_table(by_folder), selection.where), selection)
-    runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]  # in the order of the table
+    # runs in the order of the table
+    runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]
     pairs = [runs[position] for position in rows.index]
     contents = to_rows(rows) if selection.columns else [run_to_json(run) for _, run in pairs]
     groups = groupby(zip(pairs, contents, strict=True), key=lambda each: each[0][0])

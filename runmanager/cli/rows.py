@@ -188,7 +188,7 @@ def tell(caption: str) -> None:
 
 
 def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
-    """Limit the rows by the user's option, else to a screenful in a terminal; the caption has the numbers."""
+    """Limit the rows by the user's option, else to a screenful in a terminal; the caption has both numbers."""
     from runmanager.console import wide_console
 
     if limit is None and (everything or not wide_console().is_terminal):

@@ -31,8 +31,8 @@ _TRIES = 2  # attempts to write all settings, as torch stores some under several
 _ROOM = 64  # least number of files that a run must be able to open
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
-    # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test;
-    # PYTHONHASHSEED, set by seeding functions, is read only when a process starts
+    # variables that torch, CUDA, compilers and others set at import or first use; pytest sets its own for each
+    # test; PYTHONHASHSEED, set by seeding functions, is read only when a process starts
     r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE"
     r"|PYTHONHASHSEED|TOKENIZERS_PARALLELISM"
     r"|(KMP|QT_QPA|RAY|TF2|TORCHINDUCTOR|TRITON|_MLFLOW|_WANDB)_\w+"
@@ -102,7 +102,7 @@ def _set(name: str, value: Any) -> None:
             os.environ[variable] = value
         return
     read, write = SETTINGS[name]
-    if write and not _is_error(value) and _read(read) != value:  # an alias may have restored it already
+    if write and not _is_error(value) and _read(read) != value:  # an alias may have restored the value already
         write(value)
 
 

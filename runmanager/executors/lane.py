@@ -28,7 +28,7 @@ class Lane:
     """A worker process, as seen by its parent."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number  # the number of the lane of its run, from 0
+        self.number = number  # number of the lane in which its run is executed, from 0
         self.device = device
         self.run: Run | None = None  # None in an idle process
         self.is_binding = False  # whether the process waits for its device
@@ -127,7 +127,7 @@ class Lane:
         for end in (self.connection, self.output, self.faults):
             if end is not None:
                 end.close()
-        if self.process.is_alive():  # blocked in the kernel until its device answers
+        if self.process.is_alive():  # it is blocked in the kernel until its device answers
             # otherwise this process would wait for it at exit
             vars(process)["_children"].discard(self.process)
             return False

@@ -88,7 +88,7 @@ class LanesExecutor(Executor):
             pool.end()
 
     def _begun(self, pool: Pool, waiting: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield the runs that have begun or wait, if the caller wants them."""
+        """Yield the runs that have begun or wait, if the executor `tells_begun`."""
         begun, pool.begun = pool.begun, []
         if self.tells_begun:
             yield from [(run, Outcome(Status.RUNNING)) for run in begun]

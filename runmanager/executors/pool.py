@@ -20,7 +20,7 @@ from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # grace period before a lane is killed
-_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device; of a device filled by others
+_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # per failed device, and per device filled by others
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # time before the next probe, doubled after each
 _BIND_S = 120.0  # timeout for a lane to bind its device
 
@@ -251,7 +251,7 @@ class Pool:
     def _give_up(self, device: str, why: str) -> None:
         if device not in self._placement.lost:
             self._placement.lost[device] = f"{device} {why}"
-            self._watch.say(f"! {device} {why}: it gets no more runs")
+            self._watch.say(f"! {device} {why}: no further run is executed on it")
 
     def _died(self, lane: Lane) -> tuple[Run, Outcome]:
         where = whereabouts(lane.news) if lane.is_ready else " before it began"

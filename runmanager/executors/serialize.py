@@ -90,7 +90,8 @@ class _ChildPickler(_Pickler):
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         table = reduction.ForkingPickler(file, protocol).dispatch_table
-        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # the next line reads it
+        # the constructor in the next line reads this table
+        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)
         super().__init__(file, protocol)
 
 

@@ -23,7 +23,7 @@ from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
-_COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs, as it takes as long as a small run
+_COLLECT_AFTER_S = 1.0  # after shorter runs, garbage is not collected, as this takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
 
@@ -117,7 +117,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     except RuntimeError as error:
         send(Lost(first_line(error), torch_devices.is_out_of_memory(error)))
         return
-    gc.freeze()  # imported modules stay, and scanning them takes 0.2 s
+    gc.freeze()  # leave imported modules out of garbage collection, as scanning them takes 0.2 s
     send(Ready())
     while (sent := connection.recv()) is not None:
         before = time.monotonic()

@@ -76,7 +76,7 @@ def fit(
         manager: The manager that logs the run. If the run is open already, `fit` trains it and leaves it open.
         optimizer: An optimizer, or a function that makes one from the parameters; it is called when the
             parameters are on their device.
-        epochs: The number of epochs, with the epochs of earlier attempts.
+        epochs: The number of epochs, including the epochs of earlier attempts.
         loss: Called with the network's output and the labels, returns the mean over the batch.
         step: Called with the network and a batch on its device; returns (loss, outputs, targets), or only the
             loss, as in `RunManager.evaluate`. Use `step` for batches that are a mapping, or have other parts
@@ -261,13 +261,13 @@ def _problems_of_step(step: object, loss: object, metrics: object, test_loader: 
     if step is not None:
         problems.check_function("step", step, "the network and a batch")
     if step is not None and loss is not functional.cross_entropy:
-        problems.append("loss= is not used with step=, which returns the loss: leave one of them out")
+        problems.append("loss= is not used with step=, which returns the loss: leave out loss= or step=")
     if metrics is not None and test_loader is None:
-        problems.append("metrics= are those of test_loader=: give it, or leave them out")
+        problems.append("metrics= needs test_loader=: give a loader, or leave metrics= out")
     for name in test_loader if isinstance(test_loader, Mapping) else ():
         if not isinstance(name, str) or not name.isidentifier():
             problems.append(
-                f"names of test_loader begin columns, as 'validation', got {name!r}: write letters and _"
+                f"names in test_loader become prefixes, as 'validation', got {name!r}: write letters and _"
             )
     return problems
 

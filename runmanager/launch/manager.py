@@ -92,7 +92,7 @@ class RunManager:
 
     Args:
         experiment: The name of the folder of these runs under `root`; None for a name with date and time. New
-            runs are added to an existing experiment. An `Experiment` brings its root.
+            runs are added to an existing experiment. With an `Experiment`, the root is that of the experiment.
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
@@ -590,7 +590,7 @@ class RunManager:
         saved too.
 
         Args:
-            n: The number of epochs, with the epochs of earlier attempts.
+            n: The number of epochs, including the epochs of earlier attempts.
             checkpoint: The parts to save, by name: a network, an optimizer, a scheduler, or another object with
                 state_dict() and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, as
                 ``{"best": 0.5, "bad_epochs": 0}`` for early stopping. A dict or list is restored in place: the

@@ -180,12 +180,12 @@ class Script:
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=f"Started again, it executes only what is missing.\n\n{self._examples()}",
+            epilog=f"Started again, the command executes only the missing runs.\n\n{self._examples()}",
             allow_abbrev=False,  # a misspelt axis must not match another flag
         )
         parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
         axes = parser.add_argument_group("axes of the grid, each with one value or several")
-        further = parser.add_argument_group("settings, each an axis once its flag is given")
+        further = parser.add_argument_group("settings, which become axes if their flags are used")
         where = parser.add_argument_group("experiment")
         where.add_argument(
             "--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)"
@@ -194,7 +194,7 @@ class Script:
             "--root", metavar="FOLDER", default=options.get("root", "runs"),
             help="folder of all experiments (default: %(default)s)",
         )  # fmt: skip
-        where.add_argument("--note", metavar="TEXT", help="why it is run, in one line")
+        where.add_argument("--note", metavar="TEXT", help="why the grid is executed, in one line")
         for name, values in {
             **self._params,
             **{name: [value] for name, value in self._settings.items()},
@@ -212,7 +212,7 @@ class Script:
             default = options.get("x_axis") or "epoch"
             where.add_argument(
                 "--x-axis", metavar="NAME",
-                help=f"what curves are drawn over: epoch, steps, samples or a metric (default: {default})",
+                help=f"x-axis of curves: epoch, steps, samples or a metric (default: {default})",
             )  # fmt: skip
         _add_options(parser, options)
         return parser
@@ -367,7 +367,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     number = "suggest" if search else "sample"
     about = "draw N runs of the grid at random"
     if search:
-        about = f"runs that the search suggests, earlier ones included (default: {search.n})"
+        about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
     with suppress(argparse.ArgumentError):  # an axis may have the name
         headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 

@@ -161,7 +161,7 @@ def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     which = "of the best setting" if data.findings.repeats else "the best one"
     words = f"Each dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
     if len(data.rated) > len(data.order):
-        words += " Pruned runs are where their last epoch puts them."
+        words += " Pruned runs are drawn at the score of their last epoch."
     if outside:
         words += f" {counted(outside, 'run')} further out {'is' if outside == 1 else 'are'} left out."
     middle, best = (TOP + _STRIP - BOTTOM) / 2, x(scores[0])

@@ -82,7 +82,7 @@ class ReportData:
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
-    ] = ()  # for experiments side by side: both names, and the rows that differ
+    ] = ()  # for experiments side by side, both names and the rows that differ
 
     @property
     def is_searched(self) -> bool:

@@ -60,7 +60,7 @@ def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | 
     ]
     best = runs[0]
     words = (
-        f"Each dot is a run, colored by its {data.metric}; where no dot is, nothing was tried. The best is "
+        f"Each dot is a run, colored by its {data.metric}; settings without a dot were not tried. The best is "
         f"{data.names[best]}: {across.name} {cell(across.number(best))}, {up.name} {cell(up.number(best))}."
     )
     title = f"{across.name} and {up.name} together"
@@ -101,7 +101,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     idle = len(runs) - numbers[-1]
     which = "The best single run" if data.findings.repeats else "The best"
     words = f"{which}, {data.names[better[-1]]}, was number {numbers[-1]:,} of {len(runs):,} to end. " + (
-        f"The last {counted(idle, 'run')} brought nothing better." if idle else "It was the last one."
+        f"The last {counted(idle, 'run')} did not improve it." if idle else "It was the last one."
     )
     half = max(index for index, number in enumerate(numbers) if number <= (len(runs) + 1) // 2)
     if half < len(better) - 1:

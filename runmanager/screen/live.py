@@ -219,7 +219,7 @@ class GridProgress(Display):
         if running is not None:
             now = time.monotonic()
             self._running[self.slot.id] = running = running.after(news, now)
-            if isinstance(news, EpochRecord):  # skip steps, as they are frequent and never wider
+            if isinstance(news, EpochRecord):  # only epochs can widen a column; steps are frequent
                 self._columns = self._columns.holding([running.row(now)])
             self._is_changed = True
 

@@ -133,7 +133,7 @@ class _Deciding(Search):
                 return Decision(sentences=sentences)
             try:
                 race, rivals = self._look(asked, read)
-            except InvalidArgumentError as error:  # no run has the goal
+            except InvalidArgumentError as error:  # the goal's metric may be missing in all runs
                 self._why = f"! nothing is decided: {error}"
                 return Decision(sentences=sentences)
             if not self._ask(race, rivals, sum(map(_seconds, read))):

@@ -81,7 +81,7 @@ class Search(ABC):
         """
 
     def runs(self, experiment: Experiment) -> list[Run] | None:
-        """Return the runs of the search that an experiment has; None if the grid lists all its runs."""
+        """Return the runs in an experiment that belong to the search; None if the grid lists all its runs."""
         return None
 
     def trials_of(self, run: Run) -> Sequence[KeptTrial]:

@@ -82,9 +82,7 @@ def samples(params: Any, problems: Problems) -> list[Run]:
     runs: list[Run] = []
     if isinstance(params, Sequence):
         rule = "search= chooses runs itself"
-        problems.append(
-            f"{rule}: give run_grid its axes in the place of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}"
-        )
+        problems.append(f"{rule}: give run_grid axes instead of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}")
         return runs
     with problems.collecting():
         runs += SearchSpace(params).samples()

@@ -30,7 +30,7 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     result = read_run(folder)
     is_begun = result.attempts > planned.before.attempts
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
-        return result.outcome  # only the last message was lost: the journal has the end
+        return result.outcome  # the journal has the end; only the last message was lost
     outcome = replace(outcome, epochs=len(result.epochs))
     # the run's values, as the folder stores values of most types as text
     task.experiment.open(params_of(planned.run))

@@ -189,7 +189,7 @@ class Session:
         Raises:
             Exception: The exception of `train`.
         """
-        __tracebackhide__ = True  # for IPython and pytest
+        __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
         self.hold()
         plan, path, display = self.begin(), self.experiment.path, self.display
         debug_runs.begin(plan, self.experiment, self.design, display, num_runs=len(self.runs))

@@ -39,11 +39,12 @@ class Checkpoint:
     """A run's state after an epoch, or inside one."""
 
     id: str  # identity of the run
-    record: EpochRecord  # restores a record missing in the journal; inside an epoch, has only its number
+    record: EpochRecord  # repairs a journal without this record; inside an epoch, only the number is set
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
     random: Mapping[str, Any]  # the argument of `restore_random`
     is_left: bool = False  # whether the loop over the epochs was left with break in this epoch
-    inside: Mapping[str, Any] | None = None  # the partial metrics of the epoch, and the position of its loader
+    # inside an epoch, the partial metrics and the position of the loader
+    inside: Mapping[str, Any] | None = None
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
@@ -123,7 +124,8 @@ def load_checkpoint(
             cause = "it is of another run"
         problems.append(f"{path} is not used ({cause})")
         with contextlib.suppress(OSError):
-            path.rename(path.with_suffix(".damaged"))  # otherwise it would become the second generation
+            # otherwise the damaged file would become the second generation
+            path.rename(path.with_suffix(".damaged"))
     return None
 
 
@@ -330,7 +332,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
     file = io.BytesIO(body)
     _check_members(file)
     file.seek(0)
-    with torch_devices.quiet():  # torch warns before it raises
+    with torch_devices.quiet():  # torch warns before it raises the error
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")

@@ -63,13 +63,14 @@ class Rule:
 class Design:
     """The goal, repeat axes, rule and notes of an experiment; a field that was never set is None."""
 
-    NAMES: ClassVar = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")  # in grid.json
+    # the names in grid.json
+    NAMES: ClassVar = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")
 
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the repeat axes
     rule: Rule | None = None  # the rule of `decide=`
     note: str | None = None  # a note on the whole experiment, in one line
-    run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
+    run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
     x_axis: str | None = None  # the x-axis of curves, see `runmanager.storage.x_axis`
     goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from runmanager.errors import StorageError
 
-_BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows writes two bytes for a newline
-_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without it, opening a pipe would wait for its writer
+_BINARY = getattr(os, "O_BINARY", 0)  # without this flag, Windows writes two bytes for a newline
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe would wait for its writer
 _A_LINK = "a link, which is not followed"
 _AT_ONCE = 1 << 20  # bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)

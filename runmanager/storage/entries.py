@@ -19,11 +19,11 @@ _LARGEST = 64 * 2**20  # the maximum number of bytes of a grid.json or run.json
 class RunFolder:
     """The folder of a run."""
 
-    path: Path  # exists once the run has begun
-    number: int  # in the experiment, from 1; the column `run`
+    path: Path  # the folder, which exists after the run has begun
+    number: int  # number of the run in the experiment, from 1; the column `run`
     id: str  # the identity of the hyperparameters
     params: Mapping[str, Any]
-    unavailable: str = ""  # why the run cannot be executed on this machine, empty if it can
+    unavailable: str = ""  # reason why the run cannot be executed on this machine, empty if it can
 
     @property
     def is_here(self) -> bool:

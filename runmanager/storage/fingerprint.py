@@ -153,7 +153,7 @@ class _Reached:
         self._without_source: list[str] = []
         self._waiting: list[Any] = []
         for part in source.layers(train):
-            self._read_part(part)  # always, even if it is a function of an installed package
+            self._read_part(part)  # read the part always, even if it is a function of an installed package
         self._read_arguments(train)
         while self._waiting:
             part = self._waiting.pop()
@@ -255,7 +255,8 @@ class _Reached:
     def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
         """Record a function or class by its source; a library's function with an alias also by full name."""
         self._waiting += source.layers(value)
-        if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):  # as step = scaled(step, 2)
+        # such as step = scaled(step, 2)
+        if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
             self._read_statements(name, scope)
         if not source.is_users(value) and not name.endswith(getattr(value, "__name__", name)):
             self._note(name, _Value(full_name(value), id(value), value), scope)

@@ -10,7 +10,7 @@ Fingerprint = Mapping[str, Mapping[str, str]]
 class FingerprintChange(NamedTuple):
     """A difference between two fingerprints."""
 
-    kind: str  # as in a fingerprint
+    kind: str  # the kind, as in a fingerprint
     name: str
     before: str  # "" if there was none
     now: str

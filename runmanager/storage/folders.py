@@ -28,7 +28,7 @@ from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
 from runmanager.wording import listed
 
-_LAST_TRIAL = "last_trial"  # in grid.json
+_LAST_TRIAL = "last_trial"  # the key in grid.json
 _MOST_NAMES = 8  # the maximum number of experiments named in a message
 
 

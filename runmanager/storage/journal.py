@@ -34,7 +34,7 @@ PIECE = 64 * 2**20
 """The bytes read at once; no line of a journal is longer."""
 _MOST_NAMED = 10  # damaged lines in a message
 _INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
-_LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter one has no checksum
+_LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter line has no checksum
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
 DAMAGED = (
@@ -52,12 +52,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, within 
 class Loaded(TypedDict):
     """A file of another run that a run has loaded."""
 
-    attempt: Count  # which wrote it
+    attempt: Count  # the attempt that wrote the file
     digest: str
 
 
 class _Facts(TypedDict, total=False):
-    """The facts of first and last lines that the code uses; lines have more."""
+    """The facts of first and last lines that the code uses; lines may have further facts."""
 
     after: Count
     attempt: Count
@@ -101,20 +101,20 @@ _KINDS = get_type_hints(_Facts, include_extras=True)
 class Attempt:
     """The content of a journal: its intact lines."""
 
-    number: int = 0  # from the file's name
-    start: Mapping[str, Any] = field(default_factory=dict)  # its first line, empty if that is damaged
-    epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
-    inside: Inside | None = None  # the last checkpoint inside the epoch after them
+    number: int = 0  # number of the attempt, from the file's name
+    start: Mapping[str, Any] = field(default_factory=dict)  # the first line, empty if it is damaged
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)  # the epochs by number
+    inside: Inside | None = None  # the last checkpoint inside the epoch after these
     outcome: Outcome | None = None  # None without an end line
-    end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
+    end: Mapping[str, Any] = field(default_factory=dict)  # the last line, empty without an end
     loaded: dict[str, Loaded] = field(default_factory=dict)  # path, relative to the root -> the file
     damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
     num_damaged: int = 0  # damaged lines
     num_lines: int = 0
-    size: int = 0  # of its lines, in bytes
-    crc: int = 0  # CRC-32 of its lines
-    is_read: bool = True  # whether it was read to its end; a line that is too long ends the reading
-    version: tuple[int, int, int] = (0, 0, 0)  # of the file before it was read, see `durable.version`
+    size: int = 0  # size of the lines in bytes
+    crc: int = 0  # CRC-32 of the lines
+    is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
+    version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `durable.version`
 
     def add_damaged(self, first: int, last: int) -> None:
         """Record damaged lines."""

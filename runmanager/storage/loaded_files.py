@@ -40,7 +40,7 @@ def loading_facts(run: Path) -> dict[str, Any]:
     loaded = {
         Path(os.path.relpath(path, run.parent.parent)).as_posix(): facts
         for path, facts in (_of_this_run or {}).items()
-        if run.resolve() not in path.parents  # its own file
+        if run.resolve() not in path.parents  # files of the run itself do not count
     }
     return {"loaded": loaded} if loaded else {}
 

@@ -157,7 +157,7 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
             return
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
-            return  # our own file: a network file system repeated the call after it lost the answer
+            return  # this file is ours: a network file system lost the answer and repeated the call
         lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
             continue  # the lock was released, written or taken over in the meantime
@@ -184,7 +184,7 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
         if is_free is False:
             return True
         if is_free and processes.has_same_kernel(process) and abs(_age(path)) > RENEWED_EVERY_S:
-            return False  # in another container of this machine, for example after a restart
+            return False  # the holder was in another container of this machine, for example before a restart
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")

@@ -76,7 +76,7 @@ def check_root(root: str | os.PathLike[str]) -> None:
     """
     path = Path(root).absolute()
     present = path
-    with suppress(OSError, ValueError):  # if it cannot be read, a later write reports why
+    with suppress(OSError, ValueError):  # if the folder cannot be read, a later write reports the reason
         present = next(parent for parent in (path, *path.parents) if parent.exists())
     if present.is_file():
         raise InvalidArgumentError(

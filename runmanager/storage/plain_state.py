@@ -47,7 +47,7 @@ def _copied(value: Any, name: str, copies: dict[int, Any], *, is_outermost: bool
         if copies[id(value)] is None:
             raise CheckpointError(f"{name} contains itself: remove the cycle")
         return copies[id(value)]
-    copies[id(value)] = None  # until it is complete
+    copies[id(value)] = None  # None until the copy is complete
     copy: Any
     if isinstance(value, dict):
         if any(keys <= value.keys() for keys in _OF_OBJECTS):

@@ -28,19 +28,19 @@ class RunResult:
     """The state of a run, as its journals record it."""
 
     folder: RunFolder
-    status: Status  # from its journals and, without an end line, its process
+    status: Status  # the status from the journals and, without an end line, from the process
     epochs: Sequence[EpochRecord]  # each once, in order
     attempts: int
     error: str  # the cause of a failure, in one line
-    start: Mapping[str, Any]  # the first line of its last attempt
-    mixed: bool = False  # whether its epochs come from different code, data, versions or numbers of threads
+    start: Mapping[str, Any]  # the first line of the last attempt
+    mixed: bool = False  # whether the epochs come from different code, data, versions or numbers of threads
     jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
-    peak_memory: int | None = None  # of tensors on its accelerator (bytes), None if unknown
-    threads: int | None = None  # torch's number in its first attempt, None if unknown
+    peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
+    threads: int | None = None  # torch's number of threads in the first attempt, None if unknown
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
-    stopped_early: str = ""  # why its loop ended before the last epoch, or ""
+    stopped_early: str = ""  # reason why the loop ended before the last epoch, or ""
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
-    inside: Inside | None = None  # where the next epoch resumes, None for its first batch
+    inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
     pruned_by: str = ""  # see `Outcome`
     loaded: Mapping[str, Loaded] = field(default_factory=dict)  # path of a loaded file -> see `Loaded`
 
@@ -148,7 +148,8 @@ def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:
 
 def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
     """Commit "interrupted" for an attempt of this process whose journal has no end."""
-    with contextlib.suppress(StorageError):  # without it, readers derive the same once this process is gone
+    # without this line, readers derive the same status after the end of this process
+    with contextlib.suppress(StorageError):
         result = read_run(folder)
         ours = {**processes.this_process(), "attempt": attempt}
         if result.status is Status.RUNNING and ours.items() <= result.start.items():

@@ -57,7 +57,7 @@ def is_users(part: Any) -> bool:
 def names_of(part: Any) -> dict[str, Any]:
     """Return the names in a module, or in the module of a function or class."""
     if isinstance(part, types.FunctionType):
-        return part.__globals__  # as its module may not be imported
+        return part.__globals__  # not from sys.modules, as the module may not be imported
     name = getattr(part, "__module__", None)
     module = (
         part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
@@ -305,7 +305,8 @@ class _Cleaner(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        return ast.copy_location(ast.Global(node.names), node)  # makes the function valid on its own
+        # keeps the function valid without its outer function
+        return ast.copy_location(ast.Global(node.names), node)
 
     def _has_no_effect(self, node: ast.AST) -> bool:
         match node:

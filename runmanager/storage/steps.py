@@ -108,7 +108,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     starts = {attempt.number: attempt.start for attempt in attempts}
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
-    latest: _Parts = {}  # of all attempts, even if killed before the first commit
+    latest: _Parts = {}  # the latest values of all attempts, even of those killed before the first commit
     for number in paths.journals_by_attempt(folder.path):
         path = folder.path / paths.steps(number)
         of_attempt: _Parts = {}
@@ -127,7 +127,8 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
                 begun[name] = [*begun.get(name, []), *blocks]
             of_attempt = {**of_attempt, inside.epoch: begun}
         if (start := valid.get(number)) is not None:
-            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # if the first line is damaged
+            # the default is for a damaged first line
+            after = start.get("after", min(of_attempt, default=LARGEST) - 1)
             restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
             parts = {epoch: blocks for epoch, blocks in parts.items() if epoch <= after}
             parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}

@@ -25,7 +25,7 @@ _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<na
 class _Frame(NamedTuple):
     file: str
     line: int
-    name: str  # of the function
+    name: str  # name of the function
 
 
 def is_users_file(file: str) -> bool:

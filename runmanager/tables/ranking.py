@@ -109,7 +109,8 @@ class Ranking:
     are a tie: the next goal breaks it, then the order of the table.
     """
 
-    goals: Sequence[Goal]  # their metrics are columns; the first goal decides, the others break its ties
+    # the goals, whose metrics are columns; the first one decides, the others break its ties
+    goals: Sequence[Goal]
     repeats: Sequence[str]  # the repeat axes
     is_assumed: bool  # whether the repeat axes were recognised only by their names
     settings: Sequence[Setting]  # the settings that have a number, the best first

@@ -40,7 +40,7 @@ class Token:
     """A piece of a condition."""
 
     kind: str  # name (always of a column), quoted, words, sign, keyword or end
-    content: str  # without quotes
+    content: str  # content without quotes
     begin: int
     end: int
 
@@ -257,7 +257,7 @@ class _Query:
         present = [value for value in self._runs[name] if _kind(value) != "nothing"]
         holds = " and ".join(sorted(set(map(_kind, present))))
         examples = listed(dict.fromkeys(map(text, present)), 3)
-        rule = "; what is in quotes is text" if token.kind == "quoted" else ""
+        rule = "; a value in quotes is text" if token.kind == "quoted" else ""
         self._refuse(token, f"column {name!r} holds {holds}, as {examples}{rule}")
 
     def _refuse(self, token: Token, why: str) -> NoReturn:

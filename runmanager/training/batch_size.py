@@ -19,7 +19,7 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
     """Return the number of samples of a batch.
 
     A number is the number of samples. A tensor or an array counts by its first dimension, a packed sequence by
-    its sequences. All parts of a tuple, a list or a mapping must have one size. A nested list is a list of
+    its sequences. All parts of a tuple, a list or a mapping must have the same size. A nested list is a list of
     parts, or has one sample per item; the size of the other parts decides.
 
     Args:

@@ -496,7 +496,7 @@ def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
     panel = " ".join(str(outcome.panel).split())
     assert best(load_runs(tmp_path)).iloc[0]["lr"] == 1
     assert "lr=1 has the highest test_accuracy: 0.9, the mean of 3 seeds" in panel
-    assert "Ranked are all 6 runs of the experiment; this grid has 2." in panel
+    assert "All 6 runs of the experiment are ranked; this grid has 2." in panel
 
 
 def test_columns_that_hold_no_numbers_are_refused_by_default_too():

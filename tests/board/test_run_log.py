@@ -456,7 +456,7 @@ def test_a_limit_in_the_middle_of_an_event_keeps_those_before_it(tmp_path):
 def test_an_event_file_that_cannot_be_made_ends_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr(event_file, "EventFile", no_space)
 
-    with pytest.warns(RunsWarning, match=r"e/001-.*: TensorBoard does not show everything"):
+    with pytest.warns(RunsWarning, match=r"e/001-.*: TensorBoard lacks some content"):
         train(manager_in(tmp_path), RUN)
 
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]

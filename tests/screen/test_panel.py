@@ -334,7 +334,7 @@ def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
                 manager.track(kl=run.lr, entropy=run.width)
 
     assert text_of(tmp_path, SMALL, train)[1] == (
-        '! Which run is best? No name of a metric tells: give goal="max:kl" or goal="min:kl" (or of entropy); '
+        '! Which run is best? No metric is the default: give goal="max:kl" or goal="min:kl" (or of entropy); '
         "nothing is executed"
     )
     assert text_of(tmp_path, SMALL, train, goal="min:kl")[1].startswith(

@@ -105,7 +105,7 @@ def test_by_default_it_is_the_epoch_and_no_column_is_added(tmp_path):
 
 def test_a_metric_that_is_not_tracked_is_named(tmp_path):
     with pytest.warns(
-        RunsWarning, match="no x_axis='env_step' in epoch 1, which is drawn at its number"
+        RunsWarning, match="no x_axis='env_step' in epoch 1, so its number is the x value"
     ) as warned:
         train(tmp_path, x_axis="env_step")
 

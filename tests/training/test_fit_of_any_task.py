@@ -328,8 +328,8 @@ KEEP = (
             },
             [
                 "step must be a function of the network and a batch, got 3",
-                "loss= is not used with step=, which returns the loss: leave one of them out",
-                "metrics= are those of test_loader=: give it, or leave them out",
+                "loss= is not used with step=, which returns the loss: leave out loss= or step=",
+                "metrics= needs test_loader=: give a loader, or leave metrics= out",
                 "patience must be a whole number, 1 or more, got 0",
                 f"{KEEP}, got 'best'",
                 "scheduler_every='step' without scheduler=: give one of torch.optim.lr_scheduler",
@@ -337,7 +337,7 @@ KEEP = (
         ),
         (
             {"test_loader": {"my test": []}},
-            ["names of test_loader begin columns, as 'validation', got 'my test': write letters and _"],
+            ["names in test_loader become prefixes, as 'validation', got 'my test': write letters and _"],
         ),
         (
             {"patience": 3, "scheduler_every": "batch"},

@@ -30,7 +30,7 @@ class Node:
 
     id: str  # Ray's id of the node
     name: str  # the node's host, and a prefix of its id
-    resources: Mapping[str, float] = field(hash=False)  # in total, both free and used
+    resources: Mapping[str, float] = field(hash=False)  # total resources, both free and used
 
     def room_for(self, needs: Needs) -> int:
         """Return the number of runs with these needs that fit on the node when it is idle."""
@@ -55,7 +55,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as after:
         if address is None:
-            # it has sockets, whose paths are limited to 103 characters
+            # the folder has sockets, whose paths are limited to 103 characters
             parent = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the folder has a random name
             folder = tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True)
             options: dict[str, Any] = {"address": "local", "include_dashboard": False}

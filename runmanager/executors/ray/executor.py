@@ -78,7 +78,7 @@ class RayExecutor(Executor):
         """
         dump(train)
         if cluster.in_use.locked():
-            rule = "a grid of this process is on Ray already"
+            rule = "another grid of this process uses Ray"
             raise ClusterError([f"{rule}: wait for its end, or use another process"])
         self._folder = folder
 

@@ -176,7 +176,7 @@ def test_the_variables_that_ray_sets_end_with_the_grid(monkeypatch):
 
 
 def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
-    with cluster.in_use, pytest.raises(ClusterError, match="a grid of this process is on Ray already"):
+    with cluster.in_use, pytest.raises(ClusterError, match="another grid of this process uses Ray"):
         run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
 
     assert list(tmp_path.iterdir()) == []
