@@ -274,7 +274,7 @@ class RunsWarning(UserWarning):
 
 
 class Problems(list[str]):
-    """Collects the problems of arguments, to report all of them at once.
+    """Collects the problems of arguments, to report all problems at once.
 
     >>> problems = Problems()
     >>> problems.check_count("retries", -1, 0)

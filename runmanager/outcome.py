@@ -73,7 +73,7 @@ class Status(StrEnum):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was stopped from outside; the same command resumes it."""
+        """Whether the run was stopped from outside; the same command resumes the run."""
         return self in (Status.INTERRUPTED, Status.KILLED)
 
     @property

@@ -98,7 +98,10 @@ def params_of(run: Any) -> dict[str, Any]:
 
 
 def copy_of(run: Run) -> Run:
-    """Return a copy of a run for code that may modify its values; the run itself if they cannot be copied."""
+    """Return a copy of a run for code that may modify its values.
+
+    The run itself if the values cannot be copied.
+    """
     try:
         return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does

@@ -120,8 +120,8 @@ def answers_of(
         is_over: Whether no run is missing; by default, whether no run is in progress or pending.
 
     Raises:
-        InvalidArgumentError: `best` refuses the given `goal` or `repeats`; without them, the headline has the
-            message.
+        InvalidArgumentError: `best` refuses the given `goal` or `repeats`; without these arguments, the
+            headline has the message.
     """
     counts = counts_of(runs["status"])
     is_over = not any(Status(word).is_open for word in counts) if is_over is None else is_over

@@ -79,7 +79,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         no interval. If a ratio is 0 or negative, there is no mean either. ``attrs["differences"]`` has a dict
         per `difference`, with the arithmetic mean. The interval of the differences stays valid if repeats are
         added, and exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by reason,
-        ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
+        ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes all of these as
+        sentences.
 
     Raises:
         InvalidArgumentError: `axis` names no hyperparameter of these runs, `value` names no column of numbers,
@@ -212,10 +213,10 @@ def effects(
         One row per value of each hyperparameter that varies; the hyperparameter that explains the largest
         fraction comes first. The columns are `axis`, `value`, the number of runs with this value (`n`), their
         `mean`, their standard deviation `std` (divided by n - 1), and `explained`. `explained` is the fraction
-        of the variation of the result that the axis explains, from 0 to 1; it is NaN if all results are equal.
-        This fraction is eta squared: the sum of squares between the axis's values, divided by the total sum of
-        squares. Source: Fisher (1925), Statistical Methods for Research Workers, as the squared correlation
-        ratio.
+        of the variation of the result that the axis explains, from 0 to 1; the fraction is NaN if all results
+        are equal. This fraction is eta squared: the sum of squares between the axis's values, divided by the
+        total sum of squares. Source: Fisher (1925), Statistical Methods for Research Workers, as the squared
+        correlation ratio.
 
         In a complete grid the fractions add up to at most 1; the rest is chance, or interactions of axes. If
         combinations are missing, axes can be correlated and explain the same variation, so the sum can exceed

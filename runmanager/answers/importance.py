@@ -45,8 +45,8 @@ def importances(
 ) -> pd.DataFrame:
     """Return the importance of each hyperparameter for a good result, as fractions that add up to 1.
 
-    Use it for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`. It needs
-    Optuna: ``pip install 'torch-runmanager[optuna]'``.
+    Use this function for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`.
+    It needs Optuna: ``pip install 'torch-runmanager[optuna]'``.
 
     Args:
         runs: The table of `load_runs`, or rows of it. Only completed runs count.

@@ -48,7 +48,7 @@ def show(
 
     Args:
         runs: The table of `load_runs` or `load_results`, or rows of it. A table of `best`, `pareto`, `compare`,
-            `over_repeats` or `effects` keeps its own order.
+            `over_repeats` or `effects` is shown in its order.
         goal: The goal that decides, as in `best`.
         n: The number of rows.
         repeats: As in `best`. With repeat axes, a row is a setting with its mean, the 95 % interval of the

@@ -75,7 +75,7 @@ def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None
 
 
 def started(value: Summary.Value) -> SessionStartInfo:
-    """Return the start of an HParams session; empty if it is unreadable."""
+    """Return the start of an HParams session; empty if the session is unreadable."""
     try:
         return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
     except (DecodeError, HParamsError):

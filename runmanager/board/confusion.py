@@ -86,8 +86,8 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
     """Draw counts: one row per label, one column per prediction, darker for a larger share of the row.
 
-    The picture also shows the accuracy, and the recall of each class beside its row. It is large, so that it
-    stays sharp in TensorBoard, which shrinks it.
+    The picture also shows the accuracy, and the recall of each class beside its row. The picture is large, so
+    that it stays sharp when TensorBoard shrinks it.
 
     Returns:
         The PNG, its width, its height, its number of channels.

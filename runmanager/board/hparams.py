@@ -31,7 +31,7 @@ class SessionFormat:
     """The format of the hyperparameters in an experiment.
 
     `grouped_by` names the hyperparameters that form a Trial ID. TensorBoard averages the runs with one Trial ID
-    over the repeat axes. None gives each run its own Trial ID.
+    over the repeat axes. With None, each run has a separate Trial ID.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)  # name of a hyperparameter -> type
@@ -78,7 +78,7 @@ def decide(experiment: Path) -> None:
 
     Only the process that holds the experiment's lock calls this. Runs in progress, in a loop without the lock,
     are updated the next time. Errors become warnings. With repeat axes, runs that differ only in these axes
-    share a Trial ID; without them, each run has its own.
+    share a Trial ID; without repeat axes, each run has a separate Trial ID.
 
     Raises:
         StorageError: The format file of the experiment could not be written.
@@ -109,7 +109,10 @@ def _decide(experiment: Path) -> None:
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter; text if some runs lack it, as they then have "none"."""
+    """Return the type of each hyperparameter.
+
+    Text if some runs lack the hyperparameter, as these runs then have "none".
+    """
     kinds: dict[str, list[str]] = {}
     for params in rows:
         for name, value in params.items():

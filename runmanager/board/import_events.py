@@ -169,7 +169,7 @@ def _read_file(path: Path, run: _Run) -> int:
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
-    """Return the hyperparameters of each run: its own, else of the nearest parent, else of a single subfolder."""
+    """Return the hyperparameters of each run, else those of its nearest parent, else of its only subfolder."""
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
     for name in sessions:

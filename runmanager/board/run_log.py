@@ -134,9 +134,9 @@ class RunLog(RunListener):
         first epoch also replaces the earlier files, but drops their events.
 
         `records` are the committed epochs; the events in `before` are written before these epochs. An epoch is
-        missing in the files if a kill came between its commit and its event; it is written now, with its logged
-        steps. If the experiment has no goal, the metric of `keep` is used. If an attempt resumes inside an
-        epoch, events until the wall time `until` (s) are kept.
+        missing in the files if a kill came between its commit and its event; the missing epoch is written now,
+        with its logged steps. If the experiment has no goal, the metric of `keep` is used. If an attempt
+        resumes inside an epoch, events until the wall time `until` (s) are kept.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])

@@ -56,7 +56,7 @@ def tensorboard_command(
 ) -> None:
     """Start TensorBoard and open it in a browser.
 
-    It answers on this machine alone, and prints its link. Ctrl-C ends it.
+    The server listens only on this machine, and the command prints its link. Ctrl-C ends it.
 
     The browser, or a click on the link in a terminal, opens a page that pins accuracy, loss and
     epoch duration, and turns smoothing off. It colors runs by device if that varies, else by the first axis

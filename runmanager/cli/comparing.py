@@ -141,7 +141,7 @@ def decide_command(
 ) -> Answer:
     """Say whether the repeats have decided which one is best.
 
-    It executes nothing. It may be asked after every repeat: that does not make it wrong more often.
+    It executes nothing. You may use it after every repeat, without a higher risk of a wrong verdict.
 
     For example:
 
@@ -199,7 +199,7 @@ def diff_command(first: Path, second: Path) -> Answer:
 
     Options:
         first (BEFORE): An experiment, or EXPERIMENT/NUMBER for a run.
-        second (AFTER): What it is compared with.
+        second (AFTER): The experiment or run to compare with.
     """
     from runmanager.answers.differences import diff as differences
     from runmanager.console import print_fitted

@@ -36,7 +36,7 @@ def show_command(run: Path) -> Answer:
       runmanager show runs/fashion_grid/002-lr=0.01-device=cpu
       runmanager show runs/fashion_grid/2 --json | jq .params
 
-    Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
+    Exit codes: 0 shown; 1 one of its files is damaged; 2 no such run.
     """
     from runmanager.storage.run_state import read_run
     from runmanager.tables.one_run import find_run

@@ -70,7 +70,7 @@ def note_command(target: Path, text: str | None = None) -> None:
 
     Options:
         target (EXPERIMENT|RUN): An experiment, or EXPERIMENT/NUMBER for a run.
-        text (TEXT): One line; '' removes the note. Without it, the note is shown.
+        text (TEXT): One line; '' removes the note. Without a text, the note is shown.
     """
     from runmanager.storage.design import Design, check_note
     from runmanager.storage.folders import Experiment

@@ -207,7 +207,7 @@ def reset_peak(device: torch.device) -> None:
 def peak_memory(device: torch.device, before: int | None = None) -> int | None:
     """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu.
 
-    The result is at least `before`; if the device has failed, it is `before`.
+    The result is at least `before`; if the device has failed, the result is `before`.
     """
     counter = _memory_counter(device)
     try:

@@ -19,7 +19,7 @@ Task = Callable[[Run, Report], Outcome]
 
 
 class Watch(Protocol):
-    """Follows the execution of runs; `Executor.execute` calls it in its thread."""
+    """Follows the execution of runs; `Executor.execute` calls the watch in the thread of its caller."""
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Called when a run begins in a lane, counted from 0, on a device as ``"cuda:1"``."""

@@ -14,7 +14,7 @@ MOST_LINES = 1000
 
 
 class Deaths:
-    """Determines why processes died. On Linux, it uses the count of kills by the out-of-memory killer."""
+    """Determines why processes died. On Linux, the count of kills by the out-of-memory killer is used."""
 
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()

@@ -16,7 +16,9 @@ _swapped: list[ModuleType] = []  # a copy of the main module per open block
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Defer the signals that end a grid during the block; processes started in it begin with them blocked.
+    """Defer the signals that end a grid during the block.
+
+    Processes that are started in the block begin with these signals blocked.
 
     So the ancestor of the lanes never receives these signals, and a lane unblocks those that it needs. In this
     process, blocking is not enough: the system delivers the signal to another thread, and Python raises the

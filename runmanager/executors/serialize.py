@@ -1,4 +1,4 @@
-"""Serialization of training functions: by value if another process cannot import them."""
+"""Serialization of training functions: by value if another process cannot import the functions."""
 
 import functools
 import importlib
@@ -34,7 +34,10 @@ def dump(task: object) -> bytes:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Serialize an exception; one that cannot be sent or loaded becomes a RuntimeError with its text."""
+    """Serialize an exception.
+
+    An exception that cannot be sent or loaded becomes a RuntimeError with its text.
+    """
     try:
         sent = _dump(error)
         load_dumped(sent)
@@ -48,7 +51,7 @@ def load_dumped(sent: bytes) -> Any:
     """Load a task from `dump`.
 
     Raises:
-        Exception: This process cannot import a module that it refers to.
+        Exception: This process cannot import a module that the task refers to.
     """
     return cloudpickle.loads(sent)
 

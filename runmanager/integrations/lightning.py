@@ -311,7 +311,7 @@ def _as_list(argument: Any) -> list[Any]:
 
 
 def _batch_size(batch: Any) -> int:
-    """Return Lightning's number of samples of a batch; 1 if it cannot count them."""
+    """Return Lightning's number of samples of a batch; 1 if Lightning cannot count the samples."""
     try:
         return max(int(extract_batch_size(batch)), 1)
     except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor

@@ -31,9 +31,9 @@ def export_wandb(
 ) -> list[Path]:
     """Write executed runs in the offline format of Weights & Biases; nothing is uploaded.
 
-    ``wandb sync <folder>/wandb/offline-run-*`` uploads them. A run has the same id in every export: delete its
-    older export before you upload a newer one. Reserved and invalid names are replaced, with one `RunsWarning`.
-    Hyperparameters that are not JSON become text.
+    ``wandb sync <folder>/wandb/offline-run-*`` uploads the runs. A run has the same id in every export: delete
+    its older export before you upload a newer one. Reserved and invalid names are replaced, with one
+    `RunsWarning`. Hyperparameters that are not JSON become text.
 
     Args:
         path: As for `load_results`.

@@ -43,7 +43,10 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
 
 
 def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
-    """Return the interval of these runs' values as text; empty if it spans over half of the tried range."""
+    """Return the interval of these runs' values as text.
+
+    Empty if the interval spans more than half of the tried range.
+    """
     numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
     low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
     tried = [number for number in axis.numbers if not math.isnan(number)]

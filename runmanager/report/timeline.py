@@ -86,7 +86,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
 
 
 def attempts(results: Sequence[RunResult]) -> list[Busy]:
-    """Read the begin and end times of attempts; if there are many runs, of a sample of them."""
+    """Read the begin and end times of attempts; if there are many runs, only those of a sample of the runs."""
     busy = []
     for index in spaced(range(len(results)), _MOST_RUNS):
         run = results[index]

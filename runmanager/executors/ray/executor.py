@@ -23,7 +23,8 @@ class RayExecutor(Executor):
     """Execute runs on a Ray cluster, as its resources allow.
 
     A run whose node is lost resumes on another node after its last committed epoch. The experiment's folder
-    must be on storage shared by all nodes. Nodes without it, or with another version of torch, are not used.
+    must be on storage shared by all nodes. Nodes without this folder, or with another version of torch, are not
+    used.
 
     Args:
         address: "auto" for the cluster of this machine, or host:port. None uses the current connection of this
