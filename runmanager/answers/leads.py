@@ -25,7 +25,7 @@ _MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow
 class Lead:
     """The lead of one rival over another."""
 
-    n: int  # number of repeats that both have
+    n: int  # number of repeats that both rivals have
     mean: float  # mean difference, positive if the rival is better; NaN without repeats or if too large
     std: float  # standard deviation of the differences, NaN for fewer than two
     low: float  # the interval of the mean, valid at every look; NaN without an interval

@@ -117,7 +117,7 @@ class Pool:
                 connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
-                        pass  # so that the lane does not block on a full pipe
+                        pass  # read the pipe, so that the lane does not block on a full one
         except KeyboardInterrupt:
             self._watch.say("Forced stop.")
             raise
@@ -150,7 +150,7 @@ class Pool:
         spare = [lane for lane in idle if lane is not by_device[lane.device]]
         if spare and len(self._lanes) >= self._num_lanes:
             self._remove(spare[0])
-        with signals_blocked():  # so that `end` ends every process
+        with signals_blocked():  # signals must wait, so that `end` knows every process
             self._lanes.append(Lane(number, device, self._context, self._task, self._num_lanes))
         return self._lanes[-1]
 

@@ -285,7 +285,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
         if number == 0:
             iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
-        if loop.is_resuming:  # without a resume, Lightning does this
+        if loop.is_resuming:  # only after a resume, as otherwise Lightning creates the iterator
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
     def _step_plateau(self, trainer: Any) -> None:

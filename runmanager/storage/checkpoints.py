@@ -121,7 +121,7 @@ def load_checkpoint(
         else:
             if checkpoint.id == id_:
                 return checkpoint
-            cause = "it is of another run"
+            cause = "it belongs to another run"
         problems.append(f"{path} is not used ({cause})")
         with contextlib.suppress(OSError):
             # otherwise the damaged file would become the second generation

@@ -269,7 +269,7 @@ class _Reached:
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # a number from a function that reads a clock may have another source
+        # if a function reads a clock, its number need not come from that clock
         depth = _DEPTH if isinstance(value, str) else 1
         if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
             text, writer.is_plain = _VOLATILE, False

@@ -352,7 +352,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     save(tmp_path, 1, 2)
     save_checkpoint(tmp_path, checkpoint(7, id_="another"), verify=False)
 
-    assert load(tmp_path) == (2, [f"{tmp_path / NEWEST} is not used (it is of another run)"])
+    assert load(tmp_path) == (2, [f"{tmp_path / NEWEST} is not used (it belongs to another run)"])
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
