@@ -6,7 +6,16 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.answers.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, NO_RUN, OVERALL, OVERLAP
+from runmanager.answers.effects import (
+    AXIS,
+    COMPARED,
+    DIFFERENCES,
+    EXPLAINED,
+    LEFT_OUT,
+    NO_RUN,
+    OVERALL,
+    OVERLAP,
+)
 from runmanager.answers.findings import Findings
 from runmanager.hyperparameters import counted
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
