@@ -14,7 +14,7 @@ from runmanager.cli.rows import tell
 from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
-from runmanager.wording import cell, file_size, join
+from runmanager.wording import cell, durations, file_size, join
 
 if TYPE_CHECKING:
     from runmanager.storage.design import Design
@@ -91,6 +91,7 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     from runmanager.console import print_fitted
     from runmanager.goal import default_goal
     from runmanager.table import Table
+    from runmanager.tables.view import TIMES
 
     goal = design.decisive([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
@@ -102,6 +103,9 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
         {"epoch": r.epoch, **{n: "nan" if math.isnan(v) else float(v) for n, v in r.metrics.items()}}
         for r in records
     ]
+    for name in [name for name in TIMES if name in names]:
+        texts = durations(record.metrics.get(name, math.nan) for record in records)
+        rows = [{**row, name: text} for row, text in zip(rows, texts, strict=True)]
     _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
     first = ["epoch", *([goal.metric] if goal else [])]
     rows_best = [records.index(best)] if best and len(run.epochs) > 1 else []

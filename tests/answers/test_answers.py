@@ -24,6 +24,7 @@ from runmanager.cli.app import app
 from runmanager.goal import parse_goal
 from runmanager.grid import RunBuilder
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -376,6 +377,22 @@ def test_the_run_duration_has_one_name_and_number(surfaces):
             assert row.get("run duration", "1.5 s") in ("1.5 s", "")
             assert "time" not in row
     assert {row.get("run duration", "1.5") for row in listed} == {"1.5"}
+
+
+def test_the_live_line_has_the_best_number(surfaces):
+    results = read_experiment(surfaces.path)
+    live = BestSoFar(Experiment(surfaces.path).design, [])
+    for result in results:
+        live.add(result)
+
+    if not surfaces.best:
+        assert not str(live)
+        return
+    best = surfaces.best[0]
+    name, number, *_ = str(live).split()
+    assert name == "test_accuracy"
+    assert float(number) == pytest.approx(best.get("test_accuracy mean", best.get("test_accuracy")), abs=5e-5)
+    assert "run" not in best or f" run {best['run']}" in str(live)
 
 
 def test_hparams_have_the_ranked_number_as_the_last_of_the_goal(surfaces):

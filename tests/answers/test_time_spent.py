@@ -42,6 +42,6 @@ def test_a_grid_that_executed_nothing_took_its_time():
 
 
 def test_the_percentages_of_a_grid_add_up():
-    spent = str(TimeSpent(14.0, 1, 2.35, 2.03, 0.2, 0.0, 0.0, 6.65, 1.29, 0.0))
+    spent = str(TimeSpent(100.0, 1, 20.6, 30.6, 0.2, 0.0, 0.0, 20.6, 20.6, 0.0))
 
     assert sum(int(share) for share in re.findall(r"(\d+) % (?!waiting)", spent)) == 100

@@ -132,6 +132,13 @@ def test_a_run_is_found_by_its_number_and_shown_with_its_traceback(command, root
     assert "attempt-1.jsonl" in result.stdout
 
 
+def test_the_durations_of_epochs_have_their_unit(command, root):
+    lines = command("show", root / "grid" / "1").stdout.splitlines()
+
+    first = lines[lines.index("Epochs") + 2]
+    assert len(re.findall(r" [\d.]+ s(?: |$)", first)) == 2
+
+
 def test_a_run_as_json_has_its_epochs_and_files(command, root):
     folder = root / "grid" / "001-lr=0.1"
 
