@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from runmanager.close_names import closest
@@ -37,9 +38,37 @@ def label(params: Mapping[str, Any]) -> str:
     """Format a setting's hyperparameters.
 
     >>> label({"lr": 0.010, "dropout": 0.4372871, "device": "cpu"})
-    'lr=0.01 dropout=0.437287 device=cpu'
+    'lr=0.01 dropout=0.4373 device=cpu'
     """
-    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
+    return labels([params])[0]
+
+
+def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Format settings; those that look alike have six digits.
+
+    >>> labels([{"lr": 0.01234441}, {"lr": 0.2}]), labels([{"lr": 0.01234441}, {"lr": 0.01234222}])
+    (['lr=0.01234', 'lr=0.2'], ['lr=0.0123444', 'lr=0.0123422'])
+    """
+    texts = [_label(params, concise) for params in settings]
+    number_of = Counter(texts)
+    return [
+        short if number_of[short] == 1 else _label(params, brief)
+        for short, params in zip(texts, settings, strict=True)
+    ]
+
+
+def _label(params: Mapping[str, Any], write: Callable[[Any], str]) -> str:
+    return " ".join(f"{printable(name)}={write(value)}" for name, value in params.items())
+
+
+def concise(value: Any) -> str:
+    """Format the value of a hyperparameter: four digits if six do not suffice, as for a number from a range.
+
+    >>> concise(0.4372871), concise(0.123456), concise("adam")
+    ('0.4373', '0.123456', 'adam')
+    """
+    is_long = isinstance(value, float) and math.isfinite(value) and float(f"{value:g}") != value
+    return f"{value:.4g}" if is_long else brief(value)
 
 
 def brief(value: Any) -> str:

@@ -20,7 +20,7 @@ from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, notes_of
 from runmanager.tables.ranking import numbered
-from runmanager.wording import all_of, brief, capital, cell, duration, durations, printable
+from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
@@ -107,7 +107,10 @@ def conclude(
             *_pruned(runs, stoppers),
         ],
         [*_matters(answers), *_facts(runs, time, is_left=is_left)],
-        _steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
+        [
+            *_steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
+            *_exact(findings, folder),
+        ],
     )
 
 
@@ -242,6 +245,16 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
+
+
+def _exact(findings: Findings | None, folder: Path) -> list[Step]:
+    """Return the step that shows all digits of the best run, if the headline rounds them."""
+    best = findings.settings[0] if findings and findings.settings else None
+    if best is None or best.run is None or all(concise(v) == brief(v) for v in best.params.values()):
+        return []
+    run = folder / str(best.run)
+    call = f"load_run({_text(run)}).params"
+    return [Step(_command("show", run), call, "the best run, with all digits of its values")]
 
 
 def _matters(answers: Answers) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
-from runmanager.wording import all_of, brief, label, listed, printable
+from runmanager.wording import all_of, brief, labels, listed, printable
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 _TWO = 2
@@ -223,7 +223,8 @@ def of_values(
         axis: The axis whose values are the rivals.
     """
     rivals, values = numbered(runs[axis])
-    names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
+    names = labels([{axis: value} for value in values])
+    names = [brief(v) if isinstance(v, str) else name for v, name in zip(values, names, strict=True)]
     apart = told_apart(runs, rivals) if axis == "experiment" else []
     parts, _ = settings_without(runs, [axis, *axes, *apart])
     what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"

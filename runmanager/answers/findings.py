@@ -13,7 +13,7 @@ from runmanager.hyperparameters import counted
 from runmanager.storage.design import Rule
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
-from runmanager.wording import capital, cell, label, printable
+from runmanager.wording import capital, cell, labels, printable
 
 ON_FRONT = "none is better in one goal without being worse in another"
 """The property that defines the settings on a Pareto front."""
@@ -174,7 +174,7 @@ def find(
     scores, axes = scores_of(runs, ranking), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)
     each = [{name: setting.params[name] for name in ranking.varying} for setting in ranking.all_settings]
-    names = [label(params) or "the only setting" for params in each]
+    names = [name or "the only setting" for name in labels(each)]
     return Findings(
         **vars(ranking),
         contest=contest(runs, scores, names, ranking.codes, axes),

@@ -28,7 +28,7 @@ from runmanager.tables.ranking import (
     repeats_of,
     scores_of,
 )
-from runmanager.wording import label, printable
+from runmanager.wording import labels, printable
 
 _SETTING = "setting"  # the value of `axis` that compares settings
 
@@ -228,7 +228,7 @@ def compared(
     scores = scores_of(runs, ranking)
     if axis is None:
         values = [setting.params for setting in ranking.all_settings]
-        names = [label(value) or "the only setting" for value in values]
+        names = [name or "the only setting" for name in labels(values)]
         between = contest(runs, scores, names, ranking.codes, axes)
         return Comparison(decisive, axes, ranking.codes, values, range(len(values)), between)
     rivals, named, between = of_values(runs, scores, axes, axis)

@@ -71,7 +71,8 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
     _print_facts(run, design)
     _heading("Hyperparameters")
-    _print_pairs({name: cell(value) for name, value in run.folder.params.items()})
+    params = run.folder.params.items()
+    _print_pairs({name: repr(value) if isinstance(value, float) else cell(value) for name, value in params})
     if run.epochs:
         _print_epochs(run, design)
     if how := _how(run):

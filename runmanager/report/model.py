@@ -24,7 +24,7 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
 from runmanager.tables.ranking import own_goals
-from runmanager.wording import brief, printable
+from runmanager.wording import brief, concise, printable
 
 MISSING = "none"
 
@@ -220,12 +220,15 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int
     in_order = sorted(numbers, key=lambda key: (numbers[key] != numbers[key], numbers[key]))
     distinct = [*in_order, *(key for key in by_key if key not in numbers)]
     codes = {key: code for code, key in enumerate(distinct)}
-    labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]
-    number_of = Counter(labels)  # text() shortens values, so two labels may be equal
+    values = [by_key[key] for key in distinct]
+    labels = [
+        MISSING if value is None else concise(value) if isinstance(value, float) else printable(text(value))
+        for value in values
+    ]
+    number_of = Counter(labels)  # the values are shortened, so two labels may be equal
     labels = [
         label if number_of[label] == 1 else printable(repr(by_key[key]))
         for label, key in zip(labels, distinct, strict=True)
     ]
-    values = [by_key[key] for key in distinct]
     floats = [math.nan if is_missing(value) else float(value) for value in values] if is_sampled(column) else []
     return PageAxis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct, floats)

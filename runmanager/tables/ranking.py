@@ -43,7 +43,7 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
-from runmanager.wording import aligned, all_of, did_you_mean, label, printable
+from runmanager.wording import aligned, all_of, did_you_mean, labels, printable
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""
@@ -224,7 +224,8 @@ class Ranking:
         params = {name: setting.params[name] for name in self.varying}
         if "experiment" in params:  # an experiment may lack hyperparameters of another one
             params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
-        named = label(params)
+        others = [each.params for each in self.all_settings if each is not setting]
+        named, *_ = labels([params, *({name: each.get(name) for name in params} for each in others)])
         if setting.run is None:
             return named or "the only setting"
         return f"run {setting.run}" + (f" ({named})" if named else "")

@@ -261,3 +261,11 @@ def test_names_in_files_cannot_steer_a_terminal(command, root):
         assert result.exit_code == 0
         assert "\x1b" not in result.output
         assert "title" in result.output
+
+
+def test_a_run_is_shown_with_all_digits_of_its_values(command, tmp_path):
+    path = write_runs(tmp_path / "grid", [{"lr": 0.20268812345, "width": 8}], lambda _: 0.5)
+
+    shown = command("show", path / "1").stdout
+
+    assert re.search(r"^lr +0\.20268812345\nwidth +8$", shown, re.MULTILINE)

@@ -281,15 +281,15 @@ def test_few_or_odd_runs_make_a_page_too(tmp_path, grid, outcomes, num_epochs, w
     assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == len(grid)
 
 
-def test_values_that_look_alike_have_all_their_digits_and_the_others_six(tmp_path):
+def test_values_that_look_alike_have_all_their_digits_and_the_others_four(tmp_path):
     grid = [{"rate": rate} for rate in (0.30138168803582194, 0.1234561, 0.12345609999)]
     write_runs(tmp_path / "grid", grid, lambda run: run["rate"])
 
     page = report(tmp_path / "grid")
 
-    assert text_of(next(page.iter("h1"))).startswith("Run 1 (rate=0.301382) is best")
+    assert text_of(next(page.iter("h1"))).startswith("Run 1 (rate=0.3014) is best")
     cells = {text_of(cell) for cell in next(page.iter("tbody")).iter("td")}
-    assert cells >= {"0.301382", "0.1234561", "0.12345609999"}
+    assert cells >= {"0.3014", "0.1234561", "0.12345609999"}
 
 
 def test_a_page_without_a_completed_run_says_so(tmp_path):

@@ -205,6 +205,15 @@ def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
     assert lines[heading + 3] == "  (the Pareto front, 2 runs; all 4 runs are ranked)"
 
 
+@pytest.mark.parametrize(("first", "shown"), [(0.20268812345, "0.2027"), (0.20268, "")])
+def test_the_panel_leads_to_all_digits_of_a_rounded_number(tmp_path, first, shown):
+    panel = "\n".join(text_of(tmp_path, {"lr": [first, 0.1], "width": [1]}, train_small))
+
+    step = f"runmanager show {tmp_path}/e/1"
+    assert (step in panel) == bool(shown)
+    assert f"Run 1 (lr={shown or first}) is best" in panel
+
+
 @pytest.mark.parametrize("after", [0, 2])
 def test_a_grid_that_ctrl_c_broke_off_names_all_axes_and_no_failure(tmp_path, after):
     ended: list[Any] = []
