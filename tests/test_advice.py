@@ -327,7 +327,7 @@ def test_weights_of_another_shape_are_named_with_both_shapes():
         load_run("runs/e/1").load_weights(nn.Linear(5, 3))
 
     assert "('weight' has the shape (3, 4) in the file and (3, 5) in the network)" in str(raised.value)
-    assert str(raised.value).endswith("make the network as the run did")
+    assert str(raised.value).endswith("build it with load_run('runs/e/001').params")
     load_run("runs/e/1").load_weights(nn.Linear(4, 3))
 
 

@@ -193,7 +193,7 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
         network.load_state_dict(state)
     except RuntimeError as error:
         why = _misfit(network, state) or first_line(error)
-        step = "make the network as the run did"
+        step = f"build it with load_run({str(paths.for_people(folder))!r}).params"
         raise CheckpointError(f"{paths.for_people(path)} does not fit the network ({why}): {step}") from error
 
 
