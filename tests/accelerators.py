@@ -279,6 +279,8 @@ class _Names(TorchFunctionMode):
         named = {
             name: self._numbered(value) if name == "device" else value for name, value in (kwargs or {}).items()
         }
+        if func is torch.tensor and named.get("device") is not None:  # it would begin CUDA
+            return func(*args, **{**named, "device": None}).to(named["device"])
         return func(*(self._numbered(arg) if is_move else arg for arg in args), **named)
 
     def _numbered(self, value: Any) -> Any:

@@ -46,8 +46,8 @@ class Confusion:
                 self.problem = f"confusion: batches have scores of {self._num_classes} and of {num} classes"
                 return
             labels = labels.long()
-            is_class = (labels >= 0) & (labels < num)
-            cells = torch.where(is_class, labels * num + preds.argmax(dim=1), num * num).reshape(-1)
+            cells = labels * num + preds.argmax(dim=1)
+            cells = cells.masked_fill((labels < 0) | (labels >= num), num * num).reshape(-1)
             copies, size = self._counts.shape
             if copies > 1:
                 cells = cells + torch.arange(len(cells), device=cells.device) % copies * size
