@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from runmanager import RunManager, fit, load_results, load_runs
+from runmanager import RunManager, fit, load_results, load_runs, run_grid
 from runmanager.board import histograms
 from runmanager.devices import ranks, torch_devices
+from runmanager.errors import RunsWarning
 from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
 from tests.accelerators import FULL, WELL, Machine, installed
 
@@ -121,7 +122,12 @@ def waits_of(here, loader, step):
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_no_loader_waits_for_the_device(here, name):
-    assert waits_of(here, LOADERS[name](), lambda *_: None) == []
+    loader = LOADERS[name]()
+    here.waits.staged = 0
+
+    assert waits_of(here, loader, lambda *_: None) == []
+    # some systems wait for copies from memory that is not pinned
+    assert here.waits.staged == {"of torch": 8, "labels on the cpu": 4}.get(name, 0)
 
 
 TRACKS = {
@@ -209,6 +215,64 @@ EVALUATED = {
 }
 
 
+def clip(manager, model, _scheduler):
+    manager.track(norm=nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+
+
+def log(manager, model, scheduler):
+    manager.log(weight=model[0].weight[0, 0, 0, 0], lr=scheduler.get_last_lr()[0])
+
+
+LOOPS: dict[str, Any] = {"plain": lambda *_: None, "clipped": clip, "steps logged": log}
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces"), [("clipped", 1), *(pytest.param(name, 4, marks=pytest.mark.slow) for name in LOOPS)]
+)
+def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
+    number = itertools.count()
+
+    def work(samples):
+        model, loader = network(), TensorLoader(samples, 20, device=CUDA)
+        manager = RunManager("exp", here.machine.folder, display=False)
+        with manager.run({"device": "cuda:0", "number": next(number)}, model, loader):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100)
+            for _ in manager.epochs(1, checkpoint={"network": model}):
+                for batch, (inputs, labels) in enumerate(manager.batches(), 1):
+                    preds = model(inputs)
+                    loss = nn.functional.cross_entropy(preds, labels)
+                    (loss / pieces).backward()
+                    if batch % pieces == 0:
+                        LOOPS[name](manager, model, scheduler)
+                        optimizer.step()
+                        scheduler.step()
+                        optimizer.zero_grad()
+                    manager.track_loss(loss, labels)
+                    manager.track_num_correct(preds, labels)
+
+    assert waits_per_batch(here, work) == {}
+
+
+@pytest.mark.slow
+def test_metrics_of_torchmetrics_wait_where_torch_counts_in_bins(here):
+    classification = pytest.importorskip("torchmetrics.classification")
+    metrics = {
+        "accuracy": classification.MulticlassAccuracy(10, validate_args=False),
+        "auroc": classification.MulticlassAUROC(10, thresholds=None, validate_args=False),
+    }
+    number = itertools.count()
+
+    def work(samples):
+        manager = RunManager("exp", here.machine.folder, tensorboard=False, display=False)
+        with manager.run({"device": "cuda:0", "number": next(number)}, network()):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+                manager.evaluate(TensorLoader(samples, 20, device=CUDA), metrics=metrics)
+
+    assert waits_per_batch(here, work) == {"bincount.default": 2}  # of the accuracy, on CUDA
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_shown", [False, True], ids=["", "confusion"])
 @pytest.mark.parametrize("name", EVALUATED)
@@ -223,6 +287,92 @@ def test_evaluations_wait_for_the_device_in_no_batch(here, name, is_shown):
                 manager.evaluate(EVALUATED[name](samples))
 
     assert waits_per_batch(here, work) == {}
+
+
+class Part:
+    """A part of a checkpoint that asks for something when it is saved."""
+
+    def __init__(self, ask):
+        self.ask = ask
+
+    def state_dict(self):
+        self.ask()
+        return {}
+
+    def load_state_dict(self, state):
+        """Load nothing."""
+
+
+def short_of_memory(run, manager):
+    """Train, and need more memory than there is in a part of the second epoch."""
+
+    epoch = 0
+
+    def need(where, _=None):
+        if run.where == where and epoch == 2:
+            torch.empty(9 * 2**30, dtype=torch.uint8, device=CUDA)
+
+    def checked_loss(preds, labels):
+        need("evaluation")
+        return nn.functional.cross_entropy(preds, labels)
+
+    model, loader = network(), TensorLoader(data(40), 20, device=CUDA)
+    with manager.run(run, model, loader):
+        optimizer = torch.optim.Adam(model.parameters())
+        optimizer.register_step_pre_hook(lambda *_: need("optimizer"))
+        parts = {"network": model, "part": Part(partial(need, "checkpoint"))}
+        for epoch in manager.epochs(2, checkpoint=parts):  # noqa: B007 - need() reads it
+            for inputs, labels in manager.batches():
+                need("forward")
+                preds = model(inputs)
+                preds.register_hook(partial(need, "backward"))
+                loss = nn.functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, labels)
+            manager.evaluate(loader, loss=checked_loss)
+
+
+WHERE = {
+    "forward": "epoch 2, step 1", "backward": "epoch 2, step 1", "optimizer": "epoch 2, step 1",
+    "evaluation": "epoch 2, evaluate(..., 'test')", "checkpoint": "epoch 2, tests",
+}  # fmt: skip
+
+
+def test_a_run_without_memory_says_where_and_the_next_one_is_well(here, tmp_path):
+    names = [name for where in WHERE for name in (where, "")]
+
+    outcome = run_grid(
+        {("number", "where"): list(enumerate(names)), "device": ["cuda:0"]}, short_of_memory,
+        experiment="exp", root=tmp_path, executor="inline", tensorboard=False, display=False,
+    )  # fmt: skip
+
+    rows = outcome.runs[["status", "error"]].to_numpy().tolist()
+    sentence = "out of GPU memory on cuda:0 (asked for 9.00 GiB, 0.10 GiB of 8.00 GiB free) in "
+    assert [
+        (status, error[: len(sentence + where)])
+        for where, (status, error) in zip(WHERE.values(), rows[::2], strict=True)
+    ] == [("out of memory", sentence + where) for where in WHERE.values()]
+    assert rows[1::2] == [["completed", ""]] * len(WHERE)
+
+
+def test_histograms_without_memory_cost_the_run_nothing(here, tmp_path, monkeypatch):
+    def needs_more(_):
+        torch.empty(9 * 2**30, dtype=torch.uint8, device=CUDA)
+
+    monkeypatch.setattr(histograms, "_groups", needs_more)
+    manager = RunManager("exp", tmp_path, display=False)
+
+    def train():
+        with manager.run({"device": "cuda:0"}, network()):
+            for _ in manager.epochs(2):
+                manager.track_loss(0.5, 1)
+
+    with pytest.warns(RunsWarning, match="TensorBoard does not show everything .*CUDA out of memory"):
+        train()
+
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
 
 
 def test_what_waits_is_counted(here):

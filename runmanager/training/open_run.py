@@ -345,8 +345,8 @@ class OpenRun:
             return
         if ranks.is_main():
             causes.write_traceback(error, self.folder.path / paths.ERROR_LOG)
-        epoch = self.epoch
-        number, step = (0, 0) if epoch is None else (self.number, epoch.step if epoch.counts_batches else 0)
+        number = self.number if self.number > self._committed else 0  # also of an epoch that is being committed
+        step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
         self.ending.set(causes.status_of(error), causes.cause_of(error, self.device, number, step))
 
     @property
