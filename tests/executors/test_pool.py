@@ -222,18 +222,22 @@ def test_a_run_whose_device_failed_tells_its_outcome_before_its_process_ends(mac
 
 
 def environment(run, _report):
-    return Outcome(Status.COMPLETED, os.environ.get("CUDA_LAUNCH_BLOCKING", "none"))
+    return Outcome(Status.COMPLETED, " ".join(os.environ.get(name, "none") for name in VARIABLES))
+
+
+VARIABLES = ("CUDA_LAUNCH_BLOCKING", "OMP_WAIT_POLICY")  # conftest.py sets the second before all lanes
 
 
 def test_the_environment_of_a_lane_is_that_of_its_grid(machine, monkeypatch):
     before = execute(machine, ["cpu"], environment)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
 
     after = execute(machine, ["cpu"], environment)
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
 
-    assert [before[0].error, after[0].error] == ["none", "1"]
-    assert execute(machine, ["cpu"], environment)[0].error == "none"
+    assert [before[0].error, after[0].error] == ["none PASSIVE", "1 none"]
+    assert execute(machine, ["cpu"], environment)[0].error == "none none"
 
 
 def seeding(run, _report):

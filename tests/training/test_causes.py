@@ -228,6 +228,8 @@ def test_other_errors_are_named_with_their_first_line(error, cause):
             "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
             True,
         ),
+        ("Tensor on device cuda:0 is not on the expected device meta!", True),
+        ("Placeholder storage has not been allocated on MPS device!", True),
         ("Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same", True),
         ("Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same", True),
         (
