@@ -168,7 +168,7 @@ def percents(shares: Sequence[float]) -> list[str]:
     A fraction below 1 % keeps its digit, and does not count.
 
     >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
-    (['47 %', '17 %', '15 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
+    (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
     """
     whole = [math.floor(100 * share) for share in shares]
     counted = [index for index, number in enumerate(whole) if number]

@@ -30,7 +30,7 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from runmanager.storage.run_state import read_experiment
-from runmanager.wording import duration
+from runmanager.wording import capital, duration
 from tests.board.reading import folder_scalars
 from tests.report.reading import Reader, by_id, parse, text_of
 
@@ -351,7 +351,7 @@ def test_the_count_of_ranked_runs_is_the_same_everywhere(surfaces):
 
     number, total = len(findings.settings), len(findings.all_settings)
     assert total == len({tuple(v for k, v in run.items() if k != "seed") for run in grid_of(surfaces)})
-    assert findings.count in surfaces.all_text
+    assert findings.count in surfaces.all_text or capital(findings.count) in surfaces.all_text
     assert number == total or f"{number} of {total} {findings.noun}s " in f"{findings.count} "
     if number < total and number > 1:
         assert all(findings.count in part for part in said)

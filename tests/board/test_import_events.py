@@ -196,7 +196,7 @@ def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):
     assert pairs.to_dict("list") == {
         "0.1": [1.0],
         "0.2": [2.0],
-        "0.2 - 0.1": [1.0],
+        "0.2 vs 0.1": [1.0],
         "0.2 / 0.1": [2.0],
     }
 

@@ -708,7 +708,7 @@ def test_a_check_tries_each_listed_value_and_values_of_the_ranges(start, tmp_pat
         ({"n": 2000}, "search= may suggest 2,000 runs, the limit is 1,000: allow it with max_runs=2000"),
         (
             {"params": RunBuilder.get_runs({"width": [8]})},
-            "search= chooses runs itself: give run_grid its axes",
+            "search= chooses runs itself: give run_grid axes instead of runs",
         ),
         ({"params": {"width": [8], "device": ["cpu"]}}, "search= has nothing to choose from"),
         ({"params": {"width": IntRange(1, 8)}, "repeats": "width"}, "'width' is a range: list its values"),

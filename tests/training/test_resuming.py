@@ -307,7 +307,7 @@ def test_a_checkpoint_of_another_run_is_not_continued_from(tmp_path, undisturbed
     shutil.copy(run_folder(tmp_path, 2) / NEWEST, run_folder(tmp_path, 1) / NEWEST)
 
     again = Train()
-    with pytest.warns(RunsWarning, match=r"is of another run"):
+    with pytest.warns(RunsWarning, match=r"belongs to another run"):
         by_manager(tmp_path, again, both)
 
     assert again.begun == [2, 3, 4, 4]
