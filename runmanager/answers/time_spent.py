@@ -85,6 +85,7 @@ class TimeSpent:
             "setup of runs": self.setup,
             "start": self.starting,
         }
+        parts["between runs (tables, idle lanes)"] = max(whole - sum(parts.values()), 0.0)
         listed = {what: seconds for what, seconds in parts.items() if seconds >= 5 * _LITTLE * whole}
         listed = dict(sorted(listed.items(), key=lambda part: -part[1]))
         listed["other"] = max(whole - sum(listed.values()), 0.0)

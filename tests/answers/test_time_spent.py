@@ -26,8 +26,9 @@ def test_the_time_of_a_grid_is_what_its_journals_and_lanes_say():
     assert (spent.setup, spent.failed, spent.interrupted) == pytest.approx((1 + 1, 2 + 2, 0))
     assert spent.starting == 8.0
     assert str(spent) == (
-        "20.0 s in 2 lanes: 30 % training (of it 8 % waiting for batches), 20 % start, 11 % between epochs "
-        "(checkpoints, logs), 10 % runs that failed, 5 % setup of runs, 24 % other"
+        "20.0 s in 2 lanes: 30 % training (of it 8 % waiting for batches), 23 % between runs (tables, idle "
+        "lanes), 20 % start, 11 % between epochs (checkpoints, logs), 10 % runs that failed, 5 % setup of "
+        "runs, 1 % other"
     )
 
 
