@@ -104,14 +104,16 @@ class Picture(NamedTuple):
         return [*(row for row in self._others[-_MOST_ROWS:] if row not in last), *last]
 
     def _ended_html(self) -> str:
-        rows, others = self.ended_rows[-_MOST_FOLDED:], self._others
-        table = self.columns.to_html(rows) if rows else ""
+        rows, others = self.ended_rows, self._others
         if len(rows) <= _MOST_ROWS:
-            return table
-        number = counted(len(self.ended_rows), "ended run")
-        which = "" if len(rows) == len(self.ended_rows) else f", the last {len(rows)}"
-        folded = f"<details><summary>{number}{which}</summary>{table}</details>"
-        return folded + (self.columns.to_html(others) if 0 < len(others) <= _MOST_ROWS else "")
+            return self.columns.to_html(rows) if rows else ""
+        below = others if len(others) <= _MOST_ROWS else []
+        rows = [row for row in rows if row.count.startswith("✓")] if below else rows
+        number = counted(len(rows), "ended run" if others and not below else "completed run")
+        which = "" if len(rows) <= _MOST_FOLDED else f", the last {_MOST_FOLDED}"
+        table = self.columns.to_html(rows[-_MOST_FOLDED:])
+        folded = f"<details><summary>{number}{which}</summary>{table}</details>" if rows else ""
+        return folded + (self.columns.to_html(below) if below else "")
 
     def _bar(self, width: int) -> Text:
         ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"

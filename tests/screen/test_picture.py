@@ -218,7 +218,7 @@ def test_a_notebook_gives_a_long_cause_and_the_next_step_a_row_of_their_own():
 
 
 @pytest.mark.parametrize("num_failed", [0, 3, 20])
-def test_a_notebook_shows_the_last_runs_and_folds_all_at_the_end(num_failed):
+def test_a_notebook_shows_the_last_runs_and_folds_completed_ones_at_the_end(num_failed):
     runs = [ended(number, is_completed=number > num_failed) for number in range(1, 41)]
     picture = picture_of(RUN, ended_rows=runs)
 
@@ -233,8 +233,9 @@ def test_a_notebook_shows_the_last_runs_and_folds_all_at_the_end(num_failed):
         *(str(number) for number in range(33, 41)),
         "7",
     ]
-    assert over[0] == "40 ended runs"
-    unfolded = [row.split("|")[1] for row in over[42:]]
+    num_folded = 37 if num_failed == 3 else 40  # failed runs stand below the fold, unless there are too many
+    assert over[0] == f"{num_folded} {'ended' if num_failed == 20 else 'completed'} runs"
+    unfolded = [row.split("|")[1] for row in over[num_folded + 2 :]]
     assert unfolded == (["run", "1", "2", "3"] if num_failed == 3 else [])
     assert len(repr(end).splitlines()) == 41
 
@@ -242,7 +243,7 @@ def test_a_notebook_shows_the_last_runs_and_folds_all_at_the_end(num_failed):
 def test_a_notebook_keeps_the_last_of_very_many_runs():
     over = rows_of(picture_of(ended_rows=list(map(ended, range(1, 301))), is_over=True)._repr_html_())
 
-    assert over[0] == "300 ended runs, the last 200"
+    assert over[0] == "300 completed runs, the last 200"
     assert len(over) == 202
 
 
