@@ -76,6 +76,20 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
     return str(figure)
 
 
+def key(data: ReportData, metric: str, colored: PageAxis | None) -> list[str]:
+    """Return the sentences that explain the means, the bands and the marks of resumed epochs, if any."""
+    lines = lines_of(data, metric)
+    groups = groups_of(data, colored)
+    epochs = [values for _, runs in groups for _, values in _by_epoch([lines[i] for i in runs if i in lines])]
+    has_interval, has_range = (any((len(v) >= _LEAST) == is_long for v in epochs) for is_long in (True, False))
+    bands = "95 % interval" if has_interval else "range"
+    more = " (of two runs, their range)" if has_interval and has_range else ""
+    sentences = [f"Thick colored lines are means, bands their {bands}{more}."] if epochs else []
+    if any(_resumed(data, run, lines[run]) for run in drawn_of(data, lines)):
+        sentences.append("A short upright line marks an epoch from which a run was resumed.")
+    return sentences
+
+
 def num_outside(data: ReportData, metric: str) -> int:
     """Return the number of curves that leave the frame of a figure."""
     lines = lines_of(data, metric)
@@ -189,9 +203,7 @@ def _mark(
     """Mark the best epoch of the best run, and the first epoch after each resume."""
     for index, points in drawn.items():
         values = dict(points)
-        cold = [record for record in data.results[index].epochs if record.cold and record.epoch > 1]
-        resumed = [x_of(record, data.x_axis) for record in cold if x_of(record, data.x_axis) in values]
-        if resumed:
+        if resumed := _resumed(data, index, points):
             kind = "resumed" if index in visible else "resumed spare"
             d = "".join(
                 f"M{x(e):.1f} {_within(y, values[e]) - 4:.1f}L{x(e):.1f} {_within(y, values[e]) + 4:.1f}"
@@ -203,6 +215,12 @@ def _mark(
         sign = 1 if is_larger(data, metric) else -1
         epoch, value = max(points, key=lambda point: sign * point[1])
         figure.path(f"M{x(epoch):.1f} {_within(y, value):.1f}h0", "peak", data_r=str(data.order[0]))
+
+
+def _resumed(data: ReportData, index: int, points: Curve) -> list[int]:
+    """Return the x positions of the first epochs after a resume that the curve of a run has."""
+    cold = [record for record in data.results[index].epochs if record.cold and record.epoch > 1]
+    return [x for record in cold if (x := x_of(record, data.x_axis)) in dict(points)]
 
 
 def is_larger(data: ReportData, metric: str) -> bool:

@@ -166,6 +166,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
+        curves_key=curves.key(data, _metrics(data)[0], colored) if _metrics(data) else [],
         parallel=_parallel(data, colored),
         effects=_effects(data, colored),
         timeline=timeline.timeline(busy, colored),

@@ -70,9 +70,33 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
     (band, other), middles = marks(page, "curves-0", "band"), marks(page, "curves-0", "middle")
     assert {band.get("data-runs"), other.get("data-runs")} == {"3 2 1 0", "7 6 5 4"}
     assert len(middles) == 2
+    assert "Thick colored lines are means, bands their 95 % interval." in text_of(by_id(page, "learning"))
+    assert "resumed" not in text_of(by_id(page, "learning"))
     ends = numbers(marks(page, "curves-0", "middle")[0].get("d"))[-2:]
     _, low = numbers(band.get("d"))[4:6]
     assert low > ends[1]  # the lower side of the band is below the mean
+
+
+@pytest.mark.parametrize(
+    ("runs", "bands"),
+    [
+        ([(0.1, 1)], ""),
+        ([(0.1, 1), (0.1, 2)], "bands their range."),
+        (
+            [(0.1, 1), (0.1, 2), *((0.2, seed) for seed in range(3))],
+            "95 % interval (of two runs, their range).",
+        ),
+    ],
+)
+def test_the_key_of_the_curves_names_only_what_is_drawn(tmp_path, runs, bands):
+    grid = [{"lr": lr, "seed": seed} for lr, seed in [*runs, (0.3, 4)]]
+    page = page_of(tmp_path, grid, lambda run: run["lr"] + run["seed"] / 100)
+
+    words = text_of(by_id(page, "learning"))
+    assert bool(bands) == bool(marks(page, "curves-0", "band")) == ("means" in words)
+    assert bands in words
+    assert "the best run (thick), with a dot at its best epoch" in words
+    assert "resumed" not in words
 
 
 def test_the_means_of_a_value_are_over_what_is_equal_otherwise(tmp_path):
@@ -105,6 +129,7 @@ def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
     (resumed,) = marks(page, "curves-0", "resumed")
     assert resumed.get("data-r") == "0"
     assert resumed.attrib["d"].count("M") == 1
+    assert "A short upright line marks an epoch from which a run was resumed." in text_of(page)
 
 
 def test_the_ends_of_lines_are_labelled(tmp_path):

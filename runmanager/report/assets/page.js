@@ -172,8 +172,8 @@
       });
       return button;
     });
-    key.replaceChildren(`Colored by ${colored.name}: `, ...buttons,
-      element("span", { class: "line best", "aria-hidden": "true" }), " the best run, with a dot at its best epoch");
+    const best = [element("span", { class: "line best", "aria-hidden": "true" }), " the best run (thick), with a dot at its best epoch"];
+    key.replaceChildren(`Colored by ${colored.name}: `, ...buttons, ...data.order.length ? best : []);
     key.setAttribute("role", "group");
     key.setAttribute("aria-label", `Values of ${colored.name}`);
   };
