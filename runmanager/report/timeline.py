@@ -16,8 +16,7 @@ from runmanager.wording import duration, printable
 _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
-_PAUSE = 0.1  # a gap above this share of the busy time is shortened to the share _CUT
-_CUT = 0.03
+_PAUSE = 0.1  # a gap above this share of the busy time is cut out
 _CHARACTER = 6.5  # the width of a character of a label
 
 
@@ -39,7 +38,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
     total = sum(end - begin for begin, end in spans)
     if total <= 0:
         return None
-    words = _sentence(busy, total)
+    words = _sentence(busy, spans[-1][1] - spans[0][0])
     positions, pauses, length = _compress(spans, total)
     top = _TOP + (_LANE if pauses else 0)  # space for the labels of pauses
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
@@ -55,18 +54,23 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
     figure.text(
         _LEFT,
         base + 33,
-        "time since the first run began" + ("; pauses are cut" if pauses else ""),
+        f"time without pauses over {duration(_PAUSE * total)}" if pauses else "time since the first start",
         "name",
         "start",
     )
-    free = 0.0  # the position where the next label may begin
-    for begin, seconds in pauses:
+    labels: list[tuple[float, float]] = []  # pairs of a left and a right end
+    for begin, seconds in sorted(pauses, key=lambda pause: -pause[1]):
         label = f"pause of {duration(seconds)}"
-        has_room = x(begin) >= free and x(begin) + _CHARACTER * len(label) < _WIDTH
+        width = _CHARACTER * len(label)
+        left = x(begin) if x(begin) + width < _WIDTH else x(begin) - width
+        has_room = all(left + width <= first or last <= left for first, last in labels)
         figure.line(x(begin), _TOP if has_room else top, x(begin), base, "pause")
         if has_room:
-            figure.text(x(begin) + 3, _TOP + 9, label, "tick", "start")
-            free = x(begin) + _CHARACTER * len(label)
+            is_right = left == x(begin)
+            figure.text(
+                x(begin) + (3 if is_right else -3), _TOP + 9, label, "tick", "start" if is_right else "end"
+            )
+            labels.append((left, left + width))
     for number, (device, row) in enumerate(lanes):
         y = top + _LANE * (number + 0.5)
         if number == 0 or lanes[number - 1][0] != device:
@@ -121,16 +125,17 @@ def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return joined
 
 
-def _sentence(busy: Sequence[Busy], total: float) -> str:
-    """Return a sentence on the share of the busy time in which each device was busy."""
+def _sentence(busy: Sequence[Busy], whole: float) -> str:
+    """Return a sentence on the share of the whole time in which each device was busy."""
     parts = []
     for device in dict.fromkeys(each.device for each in busy):
         times = [(each.begin, each.end) for each in busy if each.device == device]
-        share = sum(end - begin for begin, end in union(times)) / total
+        seconds = sum(end - begin for begin, end in union(times))
         lost = sum(not each.is_success for each in busy if each.device == device)
         failed = f", {lost} of them failed" if lost else ""
-        parts.append(f"{device} was busy {100 * share:.0f} % of it ({counted(len(times), 'attempt')}{failed})")
-    return f"Attempts were under way for {duration(total)}: {'; '.join(parts)}."
+        attempts = f"{counted(len(times), 'attempt')}{failed}"
+        parts.append(f"{device} was busy for {duration(seconds)} ({100 * seconds / whole:.0f} %, {attempts})")
+    return f"In the {duration(whole)} from the first start to the last end, {'; '.join(parts)}."
 
 
 def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
@@ -149,7 +154,7 @@ def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
 def _compress(
     spans: Sequence[tuple[float, float]], total: float
 ) -> tuple[Callable[[float], float], list[tuple[float, float]], float]:
-    """Shorten long pauses.
+    """Cut out long pauses.
 
     Returns:
         A function that maps a time to its position, the position and length of each pause, and the last
@@ -163,7 +168,7 @@ def _compress(
             gap = begin - spans[number - 1][1]
             if gap > _PAUSE * total:
                 pauses.append((at, gap))
-                gap = _CUT * total
+                gap = 0.0
             at += gap
         starts.append((begin, at))
         at += end - begin

@@ -16,6 +16,7 @@ from runmanager import write_report
 from runmanager.board.event_file import EventFile, event, image
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
+from runmanager.report.timeline import Busy, timeline
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
@@ -201,8 +202,35 @@ def test_attempts_have_a_bar_on_their_device(tmp_path):
     assert sorted(int(bar.attrib["data-runs"]) for bar in bars) == list(range(8))
     assert [bar.get("data-runs") for bar in bars if "lost" in bar.attrib["class"]] == ["3"]
     assert len(marks(page, "timeline", "cross")) == 1
-    assert "cpu was busy" in text_of(by_id(page, "time"))
-    assert "(8 attempts, 1 of them failed)" in text_of(by_id(page, "time"))
+    words = text_of(by_id(page, "time"))
+    share = re.search(r"from the first start to the last end, cpu was busy for .*? \((\d+) %", words)
+    assert share
+    assert 50 < int(share[1]) < 100
+    assert "%, 8 attempts, 1 of them failed)" in words
+
+
+def test_long_pauses_are_cut_out_and_the_longest_are_labelled_first():
+    busy = [Busy(0, "cpu", 0, 10, True), Busy(1, "cpu", 10.5, 20, True), Busy(2, "cpu", 22.5, 22.6, True),
+            Busy(3, "cpu", 52.6, 53, True)]  # fmt: skip
+
+    drawn = timeline(busy, None)
+
+    assert drawn
+    figure, words = drawn
+    assert words == (
+        "In the 53.0 s from the first start to the last end, cpu was busy for 20.0 s (38 %, 4 attempts)."
+    )
+    assert "time without pauses over 2.0 s" in figure
+    assert re.findall(r"pause of ([^<]+)<", figure) == ["30.0 s"]  # no room for the one of 2.5 s
+    assert ">20.0 s<" in figure
+
+
+def test_an_axis_without_a_cut_is_the_time_since_the_first_start():
+    drawn = timeline([Busy(0, "cpu", 0, 10, True), Busy(1, "cpu", 10.5, 20, True)], None)
+
+    assert drawn
+    assert "time since the first start" in drawn[0]
+    assert "pause" not in drawn[0]
 
 
 def test_the_page_has_everything_of_the_best_runs_and_numbers_of_all(tmp_path):
