@@ -25,7 +25,7 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.storage.run_numbers import KEPT
-from runmanager.wording import aligned, cell, durations
+from runmanager.wording import aligned, capital, cell, durations
 
 _GOLDEN = 0.618034  # for the jitter: multiples of this number modulo 1 are spread evenly
 _MOST_POINTS = 1500  # maximum number of points per figure
@@ -91,7 +91,7 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
         min(seconds[i] for i in indices), max(seconds[i] for i in indices), LEFT, WIDTH - RIGHT - 40
     )
     best, cheapest = front[-1], front[0]
-    words = f"No run is both faster and better than {data.names[best]}."
+    words = f"{capital(data.names[best])} has both the best {data.metric} and the shortest run duration."
     if best != cheapest:
         ends = cheapest, best
         scored = " against ".join(aligned([data.scores[index] for index in ends]))

@@ -64,6 +64,7 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
     for index in sorted(drawn, key=lambda index: (index == best, index * _MIXING % 10_007)):
         kind = f"run {color(colored, index)}" + (" best" if index == best else "")
         kind += "" if index in visible else " spare"
+        kind += " dot" if len(drawn[index]) == 1 else ""
         d = polyline((x(e), _within(y, v)) for e, v in drawn[index])
         figure.path(d, kind, data_r=str(index))
     for kind, runs in groups:

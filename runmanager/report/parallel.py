@@ -1,6 +1,7 @@
 """Parallel coordinates: each run is a line from its score through its hyperparameters."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from runmanager.report.curves import MANY, visible_of
@@ -60,7 +61,7 @@ def parallel(
         kind = "lost" if math.isnan(data.scores[index]) else f"{kind} {color(colored, index)}"
         figure.path(smooth([(xs[0], start), *points]), f"run {kind}", data_r=str(index))
     for x, axis, scale in zip(xs[1:], axes, scales, strict=True):
-        _label(figure, axis, scale, x, distance - 14)
+        _label(figure, axis, scale, x, distance - 14, Counter(axis.codes[run] for run in (*rated, *lost)))
     for tick in y.ticks():
         figure.text(xs[0] - 8, y(tick) + 4, cell(tick), "value", "end")
     if lost:
@@ -98,12 +99,12 @@ def _rows(axis: PageAxis, scale: Scale, lines: Sequence[int]) -> dict[int, float
     return heights
 
 
-def _label(figure: Figure, axis: PageAxis, scale: Scale, x: float, room: float) -> None:
+def _label(figure: Figure, axis: PageAxis, scale: Scale, x: float, room: float, counts: Counter[int]) -> None:
     """Label an axis: for sampled values with round numbers, else with each value and its number of runs."""
     if axis.is_sampled:
         for tick in scale.ticks():
             figure.label(x + 8, scale(tick), cell(tick))
         return
     for code in range(0, len(axis.labels), math.ceil(len(axis.labels) / _MOST_LABELS)):
-        number = f"\N{MULTIPLICATION SIGN}{axis.codes.count(code)}" if len(axis.labels) <= _MOST_LABELS else ""
+        number = f"\N{MULTIPLICATION SIGN}{counts[code]}" if len(axis.labels) <= _MOST_LABELS else ""
         figure.label(x + 8, scale(code), cut_text(axis.labels[code], room - 7 * len(number)), number)

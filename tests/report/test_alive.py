@@ -226,6 +226,21 @@ def test_the_legend_hides_a_value_everywhere(page):
     assert {GRID[int(run)]["lr"] for run in lines(figure(page, "curves"))} == {0.1, 0.001}
 
 
+def test_a_value_without_a_curve_is_not_in_the_legend_of_the_curves(browser, tmp_path):
+    grid = [{"lr": lr} for lr in (0.1, 0.2, 0.3)]
+    outcomes = {0: Outcome(Status.PENDING)}
+    path = write_runs(tmp_path / "grid", grid, lambda run: run["lr"], num_epochs=2, outcomes=outcomes)
+    page = browser.new_page()
+    page.goto(write_report(path, tmp_path / "report.html").as_uri())
+
+    buttons = page.locator("#legend button")
+    assert [text.strip() for text in buttons.all_inner_texts()] == ["0.2", "0.3"]
+    buttons.last.click()
+    assert [button.get_attribute("aria-pressed") for button in buttons.all()] == ["true", "false"]
+    assert page.locator("#runs tbody tr").count() == 2
+    page.close()
+
+
 def test_the_same_value_has_the_same_color_in_every_figure(page):
     page.get_by_label("Color by").select_option("optimizer")
     script = """() => [...document.querySelectorAll('svg path.run[data-r]:not(.lost)')].map(

@@ -175,6 +175,34 @@ def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
     assert labels.count("\N{MULTIPLICATION SIGN}4") == 2
 
 
+def test_only_runs_that_are_drawn_are_counted(tmp_path):
+    outcomes = {run: Outcome(Status.PENDING) for run in (2, 3)}
+    outcomes[1] = Outcome(Status.INTERRUPTED, "", 1)
+    grid = [{"lr": lr, "width": width} for lr in (1, 2, 3) for width in (16, 64)]
+    page = page_of(tmp_path, grid, lambda run: run["lr"], outcomes=outcomes)
+
+    labels = [text_of(text) for text in figure(page, "parallel").iter("text")]
+    counts = [label for label in labels if label.startswith("\N{MULTIPLICATION SIGN}")]
+    assert sorted(counts) == sorted(f"\N{MULTIPLICATION SIGN}{number}" for number in (1, 0, 2, 2, 1))
+
+
+def test_the_best_and_fastest_run_is_called_both(tmp_path):
+    grid = [{"device": device, "lr": lr} for device, lr in (("cpu", 0.1), ("cuda", 0.2))]
+    page = page_of(tmp_path, grid, lambda run: run["lr"])
+
+    assert (
+        text_of(by_id(page, "cost-words"))
+        == "Run 2 has both the best test_accuracy and the shortest run duration."
+    )
+
+
+def test_a_curve_of_one_point_is_a_dot(tmp_path):
+    outcomes = {0: Outcome(Status.PRUNED, "", 1)}
+    page = page_of(tmp_path, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"], outcomes=outcomes)
+
+    assert [mark.get("data-r") for mark in marks(page, "curves-0", "dot")] == ["0"]
+
+
 def test_a_long_label_is_whole_where_there_is_room(tmp_path):
     page = page_of(tmp_path, [{"net": "a network with a name"}, {"net": "small"}], lambda run: len(run["net"]))
 

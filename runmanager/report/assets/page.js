@@ -162,8 +162,9 @@
           element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`)]));
     }
     if (!key || !colored) return;
-    const buttons = colored.labels.slice(0, 24).map((label, code) => {
-      const button = element("button", { type: "button", "aria-pressed": !state.hidden.has(code) },
+    const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
+    const buttons = [...colored.labels.entries()].filter(([code]) => drawn.has(code)).slice(0, 24).map(([code, label]) => {
+      const button = element("button", { type: "button", "data-code": code, "aria-pressed": !state.hidden.has(code) },
         element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`);
       button.addEventListener("click", () => {
         if (state.hidden.has(code)) state.hidden.delete(code);
@@ -188,8 +189,8 @@
     colors.value = state.colored.name;
     legend();
   });
-  page.onChange(() => key && key.querySelectorAll("button").forEach((button, code) => (
-    button.setAttribute("aria-pressed", !state.hidden.has(code)))));
+  page.onChange(() => key && key.querySelectorAll("button").forEach((button) => (
+    button.setAttribute("aria-pressed", !state.hidden.has(Number(button.dataset.code))))));
   legend();
 
   body.addEventListener("pointerover", (event) => {
