@@ -295,15 +295,14 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
     return figures
 
 
-def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, int] | None:
-    """Return the parallel coordinates, their sentence, and the number of highlighted runs."""
+def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, str] | None:
+    """Return the parallel coordinates, their sentence, and what several highlighted runs are."""
     axes = data.varying(data.rated)
-    if not axes or not data.order:
+    if not axes or len(data.order) < 2:  # noqa: PLR2004 - common values need two runs
         return None
-    number = len(data.order)
-    top = data.order[: max(1, min(3, number // 3), number // 10)]
-    words = text.parallel_sentence(data, top)
-    return parallel.parallel(data, axes[:_MOST_AXES], top, words, colored), words, len(top)
+    words, (top, name) = text.parallel_sentence(data), text.best_runs(data)
+    figure = parallel.parallel(data, axes[:_MOST_AXES], top, words, colored)
+    return figure, words, name if len(top) > 1 else ""
 
 
 def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:

@@ -174,24 +174,39 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
                 parts.append(f"{name} was best at epoch {top} of {last}: {cell(values[top])}.")
         if partner and partner in (run.epochs[-1].metrics if run.epochs else {}) and values:
             parts.append(f"Its last {partner} on the training data is {cell(run.epochs[-1].metrics[partner])}.")
-    worse = sum(_was_better(_values(run, metric), larger=larger) for run in data.results)
+    completed = [run for run in data.results if run.status is Status.COMPLETED]
+    worse = sum(_was_better(_values(run, metric), larger=larger) for run in completed)
     if worse:
-        were = (
-            f"{worse} of {counted(len(data.results), 'run')} {'was' if worse == 1 else 'were'} over 1 % better"
-        )
+        of = counted(len(completed), "run" if len(completed) == len(data.results) else "completed run")
+        were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
         parts.append(f'{were} at an earlier epoch; keep="best:{metric}" keeps the weights of the best one.')
     return " ".join(parts)
 
 
-def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
+def best_runs(data: ReportData) -> tuple[Sequence[int], str]:
+    """Return the runs that the parallel coordinates highlight, and what they are; repeats stay together."""
+    settings, number = data.findings.settings, len(data.order)
+    if not data.findings.repeats:
+        top = data.order[: max(1, min(3, number // 3), number // 10)]
+        return top, f"the best {len(top)} runs" if len(top) > 1 else "the best run"
+    best = settings[: max(1, len(settings) // 10)]
+    rows = {row for setting in best for row in setting.rows}
+    top = [row for row in data.order if row in rows]
+    which = f"the {len(top)} runs of" if len(top) > 1 else "the run of"
+    return top, f"{which} the best {f'{len(best)} settings' if len(best) > 1 else 'setting'}"
+
+
+def parallel_sentence(data: ReportData) -> str:
     """Return sentences on common values of the best runs, and on how runs without a score are drawn."""
+    top, name = best_runs(data)
     left_out = len(data.lost)
     begins = "begins" if left_out == 1 else "begin"
     lost = f" {counted(left_out, 'run')} without a score {begins} below the first axis."
     absent = lost if left_out else ""
-    if len(data.order) < 2:  # noqa: PLR2004 - common values need two runs
-        return f"Each line is a run.{absent}"
-    which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (thick),"
+    is_one = name.endswith(("run", "setting"))
+    which = f"Of {name} (thick),"
+    if is_one:
+        which = capital(f"{name} has" if len(top) == 1 else f"{name} (thick) have")
     common: list[str] = []
     for axis in data.axes:
         if axis.name in data.findings.repeats:
@@ -203,13 +218,13 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
         code, number = counts.most_common(1)[0]
         base = sum(axis.codes[index] == code for index in data.order) / len(data.order)
         share = number / len(top)
-        if len(top) == 1:
+        if is_one:
             common.append(f"{axis.name}={axis.labels[code]}")
         elif share >= max(0.6, 1.3 * base):
             amount = "all" if share == 1 else f"{number}"
             common.append(f"{amount} have {axis.name}={axis.labels[code]}")
     if not common:
-        return f"No value is much more frequent among the best {len(top)} runs (thick) than among all.{absent}"
+        return f"No value is much more frequent among {name} (thick) than among all.{absent}"
     return f"{which} {', '.join(common)}.{absent}"
 
 

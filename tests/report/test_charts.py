@@ -173,6 +173,9 @@ def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
     labels = [text_of(text) for text in figure(page, "parallel").iter("text")]
     assert "1 without" in labels
     assert labels.count("\N{MULTIPLICATION SIGN}4") == 2
+    words = text_of(by_id(page, "parallel-words"))
+    assert words.startswith("The 3 runs of the best setting (thick) have lr=0.1. 1 run")
+    assert "the 3 runs of the best setting" in text_of(by_id(page, "why"))
 
 
 def test_only_runs_that_are_drawn_are_counted(tmp_path):

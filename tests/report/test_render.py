@@ -443,6 +443,15 @@ def test_values_that_read_the_same_are_compared(tmp_path, values):
     assert words in text_of(page)
 
 
+def test_only_completed_runs_count_as_better_at_an_earlier_epoch(tmp_path):
+    outcomes = {3: Outcome(Status.INTERRUPTED, "", 2), 4: Outcome(Status.PENDING)}
+    # a negative score falls from the first epoch on
+    write_runs(tmp_path / "grid", [{"lr": lr} for lr in range(1, 6)], lambda run: -run["lr"], outcomes=outcomes)
+
+    words = text_of(by_id(report(tmp_path / "grid"), "learning"))
+    assert "3 of 3 completed runs were over 1 % better at an earlier epoch" in words
+
+
 def test_a_run_of_one_epoch_is_not_said_to_get_better(tmp_path):
     outcomes = {0: Outcome(Status.COMPLETED, "", 1)}
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.9}], lambda run: 1 - run["lr"], outcomes=outcomes)

@@ -342,10 +342,24 @@ def test_failures_count_the_runs_that_they_name(case):
 
 
 def test_what_the_best_runs_have_in_common_is_so(case):
-    top = case.data.order[: max(1, min(3, len(case.data.order) // 3), len(case.data.order) // 10)]
+    top, _ = text.best_runs(case.data)
     rows = case.table.iloc[list(top)]
 
-    words = text.parallel_sentence(case.data, top)
+    words = text.parallel_sentence(case.data)
+    if case.has_repeats:
+        best = case.data.findings.settings[0]
+        values = ", ".join(
+            f"{axis.name}={axis.label(best.params[axis.name])}"
+            for axis in case.data.axes
+            if axis.name != "seed"
+        )
+        number = (
+            f"The {len(top)} runs of the best setting (thick) have"
+            if len(top) > 1
+            else "The run of the best setting has"
+        )
+        assert len(top) == best.number
+        assert words.startswith(f"{number} {values}.")
     for amount, name, value in re.findall(r"(all|\d+) have (\w+)=(\S+?)[,.](?= |$)", words):
         labels = rows[name].map(case.data.axis(name).label)
         assert (labels == value).sum() == (len(rows) if amount == "all" else int(amount))
