@@ -140,8 +140,9 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
         them: The pronoun for the runs, "it" for a single run.
     """
     again = retry_failed(f"executes {them} again")
+    which = "the run" if them == "it" else "the runs"
     steps = {
-        Status.FAILED: f"see {evidence}; once it is fixed, {again}",
+        Status.FAILED: f"see {evidence}; once the cause is fixed, {retry_failed(f'executes {which} again')}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
         Status.DIVERGED: "not repeated: the same numbers would diverge again",
         Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",

@@ -280,7 +280,8 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
     steps = []
     if has_result:
         call = f"write_report({_text(folder)})"
-        steps.append(Step(_command("report", folder), call, "a page: which is best, and why"))
+        shows = "which is best, and why" if len(runs) > 1 else "its curves and settings"
+        steps.append(Step(_command("report", folder), call, f"a page: {shows}"))
     if has_events and (runs["epochs"] > 0).any():
         call = f"open_tensorboard({_text(folder)})"
         steps.append(Step(_command("tensorboard", folder), call, "all curves"))

@@ -301,7 +301,7 @@ class GridProgress(Display):
         why = f"{stop.why}. " if stop.why else ""
         # after SIGTERM or SIGHUP, nobody may be at the keyboard
         is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
-        force = " Press Ctrl-C again to force." if is_by_hand else ""
+        force = " Press Ctrl-C again to stop without waiting." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
 

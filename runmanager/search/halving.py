@@ -7,7 +7,7 @@ Talwalkar (2020).
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, parse_goal
@@ -67,6 +67,12 @@ class SuccessiveHalving:
         problems.check_choice("asynchronous", self.asynchronous, (True, False))
         problems.raise_if_any(InvalidArgumentError)
 
+    def __str__(self) -> str:
+        """Write the rule with the arguments that are no defaults."""
+        given = [(each, getattr(self, each.name)) for each in fields(self)]
+        arguments = [f"{each.name}={value!r}" for each, value in given if value != each.default]
+        return f"SuccessiveHalving({', '.join(arguments)})"
+
     @property
     def goal(self) -> Goal:
         """The metric and its direction.
@@ -122,8 +128,8 @@ class SuccessiveHalving:
             The search, for one start of a grid.
 
         Example:
-            >>> print(SuccessiveHalving("loss").search().introduction())  # doctest: +ELLIPSIS
-            SuccessiveHalving(metric='loss', ...): runs that are behind are stopped, and can be continued
+            >>> print(SuccessiveHalving("loss").search().introduction())
+            SuccessiveHalving(metric='loss'): runs that are behind are stopped, and can be continued
         """
         return _Halving(self)
 

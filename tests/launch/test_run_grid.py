@@ -483,7 +483,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     lines = [line.rpartition(" · ")[0].rstrip() or line for line in output.splitlines()]
     folder = tmp_path / "exp"
     log = f"{folder}/002-lr=0.2/error.log"
-    failed = f"    see {log}; once it is fixed, retry_failed=True executes it again"
+    failed = f"    see {log}; once the cause is fixed, retry_failed=True executes the run again"
     line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",

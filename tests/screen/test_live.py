@@ -490,7 +490,7 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
         shown.stopping(Stop())
         shown.stopping(Stop())
 
-    assert capsys.readouterr().out == f"Stopping{what}. Press Ctrl-C again to force.\n"
+    assert capsys.readouterr().out == f"Stopping{what}. Press Ctrl-C again to stop without waiting.\n"
 
 
 def test_who_stops_a_grid_by_sigterm_is_not_pointed_to_a_keyboard(capsys):

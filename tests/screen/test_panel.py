@@ -45,8 +45,8 @@ TITLE = f"━━ runs/e · 15 completed · 6 failed · 3 diverged {'━' * 31}"
 FAILED = [
     "✗ failed: all 6 runs with lr=0.4",
     "    ValueError: width 8 or 9 is too much (in program.py:9)",
-    "    see runmanager show runs/e/19; once it is fixed, retry_failed=True executes",
-    "    them again",
+    "    see runmanager show runs/e/19; once the cause is fixed, retry_failed=True",
+    "    executes the runs again",
     "✗ diverged: all 3 runs with lr=0.3 and width=9",
     "    loss became nan in epoch 1, step 1",
     "    not repeated: the same numbers would diverge again",
@@ -302,6 +302,8 @@ def test_a_single_run_is_no_choice(tmp_path):
 
     assert lines[1] == "✓ Run 1 has val_accuracy 0.18"
     assert len(lines) == 4
+    page = conclude(load_runs(tmp_path / "e"), tmp_path / "e").steps[0]
+    assert page.purpose == "a page: its curves and settings"
 
 
 def test_a_grid_with_nothing_left_says_what_it_took_before(tmp_path):
@@ -424,7 +426,7 @@ def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
     assert "runmanager " not in page
     assert "retry_failed=True" in page
     call = f'show(load_runs("{tmp_path}/e"), where="run=1")'
-    assert f"see {call}; once it is fixed" in page
+    assert f"see {call}; once the cause is fixed" in page
     assert f"<code>{call}</code>" in page
     scope = {"show": show, "load_runs": load_runs}
     assert "no 0.1" in repr(eval(call, scope))  # noqa: S307

@@ -319,7 +319,8 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("9 runs, 9 to execute")
-    assert lines[1] == f"{THIRD}: runs that are behind are stopped, and can be continued"
+    rule = "SuccessiveHalving(metric='test_loss')"  # the other arguments are the default ones
+    assert lines[1] == f"{rule}: runs that are behind are stopped, and can be continued"
     assert lines[2].startswith("– 1/9 run 1 lr=0 · test_loss ")  # noqa: RUF001
     assert " · waits · " in lines[2]
     assert [line for line in lines if line.startswith("after")] == [
