@@ -138,7 +138,7 @@ def answers_of(
         headline, result = findings.headline(is_over=is_over), findings.result(is_over=is_over)
         details = [*findings.details(is_over=is_over), *filter(None, [findings.front_sentence])]
     elif Status.COMPLETED not in counts:
-        headline = "No run has completed"
+        headline = "No run could start" if list(counts) == [Status.UNAVAILABLE] else "No run has completed"
     else:
         headline = headline or _question(runs, findings)
     seconds = float(runs["run duration"].sum()) if "run duration" in runs else 0.0

@@ -10,6 +10,7 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.hyperparameters import counted
+from runmanager.outcome import Status
 from runmanager.storage.design import Rule
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
@@ -26,6 +27,7 @@ class Findings(Ranking):
     contest: Contest  # the contest between the settings of `all_settings`
     rule: Rule  # the experiment's rule for a decision
     values: Contest | None = None  # the contest between the values of the rule's axis
+    ends: frozenset[str] = frozenset()  # statuses of the runs of the settings without a number
 
     def headline(self, *, is_over: bool = True) -> str:
         """Say what the repeats have decided; without repeats, which setting is best.
@@ -68,11 +70,15 @@ class Findings(Ranking):
     def _lead(self, *, is_over: bool) -> str:
         """Say by how much the best run leads, and that this may be chance.
 
-        Or that no other run has a number.
+        Or why no other run has a number.
         """
         best, *others = self.leaders
         if len(self.settings) == 1 and self.others:
-            return f"No other {self.noun} has a result{'' if is_over else ' yet'}."
+            number = counted(len(self.others), self.noun).removeprefix("1 ")
+            if self.ends == {Status.PRUNED}:
+                return f"The other {number} {'was' if len(self.others) == 1 else 'were'} pruned."
+            what = "completed" if self.ends and Status.COMPLETED not in self.ends else "a result"
+            return f"No other {self.noun} has {what}{'' if is_over else ' yet'}."
         if not others or self.repeats or self.num_ties:
             return ""
         if is_same(best.mean, others[0].mean):
@@ -173,11 +179,13 @@ def find(
     check_comparable(runs, [], [])
     scores, axes = scores_of(runs, ranking), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)
+    rows = [row for setting in ranking.others for row in setting.rows]
     each = [{name: setting.params[name] for name in ranking.varying} for setting in ranking.all_settings]
     names = [name or "the only setting" for name in labels(each)]
     return Findings(
         **vars(ranking),
         contest=contest(runs, scores, names, ranking.codes, axes),
         rule=rule,
+        ends=frozenset(runs["status"].iloc[rows]) if "status" in runs else frozenset(),
         values=of_values(runs, scores, axes, rule.axis)[2] if axes and rule.axis else None,
     )

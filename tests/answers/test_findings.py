@@ -226,10 +226,28 @@ def test_ties_are_named(runs):
     )
 
 
+@pytest.mark.parametrize(
+    ("statuses", "sentence"),
+    [
+        (["pruned", "pruned", "pruned"], "The other 3 runs were pruned."),
+        (["pruned"], "The other run was pruned."),
+        (["pruned", "failed"], "No other run has completed."),
+        (["pruned", "completed"], "No other run has a result."),
+    ],
+)
+def test_the_only_completed_run_says_how_the_others_ended(statuses, sentence):
+    numbers = [math.nan if status == "completed" else 0.4 for status in statuses]
+    runs = pd.DataFrame({"run": range(len(statuses) + 1), "lr": range(len(statuses) + 1)})
+    runs["status"], runs["accuracy"] = ["completed", *statuses], [0.9, *numbers]
+    runs.attrs[HYPERPARAMETERS] = ["lr"]
+
+    assert find(runs, "max:accuracy").details() == [sentence]
+
+
 def test_the_only_result_is_called_so(runs):
     assert sentences_of(runs[runs["run"] > 7], repeats="seed") == (
         "lr=0.2 width=8 fold=1 has accuracy 0.9, of one seed",
-        "No other setting has a result.",
+        "No other setting has completed.",
     )
     assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Run 5 has accuracy 0.61", "")
 

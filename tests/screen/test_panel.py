@@ -247,7 +247,7 @@ def test_a_grid_without_its_device_has_nothing_to_show(tmp_path, capsys):
     begin, _, end = capsys.readouterr().out.partition("device 'cuda:9' is not there, this machine has ")
     assert begin.endswith("\n! 2 runs unavailable, as ")
     assert end.splitlines()[1] == "    on a machine that has it, the same command executes them"
-    assert "! unavailable: both runs" in lines
+    assert lines[1:3] == ["! No run could start", "! unavailable: both runs"]
     assert lines[-2:] == ["time    no run was begun", f"next    runmanager list {tmp_path}/e  # all runs"]
 
 
