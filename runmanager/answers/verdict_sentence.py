@@ -149,7 +149,7 @@ class Race:
         """Describe the rivals in a state: a single one by its name, several by their number."""
         if number == 1:
             return self.names[1 + self.states.index(state)]
-        return f"the other {number}" if number == len(self.leads) else f"{number} others"
+        return f"the other {number} {self.rivals}" if number == len(self.leads) else f"{number} others"
 
     def _next_step(self, lead: Lead, rival: str) -> str:
         """Say how far the best rival is ahead, and how many repeats would decide."""
@@ -166,7 +166,7 @@ class Race:
             )
         if lead.n < first:
             about = self._projected(lead, least, first) if lead.n >= _ENOUGH and lead.std else ""
-            return f"{ahead}; at least {first} {self.unit}s are needed{about}"
+            return f"{ahead}; a verdict needs at least {first} {self.unit}s{about}"
         size = visible(lead.n, least) * lead.std
         if not lead.std or not math.isfinite(size):
             return f"{ahead}; more {self.unit}s are needed"
@@ -184,17 +184,17 @@ class Race:
         return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
 
     def _projected(self, lead: Lead, least: float, at_least: int) -> str:
-        """Estimate how many more repeats would decide the measured difference."""
+        """Estimate how many repeats decide the measured difference, or else a larger one."""
         if lead.n < _ENOUGH or not lead.std:
             number = at_least - lead.n
             return f"; at least {self._more(number)} {'is' if number == 1 else 'are'} needed"
         total = needed(abs(lead.mean) / lead.std, least) if lead.mean else math.inf
         if total - lead.n <= _WORTH_SAYING:
-            more = max(int(total), at_least) - lead.n
-            return f"; about {self._more(more)} would decide a difference of {self._short(lead)}"
-        double = 2 * max(lead.n, fewest(least))
-        size = visible(double, least) * lead.std
-        return f"; {self._more(double - lead.n)} would decide a difference of {size:.1g}"
+            number, size = max(int(total), at_least), self._short(lead)
+        else:
+            number = 2 * max(lead.n, fewest(least))
+            size = f"{visible(number, least) * lead.std:.1g}"
+        return f"; a difference of {size} takes about {number} ({number - lead.n} more)"
 
     def _more(self, number: int) -> str:
         return f"{number} more {self.unit}{'' if number == 1 else 's'}"

@@ -74,10 +74,10 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2, "
-        "but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; at least 7 repeats "
-        "are needed; about 4 more repeats would decide a difference of 0.107; lr=0.1 width=8 lost 1 of 4 "
-        "repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · 2 of 3 "
+        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2 "
+        "settings, but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; a "
+        "verdict needs at least 7 repeats; a difference of 0.107 takes about 7 (4 more); lr=0.1 width=8 "
+        "lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · 2 of 3 "
         "settings are ranked · an interval is of one setting, the verdict of all 3 pairs · the same in all: "
         "device=cpu"
     )
@@ -115,7 +115,7 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     assert findings.race.states == ["undecided", "worse"]
     assert findings.race.sentence == (
         "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; 9 seeds cannot show "
-        "a difference below 0.003; 9 more seeds would decide a difference of 0.002; net=a is worse"
+        "a difference below 0.003; a difference of 0.002 takes about 18 (9 more); net=a is worse"
     )
     assert not findings.is_certain
 
@@ -204,7 +204,7 @@ def test_one_seed_is_called_one_seed(runs):
     assert headline == "lr=0.2 leads lr=0.1, but 1 seed does not decide it"
     assert details == (
         "lr=0.2 has the highest accuracy: 0.61, of one seed. "
-        "lr=0.2 is ahead by 0.11; at least 6 seeds are needed."
+        "lr=0.2 is ahead by 0.11; a verdict needs at least 6 seeds."
     )
 
 
@@ -259,8 +259,8 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
     assert find(runs).race.sentence == (
-        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; at "
-        "least 10 seeds are needed; about 5 more seeds would decide a difference of 0.102; net=39 is identical"
+        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; a "
+        "verdict needs at least 10 seeds; a difference of 0.102 takes about 10 (5 more); net=39 is identical"
     )
 
 
@@ -277,7 +277,7 @@ def test_what_the_decided_settings_leave_is_counted():
 
     assert find(runs).race.sentence == (
         "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; 12 seeds cannot show "
-        "a difference below 0.1; 12 more seeds would decide a difference of 0.09; 2 others are worse"
+        "a difference below 0.1; a difference of 0.09 takes about 24 (12 more); 2 others are worse"
     )
     assert (
         find(runs[runs["net"] != "c"])

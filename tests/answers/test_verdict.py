@@ -13,7 +13,7 @@ from runmanager.storage.folders import Experiment
 from runmanager.tables.columns import HYPERPARAMETERS, REPEATS
 from tests.tables.run_tables import record, write_run
 
-FEW = "at least 6 seeds are needed"
+FEW = "a verdict needs at least 6 seeds"
 UNSEEN = "seeds cannot show a difference below"
 
 
@@ -100,7 +100,7 @@ FORESEEN = [
         [
             "3 seeds do not decide it: x is ahead by 0.02",
             FEW,
-            "about 3 more seeds would decide a difference of 0.02",
+            "a difference of 0.02 takes about 6 (3 more)",
         ],
     ),
     (
@@ -108,7 +108,7 @@ FORESEEN = [
         [
             "7 seeds do not decide it: x is ahead by 0.01",
             f"7 {UNSEEN} 0.02",
-            "about 12 more seeds would decide a difference of 0.01",
+            "a difference of 0.01 takes about 19 (12 more)",
         ],
     ),
     (
@@ -116,7 +116,7 @@ FORESEEN = [
         [
             "6 seeds do not decide it: x is ahead by 0.000017",
             f"6 {UNSEEN} 0.03",
-            "6 more seeds would decide a difference of 0.02",
+            "a difference of 0.02 takes about 12 (6 more)",
         ],
     ),
 ]

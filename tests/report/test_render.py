@@ -52,13 +52,13 @@ def report(path):
 
 def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
     assert text_of(by_id(page, "headline")) == (
-        "Undecided between lr=0.01 optimizer=adam device=cpu and the other 7 after 1 to 3 seeds"
+        "Undecided between lr=0.01 optimizer=adam device=cpu and the other 7 settings after 1 to 3 seeds"
     )
     assert text_of(by_id(page, "lead")) == (
         "lr=0.01 optimizer=adam device=cpu has the highest test_accuracy so far: 0.901, the mean of 3 seeds, "
         "95 % interval 0.8985 to 0.9035. "
         "lr=0.01 optimizer=adam device=cpu and lr=0.01 optimizer=adam device=cuda have the same mean; "
-        "at least 8 seeds are needed; lr=0.1 optimizer=adam device=cuda"
+        "a verdict needs at least 8 seeds; lr=0.1 optimizer=adam device=cuda"
         " lost 1 of 3 seeds (diverged); lr=0.1 optimizer=adam device=cpu lost 1 of 2 seeds (failed)."
     )
     assert text_of(by_id(page, "matters")) == (
@@ -108,10 +108,13 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     page = report(path)
 
     # the luckiest run, with 0.9, is of the second setting; the third has one seed
-    assert text_of(by_id(page, "headline")) == "lr=0.01 leads the other 2, but 1 to 2 seeds do not decide it"
+    assert (
+        text_of(by_id(page, "headline"))
+        == "lr=0.01 leads the other 2 settings, but 1 to 2 seeds do not decide it"
+    )
     assert text_of(by_id(page, "lead")) == (
         "lr=0.01 has the highest test_accuracy: 0.77, the mean of 2 seeds, 95 % interval 0.516 to 1.000. The "
-        "closest, lr=0.1, is 0.07 behind; at least 7 seeds are needed; "
+        "closest, lr=0.1, is 0.07 behind; a verdict needs at least 7 seeds; "
         "lr=0.001 lost 1 of 2 seeds (diverged)."
     )
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]

@@ -91,11 +91,11 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
     assert [re.sub(" +run duration$", "  run duration", line) for line in without_time(lines)] == [
         TITLE,
-        "! lr=0.3 width=8 leads the other 4, but 3 seeds do not decide it",
+        "! lr=0.3 width=8 leads the other 4 settings, but 3 seeds do not decide it",
         "    lr=0.3 width=8 has the highest val_accuracy: 0.816, the mean of 3 seeds, 95",
         "    % interval 0.7961 to 0.8359.",
-        "    The closest, lr=0.2 width=9, is 0.098 behind; at least 8 seeds are needed;",
-        "    about 5 more seeds would decide a difference of 0.098; 3 settings have no",
+        "    The closest, lr=0.2 width=9, is 0.098 behind; a verdict needs at least 8",
+        "    seeds; a difference of 0.098 takes about 8 (5 more); 3 settings have no",
         "    result (3 diverged, 6 failed).",
         "   lr  width  val_accuracy  95 % interval     repeats  val_loss  run duration",
         *rows,
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(warm, tmp_path):
     )  # fmt: skip
 
     assert lines[0].startswith("━━ runs/e · 4 completed · ")
-    assert lines[1].startswith("! Undecided between lr=0.1 width=8 and the other 3 after 1 seed")
+    assert lines[1].startswith("! Undecided between lr=0.1 width=8 and the other 3 settings after 1 seed")
     lead = "    lr=0.1 width=8 has the highest val_accuracy so far: 0.616, the mean"
     assert any(line.startswith(lead) for line in lines)
     left = next(index for index, line in enumerate(lines) if line.startswith("! 8 of 12 runs are left"))
@@ -477,7 +477,7 @@ def test_a_notebook_draws_the_panel_once_in_a_cell(tmp_path):
     assert same_cell.data["text/html"] == ""
     page = next_cell.data["text/html"]
     assert displayed[-1].data["text/html"] == page
-    assert "lr=0.3 width=8 leads the other 4, but 3 seeds do not decide it" in page
+    assert "lr=0.3 width=8 leads the other 4 settings, but 3 seeds do not decide it" in page
     assert "lr=0.3 width=8 has the highest val_accuracy: 0.816, the mean of 3 seeds" in page
     assert page.count("linear-gradient") == 5
     assert "failed: all 6 runs with lr=0.4" in page
