@@ -20,7 +20,7 @@ Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
 
 
 def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
-    """Return the axes of a grid, which may be ranges.
+    """Return the axes of a grid; an axis may be a range.
 
     Args:
         params: The axes, as for `RunBuilder.sample`.

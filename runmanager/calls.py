@@ -1,4 +1,4 @@
-"""Calls with wrong arguments, whose TypeError says what to write instead."""
+"""The TypeError of calls with wrong arguments: it gives the code to write instead."""
 
 import inspect
 from collections.abc import Callable, Collection
@@ -70,7 +70,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def _of_unexpected(
     function: Callable[..., Any], num_positional: int, given: Collection[str]
 ) -> TypeError | None:
-    """Return the error of the first keyword that a function does not take, None if it takes all of them."""
+    """Return the error of the first keyword that a function does not accept; None if it accepts all."""
     parameters = _parameters(function)
     wrong = next((name for name in given if name not in parameters), None)
     if wrong is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):

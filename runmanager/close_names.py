@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-# least similarity of names, and of short names, where one letter counts more
+# minimum similarity of names, and of short names, in which one letter has a larger weight
 _CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
 _SHORT = 3  # maximum number of letters of a short name
 

@@ -11,7 +11,7 @@ from runmanager.nested import Grid, leaves, mapping_of, outline, plain_config, r
 from runmanager.run import Run, make_run
 from runmanager.wording import listed
 
-_DEVICE = "device"  # an axis that a configuration may lack
+_DEVICE = "device"  # the name of an axis that a configuration may lack
 _OWN = "config"  # the attribute of a run that holds its configuration
 _MOST_REFUSALS = 5
 
@@ -31,10 +31,10 @@ def expand(
     Args:
         config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
             same types.
-        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. An axis `device`
+        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. The axis `device`
             need not be a field.
         where: A filter: only runs for which the function returns true.
-        max_runs: The maximum number of combinations; None for a million.
+        max_runs: The maximum number of combinations; with None, the maximum is a million.
 
     Returns:
         The runs, last axis fastest, for `run_grid`.
@@ -141,7 +141,7 @@ def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
 
 
 def _params_of(run: Run, config: Any) -> dict[str, Any]:
-    """Return all values of a configuration by name, and the values of axes that are not in it."""
+    """Return all values of a configuration by name, and the values of axes that the configuration lacks."""
     values = dict(leaves(config, run._fields))  # the values as converted by the classes of the configuration
     values |= {name: value for name, value in run._asdict().items() if name not in values}
     return {name: plain(plain_config(value)) for name, value in values.items()}

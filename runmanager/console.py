@@ -38,8 +38,8 @@ def print_table(
 ) -> None:
     """Print the last `most` rows of a table, or all rows if `most` is None.
 
-    `rows` has the types that `Table.of` takes. A terminal gets the columns that fit, and the names of the
-    others. A file gets all columns. Texts in the columns `right` are aligned right.
+    `rows` has the types that `Table.of` accepts. A terminal gets the columns that fit, and the names of the
+    other columns. A file gets all columns. Texts in the columns `right` are aligned right.
     """
     console = console or wide_console()
     left_out = 0 if most is None else max(len(rows) - most, 0)
@@ -120,7 +120,7 @@ class Screen:
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
-        if self.is_shown and self._console.file.isatty():  # with FORCE_COLOR, rich takes a file for a terminal
+        if self.is_shown and self._console.file.isatty():  # with FORCE_COLOR, rich treats a file as a terminal
             self.print([line(self._console.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
@@ -179,7 +179,7 @@ class _Below(RenderHook):
     """The content that rich's `Live` draws below the lines and erases again.
 
     `Live` erases as many lines as it drew. If the terminal is narrowed, it wraps these lines into more lines;
-    this hook erases the extra lines.
+    this class erases the extra lines.
     """
 
     def __init__(self, console: Console) -> None:
@@ -209,7 +209,7 @@ def _cuts_lines() -> bool:
 
 
 class NotebookScreen(Screen):
-    """Updates the output of a notebook's cell in place, for which rich itself needs ipywidgets."""
+    """Updates the output of a notebook's cell in place, without the ipywidgets that rich needs."""
 
     keeps_rows = True
 
@@ -284,7 +284,7 @@ def choose_screen(*, show: bool) -> Screen:
     console.quiet = not show
     if show and in_notebook():
         return NotebookScreen(console)
-    # with FORCE_COLOR, rich takes a file for a terminal: it gets colors, but no cursor movements
+    # with FORCE_COLOR, rich treats a file as a terminal: the file gets colors, but no cursor movements
     return Screen(console, is_live=show and console.is_interactive and console.file.isatty())
 
 
@@ -310,7 +310,7 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = ENDLESS
     elif console.is_dumb_terminal:
-        console.size = shutil.get_terminal_size()  # without it, rich assumes 80 columns
+        console.size = shutil.get_terminal_size()  # without this size, rich assumes 80 columns
     return console
 
 
@@ -318,7 +318,7 @@ class _PlainConsole(Console):
     """A console for a file that may be closed, or whose encoding may lack symbols."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the error to the caller, instead of ending the process with exit code 1."""
+        """Let the error reach the caller, instead of ending the process with exit code 1."""
         raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

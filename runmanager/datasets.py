@@ -33,7 +33,7 @@ class _File:
 
     @property
     def header(self) -> bytes:
-        """The IDX header: two zeros, 8 for unsigned bytes, the number of dimensions, each as uint32."""
+        """The IDX header: two zeros, 8 for unsigned bytes, number of dimensions, each dimension as uint32."""
         return struct.pack(f">4B{len(self.shape)}I", 0, 0, 8, len(self.shape), *self.shape)
 
 
@@ -86,7 +86,7 @@ def fashion_mnist(
     if problems:
         _download(Path(root), raw, files, problems)
     images, labels = (torch.from_numpy(_unpacked(raw, file)) for file in files)
-    images = images.reshape(images_file.shape).unsqueeze(1)  # (N, 1, 28, 28)
+    images = images.reshape(images_file.shape).unsqueeze(1)  # shape (N, 1, 28, 28)
     return ImageTensors(images, labels.long(), CLASSES).first(size or most)
 
 
@@ -127,7 +127,7 @@ def _advice(raw: Path, problems: list[str], then: str) -> str:
 
 
 def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Read the bytes of a file's array; the ``.gz`` file beside it must have been verified."""
+    """Read the bytes of a file's array; the ``.gz`` file beside this file must have been verified."""
     path = raw / file.name
     packed = path.with_name(f"{file.name}.gz")
     # a gzip file ends with the CRC-32 and the length of its content (RFC 1952)

@@ -93,7 +93,7 @@ class InvalidArgumentError(GridError):
         True
     """
 
-    _so_far = ""  # arguments of functions that only read raise this error too
+    _so_far = ""  # no text, as functions that only read raise this error too
 
 
 class MissingExtraError(GridError, ImportError):
@@ -145,7 +145,7 @@ class PruneError(RunManagerError, ValueError):
 
 
 class HyperparameterError(RunManagerError, AttributeError):
-    """A run has no hyperparameter of that name.
+    """A hyperparameter that a run does not have.
 
     Example:
         >>> from runmanager import RunBuilder
@@ -196,7 +196,7 @@ class DataError(RunManagerError, RuntimeError):
 
 
 class CheckpointError(RunManagerError, ValueError):
-    """A state that cannot be saved safely, or does not fit when it is restored.
+    """A state that cannot be saved safely, or does not fit the object to restore.
 
     Example:
         >>> issubclass(CheckpointError, ValueError)  # `except ValueError` catches it too
@@ -265,7 +265,7 @@ class StorageError(RunManagerError, OSError):
 
 
 class RunsWarning(UserWarning):
-    """A file or value that could not be read or shown; all others are complete.
+    """A file or value that could not be read or shown; all other files and values are complete.
 
     Example:
         >>> issubclass(RunsWarning, UserWarning)  # warnings.simplefilter("error", RunsWarning) raises it
@@ -302,7 +302,7 @@ class Problems(list[str]):
             self.append(f"{name} must be a number of seconds above 0, got {value!r}")
 
     def check_function(self, name: str, value: object, argument: str) -> None:
-        """Append a problem unless the value is callable; `argument` describes its argument."""
+        """Append a problem unless the value is callable; `argument` describes the argument of the callable."""
         if not callable(value):
             self.append(f"{name} must be a function of {argument}, got {value!r}")
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 _are_there = False
 """Whether `main` reads this program's command line.
 
-It is global, as advice is written in many functions and threads.
+The value is global, as advice is written in many functions and threads.
 """
 
 

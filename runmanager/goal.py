@@ -24,7 +24,7 @@ _SMALLER = frozenset((
     "hausdorff", "huber", "kid", "latency", "loss", "lpips", "mae", "mape", "memory", "mpjpe", "mse",
     "msle", "nll", "nrmse", "perplexity", "ppl", "regret", "rmse", "rmsle", "smape", "ter", "wer",
 ))  # fmt: skip
-_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # metrics that are never a goal by default
+_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # words of metrics that are no default goal
 _QUALIFIERS = frozenset((  # words without a direction, as in f1_macro, error_rate, recall_at_k, acc_epoch
     "at", "average", "avg", "best", "cut", "ema", "epoch", "k", "macro", "max", "mean", "median", "micro",
     "min", "pct", "percent", "rate", "score", "step", "weighted",
@@ -42,7 +42,7 @@ class Goal(NamedTuple):
 
     Attributes:
         metric: The name of the metric.
-        sign: 1 if the largest value is the best, -1 if the smallest is.
+        sign: 1 if the largest value is the best, -1 if the smallest value is the best.
     """
 
     metric: str
@@ -69,7 +69,7 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     messages.
 
     Raises:
-        InvalidArgumentError: The text is none of these, or the direction is unknown; the message has the
+        InvalidArgumentError: The text has none of these forms, or the direction is unknown; the message has the
             correct form.
 
     >>> parse_goal("max:reward"), parse_goal("val_loss")
@@ -106,7 +106,7 @@ def is_larger_better(name: str) -> bool | None:
         return None
     is_top = False
     for before, word in reversed(list(zip(["", *words], words, strict=False))):
-        for metric in (f"{before}{word}", word):  # two joined words, as in cross_entropy, r_2
+        for metric in (f"{before}{word}", word):  # first two joined words, as in cross_entropy, then one
             if (direction := _direction(metric)) is not None:
                 return direction
         is_top |= any(map(_TOP.fullmatch, (f"{before}{word}", word)))
@@ -119,8 +119,8 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
 
     The default is the accuracy of the validation set, else of the test set, else of training; else the loss of
-    the validation or test set, else another metric of these sets, else the loss. A loss with a prefix, as
-    `policy_loss`, is only a part, and comes after all other metrics.
+    the validation or test set, else another metric of these sets, else the loss. A loss with a prefix, such as
+    `policy_loss`, is only a part of the loss, and comes after all other metrics.
 
     >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
     (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
@@ -143,11 +143,11 @@ def default_goal(names: Iterable[str]) -> Goal | None:
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
-    """Return the metric to show beside that of the goal, "" if there is none.
+    """Return the metric to show beside the goal's metric, "" if there is none.
 
-    Beside a loss, this is the accuracy of the same data. Beside any other metric, it is the loss of the same
-    data, else the training loss, else the first loss. A value of another epoch, such as "best loss", has no
-    such metric.
+    Beside a loss, this metric is the accuracy on the same data. Beside any other metric, it is the loss on the
+    same data, else the training loss, else the first loss. A value of another epoch, such as "best loss", has
+    no such metric.
 
     >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
     ('test_loss', 'val_loss')

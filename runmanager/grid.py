@@ -36,15 +36,15 @@ class RunBuilder:
     ) -> list[Run]:
         """Expand a mapping of name -> values into the runs of its product, last axis fastest.
 
-        A tuple of names is a paired axis, whose values are tuples of the same length. A nested mapping has axes
-        too: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
+        A tuple of names is a paired axis, whose values are tuples of the same length. A nested mapping contains
+        axes too: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
 
         Args:
             params: The axes in order. The values of an axis are any ordered iterable except a string. A data
-                class or an OmegaConf configuration works as a mapping too.
+                class or an OmegaConf configuration is accepted too.
             where: A filter: only runs for which the function returns true.
-            max_runs: The maximum number of runs, to detect a grid that is too large by accident; None for a
-                million.
+            max_runs: The maximum number of runs, to detect a grid that is too large by accident; with None, the
+                maximum is a million.
 
         Returns:
             The runs in order, without duplicates.
@@ -70,9 +70,9 @@ class RunBuilder:
         *,
         where: Callable[[Run], bool] | None = None,
     ) -> list[Run]:
-        """Draw `n` different runs of a grid, all of them equally likely, without expanding it.
+        """Draw `n` different runs of a grid, all equally likely, without expanding the grid.
 
-        With the same seed, a larger sample begins with the runs of a smaller one, so that a sample can grow.
+        With the same seed, a larger sample begins with the runs of a smaller sample, so that a sample can grow.
 
         Args:
             params: The axes, as for `get_runs`; ranges may be among them: `Uniform`, `LogUniform`, `IntRange`.
@@ -113,7 +113,7 @@ class RunBuilder:
 
     @staticmethod
     def num_runs(params: Grid) -> int:
-        """Return the number of runs of a grid, without expanding it.
+        """Return the number of runs of a grid, without expanding the grid.
 
         Args:
             params: The axes, as for `get_runs`.
@@ -132,7 +132,7 @@ class RunBuilder:
 
 
 def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...] = ()) -> Run:
-    """Return the run with these values of the axes.
+    """Return the run with the given values of the axes.
 
     >>> from runmanager.ranges import LogUniform
     >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
@@ -238,7 +238,7 @@ def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
 
 
 def _distinct(draws: Iterable[T]) -> Iterator[T]:
-    """Yield distinct draws, until many draws in a row are repeated ones.
+    """Yield distinct draws, until many draws in a row are repetitions.
 
     >>> [*_distinct([3, 1, 3, 3, 2])]
     [3, 1, 2]

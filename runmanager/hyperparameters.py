@@ -18,8 +18,8 @@ BOOL, NUMBER, TEXT = "bool", "number", "text"
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FEW = 6  # the maximum number of elements of an array written as text
-_MOST_NESTED = 50  # the deepest nesting of lists, mappings and the like
-_LONG = 10**4300  # integers from here on have more digits than Python converts to text
+_MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
+_LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
@@ -154,7 +154,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a NumPy scalar to a Python number; other values stay."""
+    """Convert a NumPy scalar to a Python number; return other values unchanged."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
         return value.item()
     return value
@@ -343,7 +343,7 @@ def _torch_value(kind: str, content: str) -> Any:
 
 
 def is_torch(value: Any, *kinds: str) -> bool:
-    """Whether a value is an instance of one of these torch classes."""
+    """Whether a value is an instance of a torch class with one of these names."""
     # compare names, so that grids of plain numbers never import torch
     return type(value).__module__ == "torch" and type(value).__name__ in kinds
 

@@ -26,18 +26,19 @@ class Slot(NamedTuple):
 class Listener:
     """Follows the runs of a grid; a subclass overrides some of the methods, which do nothing by default.
 
-    Pass it to ``run_grid(..., listeners=[...])``. It cannot harm a run: an exception is reported once, and the
-    run continues. Events for a slow listener wait in a queue of 1,000 events; if the queue is full, steps are
-    dropped first, and ends of runs never. Under torchrun, only rank 0 has listeners.
+    Pass a listener to ``run_grid(..., listeners=[...])``. A listener cannot harm a run: an exception is
+    reported once, and the run continues. Events for a slow listener wait in a queue of 1,000 events; if the
+    queue is full, steps are dropped first; ends of runs are never dropped. Under torchrun, only rank 0 has
+    listeners.
 
     Attributes:
         where: "parent", the default: the listener is called in the process that started the grid, in a separate
             thread, where `network` and `loader` are None. "worker": the listener is pickled, and called in each
-            process that executes runs. Its time counts into no duration; random states, and modes and buffers
-            of the network, are restored. With the executor "inline", both are the same process; then a listener
-            in the parent must not draw from global generators.
-        may_stop: Whether answers of `epoch_ended` can stop a run. The run waits for each answer, for a listener
-            in the parent up to 10 seconds; without an answer, the run continues.
+            process that executes runs. The time of these calls is part of no duration; random states, and modes
+            and buffers of the network, are restored. With the executor "inline", parent and worker are the same
+            process; a listener in the parent must then not draw from global generators.
+        may_stop: Whether answers of `epoch_ended` can stop a run. The run waits for each answer; it waits up to
+            10 seconds for a listener in the parent, and then continues without the answer.
         run: The run of the event, set before each call.
         slot: The lane and device of that run.
 

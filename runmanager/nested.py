@@ -20,7 +20,7 @@ class DataClass(Protocol):
 Grid: TypeAlias = Mapping[Any, Any] | DataClass
 """The types in which users write a grid."""
 
-_DEEPEST = 50  # the deepest nesting of mappings
+_DEEPEST = 50  # the maximum depth of nested mappings
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any] | None:
@@ -40,7 +40,7 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 
 
 def plain_config(value: Any) -> Any:
-    """Convert an OmegaConf configuration to dicts and lists, and resolve interpolations; other values stay.
+    """Convert an OmegaConf configuration to dicts and lists, with interpolations resolved; keep other values.
 
     Raises:
         GridError: A value is missing, or cannot be resolved.
@@ -103,7 +103,7 @@ def _below(prefix: str, name: Any) -> Any:
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
-    Fields in `unexpanded` are not split into values; neither are mappings whose keys are not names.
+    Fields in `unexpanded`, and mappings whose keys are not names, are not split into values.
 
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
@@ -139,7 +139,7 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Replace values of a configuration, which the caller owns: in place if it is mutable."""
+    """Replace values of a configuration that the caller owns: in place if the configuration is mutable."""
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

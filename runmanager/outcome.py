@@ -58,7 +58,7 @@ class Status(StrEnum):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the run would end the same way again, so that it is executed again only on request."""
+        """Whether the run would end in the same way again; such a run is executed again only on request."""
         return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
 
     @property
@@ -73,7 +73,7 @@ class Status(StrEnum):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was stopped from outside; the same command resumes the run."""
+        """Whether the run was stopped from outside; the same command then resumes the run."""
         return self in (Status.INTERRUPTED, Status.KILLED)
 
     @property
@@ -93,12 +93,12 @@ class Status(StrEnum):
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether a process executes the run, or did so at the last sign of life."""
+        """Whether a process executes the run, or executed the run at the last sign of life."""
         return self in (Status.RUNNING, Status.STALE)
 
     @property
     def is_worth_a_retry(self) -> bool:
-        """Whether a retry may end differently, as the process was killed or hung."""
+        """Whether the process was killed or hung, so that a retry may end differently."""
         return self in (Status.KILLED, Status.HUNG)
 
     @property
@@ -170,7 +170,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         metrics: Columns of the table -> values; durations in seconds.
         times: Parts of the epoch's duration and further times, in seconds; also the number of images per
             second.
-        cold: Whether the epoch is the first one of its process on its device.
+        cold: Whether the epoch is the first epoch of its process on its device.
         steps: The number of the epoch's steps: batches, or steps of `log`.
 
     Example:
@@ -228,7 +228,7 @@ class BatchProgress(NamedTuple):
 
     Attributes:
         epoch: The number of the epoch, from 1.
-        batch: The number of the batch, from 1; 0 before the first one.
+        batch: The number of the batch, from 1; 0 before the first batch.
         num_epochs: The number of epochs of the run, None if unknown.
         num_batches: The number of batches of the epoch, None if unknown.
         loss: The mean loss of the epoch so far, None if reading it would wait for a device.
@@ -303,7 +303,7 @@ class Outcome:
         step = advice(self.status, str(error_log), them="it")
         if is_retried:
             step = "it is executed again after the other runs"
-        # after an exception, a fix may change all epochs
+        # after an exception, the user's fix may change all epochs
         is_kept = is_retried or (self.epochs and not self.status.is_exception)
         return f"{kept}; {step}" if step and is_kept else step
 

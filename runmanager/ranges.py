@@ -7,7 +7,7 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.hyperparameters import plain
 
-_STEPS = 3  # orders of magnitude between the width of a range and its step
+_STEPS = 3  # number of orders of magnitude between the width of a range and its step
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Range:
         """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
-            fraction: A number from 0 to 1, as from ``random.random()``.
+            fraction: A number from 0 to 1, for example from ``random.random()``.
 
         Returns:
-            The value, rounded as by `rounded`.
+            The value, rounded in the same way as by `rounded`.
 
         Raises:
             NotImplementedError: In the base class.
@@ -97,7 +97,7 @@ class Range:
 
 @dataclass(frozen=True, repr=False)
 class Uniform(Range):
-    """Numbers between two bounds, all equally likely.
+    """Numbers between two bounds; all numbers are equally likely.
 
     Values are rounded to about a thousandth of the width, for readable tables and folder names.
 
@@ -161,9 +161,9 @@ class Uniform(Range):
 
 @dataclass(frozen=True, repr=False)
 class LogUniform(Range):
-    """Positive numbers between two bounds, all orders of magnitude equally likely, as for a learning rate.
+    """Positive numbers between two bounds, such as learning rates; all orders of magnitude are equally likely.
 
-    Values are rounded to four digits, or to more for close bounds.
+    Values are rounded to four digits, or to more digits for close bounds.
 
     Attributes:
         low: The smallest value, above 0.
@@ -241,8 +241,8 @@ class IntRange(Range):
         log: Whether all orders of magnitude are equally likely, instead of all numbers.
 
     Raises:
-        InvalidArgumentError: The bounds are not whole numbers, `low` is not below `high`, or not above 0 with
-            `log`.
+        InvalidArgumentError: The bounds are not whole numbers, `low` is not below `high`, or `low` is not above
+            0 with `log`.
 
     Example:
         >>> [IntRange(16, 512, log=True).from_fraction(fraction) for fraction in (0, 0.5, 0.99)]

@@ -81,10 +81,10 @@ def params_of(run: Any) -> dict[str, Any]:
     """Return the hyperparameters of a run, which may be any namedtuple or a mapping.
 
     Raises:
-        GridError: `run` is neither, or a name or its device is not valid.
+        GridError: `run` is neither a namedtuple nor a mapping, or a name or the device is not valid.
     """
     if isinstance(run, Run):
-        # this does not count as reading the values
+        # reading by tuple.__iter__ does not count as reading the values
         run = dict(zip(run._fields, tuple.__iter__(run), strict=True))
     params = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
@@ -100,7 +100,7 @@ def params_of(run: Any) -> dict[str, Any]:
 def copy_of(run: Run) -> Run:
     """Return a copy of a run for code that may modify its values.
 
-    The run itself if the values cannot be copied.
+    Return the run itself if the values cannot be copied.
     """
     try:
         return copy.deepcopy(run)
@@ -114,7 +114,7 @@ def device_of(run: Run) -> str:
 
 
 def kinds_of(run: Any) -> dict[str, str]:
-    """Return the type of each hyperparameter in the grid of a run; empty if it is not from RunBuilder."""
+    """Return the type of each hyperparameter in the grid of a run; empty if the run is not from RunBuilder."""
     if not isinstance(run, Run):
         return {}
     return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
@@ -122,7 +122,8 @@ def kinds_of(run: Any) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_config: bool) -> Any:
-    # the base Run comes second, so that fields override its __getattr__, and its __reduce__ that of tuple
+    # the base Run comes second, so that fields override its __getattr__, and its __reduce__ overrides the
+    # __reduce__ of tuple
     fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
     members: dict[str, Any] = {"_kinds": kinds, "_name": name, "__reduce__": Run.__reduce__}
     members |= {} if has_config else {"__slots__": ()}

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 ENDLESS = 10_000  # the width of a file, which is practically unlimited
 GAP = "  "  # the gap between columns
 
-_LEAST_TEXT = 20  # least width of a text whose middle is cut out
+_LEAST_TEXT = 20  # minimum width of a text whose middle is cut out
 _LEAST_HEADING = len("optim…")
-_LEAST_FIRST = 9  # least width of a text in an important column
+_LEAST_FIRST = 9  # minimum width of a text in an important column
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
 
@@ -31,20 +31,20 @@ _SIGNS = {str(status): status.sign for status in Status}
 class Table:
     """A table of text with terminal control sequences escaped.
 
-    Terminals, files and notebooks can show it. Numbers have four digits and are aligned right. In colored
-    output, a status has its sign in front.
+    Terminals, files and notebooks can show the table. Numbers have four digits and are aligned right. In
+    colored output, a status has its sign in front.
 
     Args:
         names: The headings; they are folded if the table is too wide.
         rows: The rows, with one value per column.
         right: Columns of text to align right; they are never cut.
         fold: Whether values are folded too if the width is too small. Otherwise, the middle of a long text is
-            cut out, and other values are never cut.
+            cut out; other values are never cut.
         even: Columns of numbers to write with the same number of decimals in all rows.
-        first: The important columns, in this order. To keep them, headings are folded and texts are shortened,
-            and `fitted` leaves out all other columns first.
-        least: Column -> its least width, for rows that come later. With `least`, words of headings are also cut
-            before a column is left out.
+        first: The important columns, in this order. To keep these columns, headings are folded, texts are
+            shortened, and `fitted` leaves out all other columns first.
+        least: Column -> its minimum width, for rows that follow later. With `least`, words of headings are also
+            cut before a column is left out.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
         hints: The tooltip over the status of each row in a notebook.
@@ -130,7 +130,7 @@ class Table:
             yield from self._padded(columns, widths, styles)
 
     def fitted(self, width: int) -> tuple[Self, list[str]]:
-        """Return the table with the columns that fit a width, and the names of the others."""
+        """Return the table with the columns that fit a width, and the names of the other columns."""
         rooms = self._rooms(marked=True)
         order = self._first or range(len(rooms))
         kept: list[int] = []
@@ -185,7 +185,7 @@ class Table:
             cut = min(most, _LEAST_FIRST if index in self._first else _LEAST_TEXT) if is_cut else most
             text = min(most, _LEAST_TEXT) if is_cut else most
             least = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            if self._fold:  # words are broken only if nothing else helps
+            if self._fold:  # words are broken only if the lines do not fit otherwise
                 cut, text, heading = 2, max(map(_longest_word, cells), default=0), 0
             rooms.append(
                 _Room(max(least, cut), max(piece, text), max(heading, piece, text), max(cell_len(name), most))
@@ -228,7 +228,7 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
 
 
 class _Room(NamedTuple):
-    """The widths of a column: the least, for a folded heading, for a whole heading, and the largest."""
+    """The widths of a column: minimum, width of a folded heading, width of a whole heading, and maximum."""
 
     least: int
     folded: int
@@ -248,7 +248,7 @@ def _share(value: Any, low: float, high: float) -> float:
 
 
 def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
-    """Narrow the widest columns, until a line fits or all columns have their least width."""
+    """Narrow the widest columns, until a line fits or all columns have their minimum width."""
     for _ in range(_sum(widths) - limit):
         wide = [(width, index) for index, width in enumerate(widths) if width > least[index]]
         if not wide:
@@ -277,7 +277,7 @@ def _folded_name(name: str, width: int) -> list[str]:
 
 
 def _shortened(content: str, width: int) -> list[str]:
-    """Cut out the middle of a text, as its start and its end identify it better."""
+    """Cut out the middle of a text, as the start and the end identify the text better."""
     if cell_len(content) <= width:
         return [content]
     end = (width - 1) // 3

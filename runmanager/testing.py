@@ -48,23 +48,23 @@ def assert_not_worse(
     Args:
         new: The new training function, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
         baseline: The training function to compare with.
-        goal: "max:f1", "min:wer", or a name that implies the direction, as "test_accuracy".
-        margin: The largest difference that counts as equal, in units of the metric.
-        params: Further axes, as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU. With
-            several settings, their means are compared.
+        goal: "max:f1", "min:wer", or a name that implies the direction, such as "test_accuracy".
+        margin: The maximum difference that counts as equal, in units of the metric.
+        params: Further axes, such as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU.
+            With several settings, the means over the settings are compared.
         error: The maximum probability that the verdict is wrong.
-        max_repeats: The largest number of seeds.
+        max_repeats: The maximum number of seeds.
         max_seconds: Limit on the total time of the runs (s), after which no seed is added.
-        root: The folder of the runs, in which a repeated test continues. By default, the runs are removed after
-            the test.
-        **options: Further arguments of `run_grid`, as ``jobs=2``; by default, runs are executed in this
+        root: The folder of the runs; a repeated test continues in this folder. By default, the runs are removed
+            after the test.
+        **options: Further arguments of `run_grid`, such as ``jobs=2``; by default, runs are executed in this
             process, without TensorBoard.
 
     Returns:
         The verdict.
 
     Raises:
-        AssertionError: The new function is not as good, or this is undecided; the message has the verdict and
+        AssertionError: The new function is worse, or the verdict is undecided; the message has the verdict and
             its table.
         GridError: An argument is not valid.
 

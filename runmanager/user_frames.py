@@ -13,7 +13,7 @@ _PACKAGE = __name__.partition(".")[0]
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this package, and of standard library calls made by it.
 
-    The traceback is None if no frame is left.
+    Return None if no frame is left.
     """
     shortened: TracebackType | None = None
     for frame in reversed(list(_user_frames_of(traceback))):
@@ -66,7 +66,7 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
             error_of_chain.__traceback__ = user_frames(error_of_chain.__traceback__)
         for error_of_chain, cause in itertools.pairwise(chain):
             if cause.__traceback__ is None:
-                error_of_chain.__cause__ = None  # this hides the context too
+                error_of_chain.__cause__ = None  # setting the cause hides the context too
         yield
     finally:
         for error_of_chain, frames, cause_before, is_hidden in before:
@@ -75,7 +75,7 @@ def in_user_frames(error: BaseException) -> Iterator[None]:
 
 
 def show_user_frames() -> None:
-    """Print an error of this package that ends the program, but not its internal frames."""
+    """Print an error of this package that ends the program, without the internal frames."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_uncaught
 

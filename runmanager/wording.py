@@ -13,7 +13,10 @@ VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
-"""Parts in which equal errors of several runs may differ; a line of a file, such as x.py:7, is no such part."""
+"""Parts in which equal errors of several runs may differ.
+
+A line of a file, such as x.py:7, is not such a part.
+"""
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
 _MOST_NAMES = 24  # the maximum number of names in a message
@@ -21,7 +24,7 @@ _LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a
 
 
 def cell(value: Any) -> str:
-    """Format a value for a table: four digits, nothing for a missing value.
+    """Format a value for a table: four digits, "" for a missing value.
 
     >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
     ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
@@ -44,7 +47,7 @@ def label(params: Mapping[str, Any]) -> str:
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format settings; those that look alike have six digits.
+    """Format settings; settings that look alike have six digits.
 
     >>> labels([{"lr": 0.01234441}, {"lr": 0.2}]), labels([{"lr": 0.01234441}, {"lr": 0.01234222}])
     (['lr=0.01234', 'lr=0.2'], ['lr=0.0123444', 'lr=0.0123422'])
@@ -62,7 +65,7 @@ def _label(params: Mapping[str, Any], write: Callable[[Any], str]) -> str:
 
 
 def concise(value: Any) -> str:
-    """Format the value of a hyperparameter: four digits if six do not suffice, as for a number from a range.
+    """Format the value of a hyperparameter: four digits if six do not suffice, as for numbers from a range.
 
     >>> concise(0.4372871), concise(0.123456), concise("adam")
     ('0.4373', '0.123456', 'adam')
@@ -78,7 +81,7 @@ def brief(value: Any) -> str:
 
 
 def all_of(number: int, nouns: str) -> str:
-    """Return a number of things with "both" or "all" in front.
+    """Return a number with its noun, and "both" or "all" in front.
 
     >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
     ('both runs', 'all 1,000 runs with lr=1')
@@ -97,7 +100,7 @@ def capital(text: str) -> str:
 
 
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Format numbers with equal decimals, with `digits` digits for the largest; alone, if digits would be lost.
+    """Format numbers with equal decimals, `digits` digits for the largest; separately, if digits would be lost.
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
@@ -118,7 +121,7 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
 
 
 def steady(value: float) -> str:
-    """Format a number of a column whose other numbers are unknown: four decimals below 10 if these suffice.
+    """Format a number of a column whose other numbers are unknown: four decimals below 10 if they suffice.
 
     >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
     ('0.9480', '0.1400', '2.3026', '12.346', '0.000123', 'nan')
@@ -163,9 +166,11 @@ def durations(values: Iterable[float]) -> list[str]:
 
 
 def percents(shares: Sequence[float]) -> list[str]:
-    """Write fractions in whole percent, whose sum is that of the fractions: the largest rests are rounded up.
+    """Write fractions in whole percent with the same sum as the fractions.
 
-    A fraction below 1 % keeps its digit, and does not count.
+    The largest remainders are rounded up.
+
+    A fraction below 1 % keeps its digit, and is not part of this sum.
 
     >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
     (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
