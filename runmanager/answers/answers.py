@@ -29,7 +29,7 @@ INTERVAL, REPEATS = "95 % interval", "repeats"
 """Columns of a table of repeated settings."""
 
 _MOST_NAMED = 5  # maximum number of metrics, or of hyperparameters, that a sentence names
-_FEWEST = 10  # least number of settings from which importances can exceed chance
+_FEWEST = 10  # minimum number of settings from which importances can exceed chance
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Answers:
         headline: The best setting, the undecided comparison, or the reason why no setting is best; without a
             period.
         details: Sentences that complete the headline.
-        result: A sentence on the setting with the best number; without repeats, it is the headline.
-        is_certain: Whether there is a result, no run is missing, and the repeats have decided it.
+        result: A sentence on the setting with the best value; without repeats, this sentence is the headline.
+        is_certain: Whether there is a result that the repeats have decided, and no run is missing.
         counts: Status -> number of runs, in the order of `Status`.
         run_seconds: The total duration of all runs (s).
     """
@@ -99,7 +99,7 @@ class Answers:
 
     @property
     def matters_sentence(self) -> str:
-        """Say which hyperparameters matter; "" unless at least two vary between settings with a number."""
+        """Say which hyperparameters matter; "" unless at least two vary between settings with results."""
         is_choice = self.findings is not None and len(self.findings.settings) > 1
         return self.matters.sentence if is_choice and len(self.matters.changes) > 1 else ""
 
@@ -117,7 +117,7 @@ def answers_of(
         runs: The table of `load_runs`.
         goal: The goal that decides, as in `best`.
         repeats: The repeat axes, as in `best`.
-        is_over: Whether no run is missing; by default, whether no run is in progress or pending.
+        is_over: Whether no run is missing. By default, no run is missing if none is in progress or pending.
 
     Raises:
         InvalidArgumentError: `best` refuses the given `goal` or `repeats`; without these arguments, the

@@ -16,11 +16,11 @@ from runmanager.tables.ranking import axes_of, numbered
 
 _MOST_VALUES = 24  # maximum number of values of each axis of an interaction
 _MOST_PATTERNS = 60  # maximum number of sets of values that are tried
-_ENOUGH = 5  # least number of distinct values for a meaningful rank correlation
+_ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation
 _CHANCE = 0.05
 _SAME = 1e-9  # fraction of the largest mean; smaller differences count as rounding
 
-Block = dict[int, float]  # code of a value -> goal, in settings that differ in this value alone
+Block = dict[int, float]  # code of an axis's value -> goal, in settings that differ in this axis alone
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Change:
     axis: str
     # mean absolute difference of two settings that differ in this axis alone; NaN without such settings
     mean: float
-    means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups, the best first
+    means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups; best mean first
     num: int  # number of groups; the settings of a group differ in this axis alone
     num_best: int  # number of groups in which the first value is best, ties included
-    left_out: Sequence[Any]  # values that have a number, but are not in `means`
+    left_out: Sequence[Any]  # values with a mean of the goal, but not in `means`
     # Spearman's correlation of the values with the goal over all settings; NaN if not meaningful
     correlation: float
     is_chance: bool  # whether the correlation may be chance
@@ -170,7 +170,7 @@ def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) ->
 
 
 def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
-    """Group the settings that differ in an axis alone; groups with a single value are left out."""
+    """Group the settings that differ in an axis alone; leave out groups with a single value."""
     others = [name for name in table if name not in (axis, "\0mean")]
     group = table.groupby(others, sort=False, observed=True).ngroup() if others else pd.Series(0, table.index)
     cells = table["\0mean"].groupby([group, table[axis]], sort=False, observed=True).mean()
@@ -190,7 +190,7 @@ def _balanced(blocks: Sequence[Block], least: int = 1) -> tuple[frozenset[int], 
     best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
     for pattern, _ in patterns:
         number = sum(count for other, count in patterns if pattern <= other)
-        size = number * (len(pattern) - least) ** 2  # the number of values weighs more than that of groups
+        size = number * (len(pattern) - least) ** 2  # the number of values has the larger weight
         best = max(best, (size, len(pattern), pattern), key=lambda each: each[:2])
     return best[2], [block for block in blocks if best[2] and best[2] <= block.keys()]
 
@@ -222,7 +222,7 @@ def _correlation(values: Sequence[Any], means: "pd.Series[float]") -> tuple[floa
 def _together(
     table: pd.DataFrame, axes: tuple[str, str], values: dict[str, list[Any]], findings: Findings
 ) -> tuple[float, Interaction] | None:
-    """Return the strength of the interaction of two axes, and the interaction; None if not comparable."""
+    """Return the strength of the interaction of two axes, and the interaction; None if not computable."""
     first, second = axes
     width = len(values[second])
     rest = table.drop(columns=[first, second]).assign(**{"\0cell": table[first] * width + table[second]})

@@ -37,7 +37,7 @@ class Sentence:
     mark: str  # ✓ good, ✗ bad, ! attention; other marks are neutral
     text: str
     details: Sequence[str] = ()
-    in_notebook: Sequence[str] | None = None  # the details for a notebook, if these differ
+    in_notebook: Sequence[str] | None = None  # the details for a notebook, if they differ from `details`
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Conclusion:
     note: str  # the note on why the grid was executed, "" without a note
     counts: Sequence[tuple[str, int]]  # each status, and its number of runs
     best: Sentence
-    table: Table | None  # the best settings; None if fewer than two settings have a number
+    table: Table | None  # the best settings; None if fewer than two settings have a value of the goal
     which: str  # a description of the settings in the table
     problems: Sequence[Sentence]
     facts: Sequence[tuple[str, str]]  # name -> sentence
@@ -86,7 +86,7 @@ def conclude(
         has_events: Whether there are event files for TensorBoard.
         more: The number of runs that a search may still suggest.
         time: The time spent, None if nothing was executed.
-        all_runs: The table of all runs of the experiment, if the grid has only some of them; all runs are
+        all_runs: The table of all runs of the experiment, if the grid has only some of these runs; all runs are
             ranked.
         stoppers: The options that stopped the pruned runs.
     """
@@ -174,7 +174,7 @@ def _readable(value: Any) -> Any:
 
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
-    """Say which runs are left to execute, at which epochs they resume, and how to resume the grid."""
+    """Say which runs remain to be executed, at which epochs they resume, and how to resume the grid."""
     number, total = int(left.sum()) + more, len(runs) + more
     if not number:
         return (

@@ -157,9 +157,9 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> R
 
     Args:
         runs: The table.
-        metric: The column that decides. The margin is in units of the goal's metric; for other columns, there
-            is no margin.
-        repeats: The repeat axes; a rule does not compare the values of these.
+        metric: The column that decides. The margin is in units of the goal's metric; the rule for another
+            column has no margin.
+        repeats: The repeat axes; a rule does not compare the values of repeat axes.
     """
     rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
     if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
@@ -190,8 +190,8 @@ def contest(
         names: The names of the rivals.
         rivals: The rival of each run, as a position in `names`.
         axes: The repeat axes.
-        parts: For each run, the code of its other hyperparameters. If there is one repeat, the parts count as
-            repeats.
+        parts: For each run, the code of its other hyperparameters. If there is only one repeat, each part
+            counts as a repeat.
         what: The word for the rivals, in the plural.
     """
     repeats = _order_of(runs, axes)
@@ -214,7 +214,7 @@ def contest(
 def of_values(
     runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
 ) -> tuple[Numbers, list[Any], Contest]:
-    """Return the code of each run's value, the values of the axis, and their contest in otherwise equal runs.
+    """Return the code of each run's value, the values, and the contest of the values in otherwise equal runs.
 
     Args:
         runs: The table.

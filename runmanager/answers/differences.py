@@ -35,7 +35,7 @@ def diff(first: Path, second: Path) -> list[Row]:
         Rows with `what` (note, parameter, version, fact, code, value, data, status, goal or metric), its
         `name`, and both sides as `first` and `second`. Numbers have a `difference`, the second minus the first.
         Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: for
-        their best settings, and for all settings that both have, paired by repeat.
+        the best settings of both, and for all settings that both have, paired by repeat.
 
     Raises:
         NoRunsError: A path does not exist, or has no runs.
@@ -105,7 +105,7 @@ def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
-    """Return the code, values and data that differ between the last begun runs of both sides."""
+    """Return the code, values and data that differ between the last begun run of each side."""
     before, now = (
         next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
         for runs in sides
@@ -142,7 +142,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     # in a file of another tool, the goal may name a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    own = [None if mine == goal else str(goal) for mine in goals]  # None stands for all goals of the experiment
+    own = [None if mine == goal else str(goal) for mine in goals]  # None selects all goals of the experiment
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:

@@ -43,7 +43,7 @@ OVERLAP = "overlap"
 """The key in the `attrs` of a table of `effects`: a sentence if the fractions of the axes overlap, else ""."""
 
 NO_RUN = "no such run"
-"""The reason why a pair is left out if the table has a run on one side only."""
+"""The reason why a pair is left out if the table has only one of its two runs."""
 
 _OVERLAP = (
     "combinations are missing, so the shares overlap and may add up to more than 100 %; the report compares "
@@ -62,25 +62,25 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     Args:
         runs: The table of `load_runs`, or rows of it.
         axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`. For "experiment", a
-            hyperparameter with a single value in each experiment does not count to the setting.
-        value: The column to compare. By default, `compare` takes the epoch duration if `axis` is a device or a
+            hyperparameter with a single value in each experiment is not part of the setting.
+        value: The column to compare. By default, `compare` uses the epoch duration if `axis` is a device or a
             setting of the data loader, else the metric that decides, as in `best`.
 
     Returns:
         One row per setting: the other hyperparameters that vary, then a column per value of `axis`. Repeat axes
         are among the other hyperparameters, so runs are paired repeat by repeat. Runs with the same
-        hyperparameters are averaged. The value with numbers in most settings comes first. Each other value has
-        its difference from the first and its ratio to the first: ``cpu vs cuda`` is how much more the cpu
-        takes, ``cpu / cuda`` how many times as much. A value of `axis` without any number, such as a missing
-        device, is left out if two others have numbers.
+        hyperparameters are averaged. The value that has results in the largest number of settings comes first.
+        Each other value has its difference from the first and its ratio to the first: ``cpu vs cuda`` is how
+        much more the cpu takes, ``cpu / cuda`` how many times as much. A value of `axis` without any result,
+        such as a missing device, is left out if two other values have results.
 
         ``attrs["overall"]`` has a dict per ratio: its name `ratio`, the number of pairs `n`, and their
         geometric `mean`. `low` and `high` are its 95 % interval, by Student's t of the logarithms. One pair has
-        no interval. If a ratio is 0 or negative, there is no mean either. ``attrs["differences"]`` has a dict
-        per `difference`, with the arithmetic mean. The interval of the differences stays valid if repeats are
-        added, and exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by reason,
-        ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes all of these as
-        sentences.
+        no interval. If a ratio is 0 or negative, there is no geometric mean either. ``attrs["differences"]``
+        has a dict per `difference`, with the arithmetic mean. The interval of the differences stays valid if
+        repeats are added, and exists from six pairs on. ``attrs["left out"]`` counts the pairs left out by
+        reason, ``attrs["compared"]`` is the column, ``attrs["axis"]`` the axis. `show` writes all of these
+        attributes as sentences.
 
     Raises:
         InvalidArgumentError: `axis` names no hyperparameter of these runs, `value` names no column of numbers,
@@ -162,7 +162,7 @@ def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
 def _left_out(
     runs: pd.DataFrame, group: Numbers, codes: Numbers, sides: pd.DataFrame, first: int
 ) -> dict[str, int]:
-    """Count the pairs that have a run but lack a number, separately for each reason."""
+    """Count the pairs that have a run but lack a result, separately for each reason."""
     statuses = runs["status"].astype(str) if "status" in runs else ["completed"] * len(runs)
     reasons: dict[tuple[int, int], str] = {}
     for setting, code, status in zip(group, codes, statuses, strict=True):
@@ -226,8 +226,8 @@ def effects(
         equally many settings. It has a row per range; `value` has both ends of the range.
 
         Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
-        is the number of settings with the value. `low` and `high` are the 95 % interval of their mean, by the
-        standard deviation between repeats, pooled over these settings.
+        is the number of settings with the value. `low` and `high` are the 95 % interval of the mean of these
+        settings, by the standard deviation between repeats, pooled over these settings.
 
     Raises:
         InvalidArgumentError: `value` names no column of numbers, `repeats` names no hyperparameter, or `value`
@@ -255,7 +255,7 @@ def effects(
         settings.attrs[HYPERPARAMETERS] = [name for name in axes_of(runs) if name in settings]
         runs, numbers = settings, within["mean"]
     total = ((numbers - numbers.mean()) ** 2).sum()
-    varies = total and numbers.min() < numbers.max()  # 0.1 + 0.1 + 0.1 is more than 3 * 0.1
+    varies = total and numbers.min() < numbers.max()  # `total` of equal numbers may exceed 0 by rounding
     tables, parts = [], []
     for axis in axes_of(runs):
         codes, values = _parts(runs[axis])
@@ -285,7 +285,7 @@ def _is_complete(parts: Sequence[Numbers]) -> bool:
 
 
 def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of an axis; a sampled axis is cut into ranges, which are numbered."""
+    """Number the values of an axis; cut a sampled axis into ranges, and number the ranges."""
     return in_parts(column) if is_sampled(column.tolist()) else numbered(column)
 
 

@@ -1,4 +1,4 @@
-"""Failed runs, grouped by cause, with the hyperparameters that the runs of a cause share, and the next step."""
+"""Failed runs, grouped by cause: the hyperparameters that the runs of a group share, and the next step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Failure(NamedTuple):
 
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
-    """Group the runs that failed, or whose device is missing, by their cause.
+    """Group the runs that failed or lack their device, by the cause.
 
     Args:
         runs: The table of `load_runs`.

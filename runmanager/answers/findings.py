@@ -32,14 +32,14 @@ class Findings(Ranking):
     def headline(self, *, is_over: bool = True) -> str:
         """Say what the repeats have decided; without repeats, which setting is best.
 
-        "" if no setting has a number.
+        Return "" if no setting has a value of the goal.
 
         `is_over` says that all runs have ended.
         """
         return self.race.headline if self.has_verdict else self.result(is_over=is_over)
 
     def details(self, *, is_over: bool = True) -> list[str]:
-        """Complete the headline: the best number, the open decision, the lead, and a better setting below."""
+        """Complete the headline: best value, open decision, lead, and a better setting that is not ranked."""
         if not self.settings:
             return []
         if not self.has_verdict:
@@ -48,7 +48,7 @@ class Findings(Ranking):
         return [*filter(None, [f"{self.result(is_over=is_over)}.", open_, self.better_but_below])]
 
     def result(self, *, is_over: bool = True) -> str:
-        """Say which setting has the best number, with this number; "" if no setting has a number."""
+        """Say which setting has the best value of the goal, with this value; "" if no setting has a value."""
         if not self.settings:
             return ""
         best, metric = self.settings[0], printable(self.metric)
@@ -68,7 +68,7 @@ class Findings(Ranking):
         return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
 
     def _lead(self, *, is_over: bool) -> str:
-        """Say by how much the best run leads, and that this may be chance.
+        """Say by how much the best run leads, and that the lead may be chance.
 
         Or why no other run has a number.
         """
@@ -92,9 +92,9 @@ class Findings(Ranking):
 
     @property
     def better_but_below(self) -> str:
-        """Name a setting that has a better number than the best one, but does not compete, and say why.
+        """Name a setting that has a better value than the best setting, but does not compete, and say why.
 
-        Else "".
+        Return "" if there is no such setting.
         """
         sign, best = self.goal.sign, self.settings[0]
         below = [setting for setting in self.settings if self.why_below(setting)]
@@ -108,7 +108,7 @@ class Findings(Ranking):
     def mean_of(self, setting: Setting) -> str:
         """Say how many repeats are in a mean, with the interval and the failed repeats.
 
-        "" without repeat axes.
+        Return "" without repeat axes.
         """
         if not self.repeats:
             return ""
@@ -118,27 +118,27 @@ class Findings(Ranking):
 
     @functools.cached_property
     def race(self) -> Race:
-        """The best rival against the others; the rivals are the values of the rule's axis, or the settings."""
+        """The comparison of the best rival (a value of the rule's axis, or a setting) with the others."""
         if self.values is None:
             return self.setting_race
         return self.values.race(self.values.order, self.rule.margin, self.rule.error)
 
     @functools.cached_property
     def setting_race(self) -> Race:
-        """The best setting against the others, repeat by repeat."""
+        """The comparison of the best setting with the others, repeat by repeat."""
         order = range(len(self.contest.names))
         return self.contest.race(order, self.rule.margin, self.rule.error)
 
     @property
     def scope(self) -> str:
-        """Say what an interval beside a verdict is of, "" without a verdict."""
+        """Name the quantity that an interval beside a verdict belongs to, "" without a verdict."""
         number = math.comb(len(self.all_settings), 2)
         pairs = f"all {number:,} pairs" if number > 1 else "the pair"
         return f"an interval is of one setting, the verdict of {pairs}" if self.has_verdict else ""
 
     @property
     def has_verdict(self) -> bool:
-        """Whether a verdict is possible: there are repeat axes, and several settings with a number."""
+        """Whether a verdict is possible: there are repeat axes, and several settings with results."""
         return bool(self.repeats) and len(self.settings) > 1
 
     @property

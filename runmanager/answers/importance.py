@@ -22,7 +22,7 @@ ENOUGH = 50
 """The number of settings from which PED-ANOVA is reliable."""
 
 BEST = 0.25
-"""The share of the settings that PED-ANOVA compares with all.
+"""The share of the settings that PED-ANOVA compares with all settings.
 
 Of 40 random searches of four axes, the two axes that matter came first in 60 % with the best quarter of 30
 settings, in 35 % with the best tenth (the default of Optuna), in 38 % with the best half. Of 100 settings: 100,
@@ -33,7 +33,7 @@ COUNTED, IMPORTANT_FOR = "settings", "value"
 """The keys in the `attrs` of a table of `importances`: the number of settings, and the column."""
 
 _MOST_NAMED = 4  # maximum number of named hyperparameters after the first one
-_FEWEST = 2  # least number of different results
+_FEWEST = 2  # minimum number of different results
 
 
 def importances(

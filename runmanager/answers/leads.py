@@ -17,7 +17,7 @@ from runmanager.tables.evidence import (
     log_evidence,
 )
 
-_MOST_PAIRED = 300  # with more rivals, only pairs with the leader are compared
+_MOST_PAIRED = 300  # maximum number of rivals for which all pairs are compared, not only pairs with the leader
 _MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow
 
 
@@ -27,7 +27,7 @@ class Lead:
 
     n: int  # number of repeats that both rivals have
     mean: float  # mean difference, positive if the rival is better; NaN without repeats or if too large
-    std: float  # standard deviation of the differences, NaN for fewer than two
+    std: float  # standard deviation of the differences, NaN for fewer than two differences
     low: float  # the interval of the mean, valid at every look; NaN without an interval
     high: float
     evidence: float  # evidence for a difference, corrected for all pairs; the lead is decided at 1 / error
@@ -63,8 +63,9 @@ def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
         error: The probability that a verdict about any pair of rivals is ever wrong.
 
     Returns:
-        The lead over each other rival, in their order. The intervals hold for all pairs together. If the leader
-        is decided to be better than all others, they hold for the pairs with the leader together.
+        The lead over each other rival, in their order. The intervals hold for all pairs together. If the
+        verdict is that the leader is better than all others, the intervals hold for all pairs with the leader
+        together.
     """
     k = len(scores)
     others = [other for other in range(k) if other != leader]
@@ -116,19 +117,19 @@ def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
         return Lead(n, 0.0, 0.0, 0.0, 0.0, evidence, least)
     low, high = interval(values, num_pairs * least)
     if evidence >= least and mean > 0:
-        low = max(low, 0.0)  # the leader is better by a decision; max() keeps NaN
+        low = max(low, 0.0)  # the leader is decided to be better, so its lead is positive; max() keeps NaN
     return Lead(n, mean, std, low, high, evidence, least)
 
 
 def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:
-    """Arrange the numbers of runs as scores for `leads`; runs of the same cell are averaged, NaN is ignored.
+    """Arrange the results of runs as scores for `leads`; average the runs of the same cell, ignoring NaN.
 
     Args:
         rivals: (runs,) The code of each run's rival; codes count from 0.
         repeats: (runs,) The code of each run's repeat.
-        parts: (runs,) The code of each run's part. If there are several parts, a part with a single rival is
-            left out.
-        numbers: (runs,) The number of each run.
+        parts: (runs,) The code of each run's part. A part with a single rival is left out, unless it is the
+            only part.
+        numbers: (runs,) The result of each run.
         k: The number of rivals.
     """
     num_repeats = int(repeats.max(initial=0)) + 1

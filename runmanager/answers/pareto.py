@@ -10,9 +10,9 @@ from runmanager.tables.columns import check_table
 from runmanager.tables.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 
 PARETO = "pareto"
-"""The key in the `attrs` of a table of `pareto`: its goals, as "max:accuracy"."""
+"""The key in the `attrs` of a table of `pareto`: its goals, such as "max:accuracy"."""
 
-_FEWEST = 2  # least number of goals: with one goal, the front is the best run
+_FEWEST = 2  # minimum number of goals: with one goal, the front is the best run
 
 
 def pareto(
@@ -21,9 +21,9 @@ def pareto(
     """Return the Pareto-optimal runs: no other run is as good in all goals and better in one.
 
     Args:
-        runs: The table of `load_runs`, or rows of it. Only completed runs with a number for each goal count.
-        goal: Two goals or more, each as in `best`: ``["test_accuracy", "min:run duration"]``. By default the
-            goals of a search with several.
+        runs: The table of `load_runs`, or rows of it. Only completed runs with a value of each goal count.
+        goal: Two goals or more, each as in `best`: ``["test_accuracy", "min:run duration"]``. By default, the
+            goals of a search that has several goals.
         repeats: The axes that only repeat a setting, as in `best`; settings are then compared by their means.
 
     Returns:

@@ -11,10 +11,10 @@ import pandas as pd
 from runmanager.tables.columns import Numbers
 from runmanager.wording import cell
 
-_FEWEST = 10  # least number of distinct numbers of a sampled axis
-_MANY = 30  # least number of distinct numbers of a sampled axis on which numbers repeat
+_FEWEST = 10  # minimum number of distinct numbers of a sampled axis
+_MANY = 30  # minimum number of distinct numbers of a sampled axis on which numbers repeat
 _PARTS = 5  # number of ranges into which the values of a sampled axis are cut
-_NARROW = 10  # ratio of the largest to the smallest number from which a logarithmic scale is considered
+_NARROW = 10  # minimum ratio of the largest to the smallest number for a logarithmic scale
 
 
 def is_sampled(values: Sequence[Any]) -> bool:

@@ -53,12 +53,12 @@ def show(
         n: The number of rows.
         repeats: As in `best`. With repeat axes, a row is a setting with its mean, the 95 % interval of the
             mean, and the number of repeats that count.
-        where: A condition on the rows, as ``"lr<0.1 and status=completed"``; see `docs/results.md`.
+        where: A condition on the rows, such as ``"lr<0.1 and status=completed"``; see `docs/results.md`.
 
     Returns:
         A view that a notebook draws and `print` writes, as wide as the terminal; its last lines name the
-        columns that do not fit. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write it
-        for a document.
+        columns that do not fit. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write
+        this table for a document.
 
     Raises:
         InvalidArgumentError: `best` refuses the arguments, or `where` has an error.
@@ -109,7 +109,7 @@ def ranked(
     *,
     with_others: bool = True,
 ) -> View:
-    """Show the best runs or settings first; without `with_others`, only runs or settings with a number."""
+    """Show the best runs or settings first; without `with_others`, only runs or settings with results."""
     if goal is None and not own_goals(runs) and with_others:
         return of_runs(runs, None, n)
     if repeats_of(runs, repeats)[0] and not are_epochs(runs):

@@ -132,7 +132,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
 
 
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
-    """Show a table of `compare`: the pairs, with a caption on all of them together."""
+    """Show a table of `compare`: the pairs, with a caption on all pairs together."""
     rows = pairs.iloc[:n].reset_index(drop=True)
     compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
     notes = notes_of_view(

@@ -30,10 +30,10 @@ class TimeSpent:
     training: float
     data: float  # the part of `training` spent waiting for batches
     evaluation: float
-    between: float  # other time of the runs up to the end of their last epoch, for checkpoints and logs
-    setup: float  # other time of the successful runs, before and after their epochs
-    failed: float  # such time of the failed runs
-    interrupted: float  # such time of the other runs
+    between: float  # remaining time of the runs up to the end of their last epoch, for checkpoints and logs
+    setup: float  # remaining time of the successful runs, before and after their epochs
+    failed: float  # remaining time of the failed runs, before and after their epochs
+    interrupted: float  # remaining time of all other runs, before and after their epochs
 
     @classmethod
     def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":

@@ -38,21 +38,21 @@ class Verdict:
     """The verdict of repeats; `print` writes its sentence.
 
     Attributes:
-        sentence: The decision, or the number of repeats that would decide; and the lost repeats.
+        sentence: The decision, or the number of repeats that would decide; also the lost repeats.
         outcome: "better", "equal" (within the margin), "identical" or "undecided".
         better: The better value of the axis, or the hyperparameters of the best setting as a dict. Before a
             decision, the rival that is ahead; None if no rival is ahead.
         worse: The closest other value or setting, in the same form.
-        difference: The lead of `better` over `worse`: the mean over the repeats that both have. It is positive
-            for a lead, whatever the direction of the metric; NaN without such repeats.
+        difference: The lead of `better` over `worse`: the mean over the repeats that both have. The lead is
+            positive if `better` is ahead, whatever the direction of the metric; NaN without such repeats.
         low: The lower end of the interval of `difference`, valid at every look; NaN without an interval.
         high: The upper end of this interval.
-        repeats: The number of repeats that both have.
+        repeats: The number of repeats that `better` and `worse` both have.
         evidence: The strength of the evidence for a difference; at 1 / error the difference is decided.
         metric: The metric that decides.
         assumptions: The assumptions of the verdict, in one line.
-        table: A row per setting or value, the best first: its mean, the lead of the best row over it with the
-            interval, the evidence, and the decision.
+        table: A row per setting or value, the best first: its mean, the lead of the best row over this row with
+            the interval, the evidence, and the decision.
 
     Example:
         >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": [n // 2 for n in range(12)]})
@@ -122,15 +122,16 @@ def verdict(
     """Decide which setting is best, or which value of an axis is better, if the repeats suffice.
 
     Settings are compared repeat by repeat. You may look at the verdict after every repeat, and add repeats
-    until it is decided: the probability that the verdict is ever wrong is at most `error`, over all looks and
-    all pairs of settings together. Two settings need six repeats or more; more settings need more repeats.
+    until the verdict is decided: the probability that the verdict is ever wrong is at most `error`, over all
+    looks and all pairs of settings together. Two settings need six repeats or more; more settings need more
+    repeats.
 
     Args:
         runs: The table of `load_runs`, or rows of it. The error covers all settings in the table: give all
             planned settings, not only the settings that turned out to be good.
         axis: The hyperparameter whose values are compared in otherwise equal settings; "experiment" for the
-            runs of ``load_runs([a, b])``; or "setting" to compare settings. By default the axis of
-            ``run_grid(decide=Decide(axis=...))``, else settings.
+            runs of ``load_runs([a, b])``; or "setting" to compare settings. The default is the axis of
+            ``run_grid(decide=Decide(axis=...))``, else "setting".
         goal: The metric that decides, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`. Without repeat axes, the settings that
             differ in `axis` alone count as repeats.
@@ -211,7 +212,7 @@ def compared(
     margin: float | None = None,
     error: float = ERROR,
 ) -> Comparison:
-    """Return the comparison of `verdict`; the arguments are the same, with other defaults.
+    """Return the comparison of `verdict`; the arguments have the same meaning, but other defaults.
 
     Raises:
         InvalidArgumentError: `verdict` refuses the arguments.
@@ -239,7 +240,7 @@ _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 
 
 def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
-    """Return the number of rivals that have a number, even if they are not compared."""
+    """Return the number of rivals that have a score, even if they are not compared."""
     return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
 
 

@@ -10,11 +10,11 @@ from runmanager.tables.evidence import fewest, needed, visible
 from runmanager.wording import capital, cell
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
-"""The possible outcomes."""
+"""The possible outcomes of a verdict."""
 
 _WORSE = "worse"
-_SHARE = 3  # rounding of a number is at most a third of half its interval
-_ENOUGH = 3  # least number of repeats for an estimate of further repeats
+_SHARE = 3  # the rounding step of a number is at most a third of half its interval
+_ENOUGH = 3  # minimum number of repeats for an estimate of further repeats
 _WORTH_SAYING = 100  # largest number of further repeats that is named
 _MOST_DECIMALS, _LARGEST = 6, 1e6  # limits beyond which a number is written with two digits
 _TWO = 2
@@ -22,7 +22,7 @@ _TWO = 2
 
 @dataclass(frozen=True)
 class Race:
-    """The best of several rivals, and its lead over each other rival, the closest first."""
+    """The best of several rivals, and its lead over each other rival, the closest rival first."""
 
     names: Sequence[str]  # the name of the best rival, then the names of the others
     leads: Sequence[Lead]  # the best rival's leads over the others
@@ -57,7 +57,7 @@ class Race:
 
     @property
     def sentence(self) -> str:
-        """Write the decision, or the number of repeats that would decide; and the lost repeats."""
+        """Write the decision, or the number of repeats that would decide; also the lost repeats."""
         first, *others = self._clauses
         if self.outcome == UNDECIDED and self.leads:
             first += f": {others.pop(0)}"
@@ -146,7 +146,7 @@ class Race:
         return [text, self._next_step(self.leads[first], self.names[first + 1]), *decided]
 
     def _others(self, number: int, state: str) -> str:
-        """Describe the rivals in a state: a single one by its name, several by their number."""
+        """Describe the rivals in a state: a single rival by its name, several rivals by their number."""
         if number == 1:
             return self.names[1 + self.states.index(state)]
         return f"the other {number} {self.rivals}" if number == len(self.leads) else f"{number} others"
