@@ -21,7 +21,7 @@ from runmanager.storage import durable
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-_OPENING = 4  # number of records to search: the third record starts the session
+_OPENING = 4  # number of records to search: the third record is the start of the session
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
 
@@ -101,11 +101,11 @@ def carried_events(
     accepts: Callable[[Summary.Value], bool] = lambda _: True,
     until: float = 0.0,
 ) -> list[Event]:
-    """Return the events up to epoch `last_step` to carry over to a new file of this run.
+    """Return the events up to epoch `last_step` that a new file of this run takes over.
 
-    Headers of old files, starts and ends of sessions, and superseded events are left out. Steps are epochs,
-    except for values that the loop adds per batch. These values are kept if they were written before the end of
-    the last epoch, or until the wall time `until` (s).
+    Headers of old files, starts and ends of sessions, and superseded events are left out. The steps of events
+    are epochs, except for values that the loop adds per batch. Such a value is kept if it was written before
+    the end of the last epoch, or until the wall time `until` (s).
     """
     events: list[Event] = []
     epoch = 0  # the last ended epoch

@@ -17,9 +17,9 @@ _WITH_NUMBERS = 20  # the maximum number of classes with numbers in cells
 _LONGEST = 24  # maximum number of characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
 _OUTLINE = 136  # a level of grey
-_COPIES = 64  # number of copies of the counts, as atomic adds to one cell are serialized
-_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys, for a small file
-_DARK = 0.5  # shade above which numbers are white
+_COPIES = 64  # number of copies of the counts, as atomic additions to one cell wait for each other
+_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys keep the file small
+_DARK = 0.5  # shade of a cell above which its number is white
 
 
 class Confusion:
@@ -73,10 +73,10 @@ class Confusion:
 
 
 def class_names(loader: Any, num_classes: int) -> list[str]:
-    """Return the class names of a loader's dataset; class numbers if the dataset has no names."""
+    """Return the class names of a loader's dataset; without names, the class numbers."""
     dataset = getattr(loader, "dataset", None)
     while dataset is not None and not hasattr(dataset, "classes"):
-        dataset = getattr(dataset, "dataset", None)  # the dataset of a Subset
+        dataset = getattr(dataset, "dataset", None)  # a Subset wraps the dataset
     names = getattr(dataset, "classes", None)
     if not isinstance(names, Sequence) or len(names) != num_classes:
         return [str(number) for number in range(num_classes)]
@@ -90,7 +90,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
     that it stays sharp when TensorBoard shrinks it.
 
     Returns:
-        The PNG, its width, its height, its number of channels.
+        The PNG, its width, its height, and its number of channels.
     """
     counts = np.array(rows)
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

@@ -2,7 +2,7 @@
 
 The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Event proto, their masked CRC-32C
 (https://www.tensorflow.org/tutorials/load_data/tfrecord). Classic forms are used throughout (simple_value,
-Summary.image, HistogramProto), which every reader understands.
+Summary.image, HistogramProto), as every reader understands them.
 """
 
 import mmap
@@ -48,7 +48,7 @@ class EventFile:
         self.path = folder / f"events.out.tfevents.{_timestamp(folder)}.{host}.{getpid()}.{attempt}"
         self._file = self.path.open("xb", buffering=0)
         version = Event(wall_time=time.time(), file_version="brain.Event:2")
-        # TensorBoard's Python loader purges later steps only in runs whose first file has a START too
+        # TensorBoard's Python loader drops superseded steps only in runs whose first file has a START too
         session = SessionLog(status=SessionLog.START)
         start = Event(wall_time=time.time(), step=first_step, session_log=session)
         try:
@@ -71,7 +71,7 @@ class EventFile:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace an event file atomically; a running TensorBoard keeps reading the old content."""
-    # TensorBoard ignores this name, and no other writer uses it
+    # TensorBoard ignores files with this name, and no other writer uses the name
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
@@ -116,7 +116,7 @@ def is_intact(record: bytes) -> bool:
 
 
 def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
-    """Return the position of the next valid length; it ends in four zero bytes, as records are below 4 GiB."""
+    """Return the position of the next valid length; its last four bytes are 0, as records are below 4 GiB."""
     while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
         offset = zeros - 4
         header = content[offset : offset + _HEADER]
@@ -140,7 +140,7 @@ def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = 
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Create a scalar; a value that is infinite in float32 would break TensorBoard's axes, and becomes NaN."""
+    """Create a scalar; a value infinite in float32 becomes NaN, as it would break TensorBoard's axes."""
     return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
 
 

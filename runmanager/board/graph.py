@@ -19,7 +19,7 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
 @quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
-@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the thread with the lock draws numbers
+@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the lock's holder draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
@@ -68,7 +68,7 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         is_tracing = threading.get_ident() == self._thread
-        # the argument `forward` would call the hooks
+        # call m.forward, as the argument `forward` would call the hooks of the module
         return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from torch import nn
 BINS = 30
 """The number of buckets in a histogram, TensorBoard's default."""
 
-_LEAST = 32  # least number of values; with fewer values, a histogram has mostly gaps
+_LEAST = 32  # minimum number of values; with fewer values, a histogram has mostly gaps
 _AT_ONCE = 1 << 22  # number of values per pass, as a pass makes several copies
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -33,8 +33,8 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values.
 
-    This needs one transfer per device and 4 million values, and another one if some values are not finite.
-    Larger tensors are processed in pieces. Tensors without finite values are left out.
+    Each group of 4 million values on a device needs one transfer, and a second transfer if some values are not
+    finite. Larger tensors are processed in pieces. Tensors without finite values are left out.
     """
     rows_by_name: dict[str, list[float]] = {}
     with torch.no_grad():
@@ -49,7 +49,7 @@ def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
 
 
 def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    """Yield groups of names of tensors on the same device that fit into memory together."""
+    """Yield groups of names; the tensors of a group are on one device and fit into memory together."""
     for device in dict.fromkeys(tensor.device for tensor in values.values()):
         group, size = list[str](), 0
         for name, tensor in values.items():

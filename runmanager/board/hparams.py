@@ -1,8 +1,8 @@
 """The format of hyperparameters in HParams: all runs of an experiment have the same names and types.
 
-TensorBoard draws a run in parallel coordinates only if it has every column, and filters only columns of one
-type. So a grid chooses the format before its first run, from all runs of its experiment. It stores the format
-in a file of the experiment, and updates runs written in an earlier format.
+TensorBoard draws a run in parallel coordinates only if the run has every column, and filters only columns of
+one type. So a grid chooses the format before its first run, from all runs of its experiment. It stores the
+format in a file of the experiment, and updates runs written in an earlier format.
 """
 
 import json
@@ -23,7 +23,7 @@ from runmanager.user_frames import user_level
 
 _VERSION = 1
 _LARGEST = 2**24  # largest size of an experiment's format file (bytes)
-_HEAD = 2**18  # first bytes of an event file, which contain the start of the session
+_HEAD = 2**18  # number of bytes at the beginning of an event file that contain the start of the session
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class SessionFormat:
 def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
     """Read the format of an experiment.
 
-    `kinds` gives the types of hyperparameters that the stored format lacks. A hyperparameter that is in neither
-    has the type of its value in each run.
+    `kinds` gives the types of hyperparameters that the stored format lacks. A hyperparameter that is neither in
+    the stored format nor in `kinds` has the type of its value in each run.
     """
     stored, _ = _read(experiment)
     kinds = {**stored.without_repeats(kinds or {}), **stored.kinds}
@@ -77,7 +77,7 @@ def decide(experiment: Path) -> None:
     """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
 
     Only the process that holds the experiment's lock calls this. Runs in progress, in a loop without the lock,
-    are updated the next time. Errors become warnings. With repeat axes, runs that differ only in these axes
+    are updated by the next call. Errors become warnings. With repeat axes, runs that differ only in these axes
     share a Trial ID; without repeat axes, each run has a separate Trial ID.
 
     Raises:
@@ -111,7 +111,7 @@ def _decide(experiment: Path) -> None:
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the type of each hyperparameter.
 
-    Text if some runs lack the hyperparameter, as these runs then have "none".
+    The type is text if some runs lack the hyperparameter, as these runs have the text "none".
     """
     kinds: dict[str, list[str]] = {}
     for params in rows:

@@ -15,7 +15,7 @@ _MOST = 64  # the maximum number of images of a sheet
 _CHANNELS = {1: "L", 3: "RGB"}
 
 Picture = tuple[bytes, int, int, int]
-"""A PNG, its width, its height, its number of channels."""
+"""A PNG, its width, its height, and its number of channels."""
 
 
 def is_images(batch: object) -> bool:
@@ -69,11 +69,11 @@ def sheet(images: torch.Tensor) -> Picture:
 
 
 class FirstInput:
-    """The first input of a network, captured by a hook: no extra pass, no random numbers."""
+    """The first input of a network, captured by a hook without an extra pass and without random numbers."""
 
     def __init__(self) -> None:
         self.images: torch.Tensor | None = None  # the images for the sheet
-        self.shape: torch.Size | None = None  # None before the first batch
+        self.shape: torch.Size | None = None  # shape of the input; None before the first batch
         self.dtype: torch.dtype | None = None
         self._handle: RemovableHandle | None = None
 

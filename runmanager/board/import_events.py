@@ -37,10 +37,10 @@ _TIMES = {
 def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     """Load the scalars from event files of any tool: one row per run and step.
 
-    A run without an HParams session uses the session of its parent folder, where Keras writes it, or of its
-    only subfolder, where torch's `add_hparams` writes it. HParams has no integers: a column of whole numbers
-    becomes integer. If a step was logged twice, the last value counts. Damaged records are skipped and listed
-    in one `RunsWarning`. Incomplete records, histograms and images are skipped too.
+    A run without an HParams session uses the session of its parent folder, where Keras writes the session, or
+    of its only subfolder, where torch's `add_hparams` writes the session. HParams has no integers: a column of
+    whole numbers becomes integer. If a step was logged twice, the last value counts. Damaged records are
+    skipped and listed in one `RunsWarning`. Incomplete records, histograms and images are skipped too.
 
     Args:
         logdir: A folder, or one event file.
@@ -49,9 +49,9 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
         The columns `run` (the run's folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step),
         the hyperparameters of HParams, then the scalars.
 
-        Scalars with a column in `load_results` get its name and order: ``loss/train`` is `loss`,
-        ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the name of
-        another column, such as `epoch`, becomes ``hparams/epoch``.
+        A scalar with a column in `load_results` gets the name and the position of this column: ``loss/train``
+        is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the
+        name of another column, such as `epoch`, becomes ``hparams/epoch``.
 
     Raises:
         NoRunsError: The path does not exist, or holds no event file.
@@ -99,7 +99,7 @@ class _Run:
         plugin = self.plugins.setdefault(value.tag, self._plugin(value))
         if plugin == "scalars":
             if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
-                # do not read it: its shape could make NumPy allocate all memory
+                # do not read the tensor: its shape could make NumPy allocate all memory
                 raise ValueError("not one number")
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
         elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
@@ -112,7 +112,7 @@ class _Run:
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
-    """Return the event files of each run, in TensorBoard's order of reading."""
+    """Return the event files of each run, in the order in which TensorBoard reads them."""
     if path.is_file():
         path = path.resolve()  # an explicit link is followed
         return {path.parent.name: [path]}
@@ -156,7 +156,7 @@ def _read_file(path: Path, run: _Run) -> int:
                 event = Event.FromString(event_file.body(record))
                 values = [value for value in event.summary.value if run.takes(value)]
                 begins = event.session_log.status == SessionLog.START
-                is_checked = values or len(record) <= _SMALL  # the content of other records is not used
+                is_checked = values or len(record) <= _SMALL  # the content of unchecked records is not used
                 if is_checked and not event_file.is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - counted below
                 if begins:
@@ -169,7 +169,7 @@ def _read_file(path: Path, run: _Run) -> int:
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
-    """Return the hyperparameters of each run, else those of its nearest parent, else of its only subfolder."""
+    """Return the hyperparameters of each run, else of its nearest parent folder, else of its only subfolder."""
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
     for name in sessions:
@@ -208,7 +208,7 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
 
 
 def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
-    """Return the column of each hyperparameter, with a prefix if its name collides with another column."""
+    """Return the column of each hyperparameter, with a prefix if another column has the same name."""
     ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
     reserved = {*ours, *params}
     columns: dict[str, str] = {}
@@ -222,7 +222,7 @@ def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, st
 
 
 def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
-    """Return the column of each tag; if this name is taken, the tag, with a number if needed."""
+    """Return the column of each tag; if another tag has the column, return the tag, with a number if needed."""
     taken = {"run", "epoch", *params}
     columns: dict[str, str] = {}
     for tag in tags:
@@ -233,7 +233,7 @@ def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
 
 
 def _column(tag: str) -> str:
-    """Return the column of `load_results` for a tag; the tag itself if there is none.
+    """Return the column of `load_results` for a tag; the tag itself if no column matches.
 
     >>> _column("Loss/train"), _column("accuracy/test"), _column("train/f1"), _column("grad norm")
     ('loss', 'test_accuracy', 'f1', 'grad norm')
@@ -249,13 +249,13 @@ def _column(tag: str) -> str:
 
 
 def _is_standard(tag: str) -> bool:
-    """Whether a tag is a loss, an accuracy or a duration; its column is reserved."""
+    """Whether a tag is a loss, an accuracy or a duration; the column of such a tag is reserved."""
     match = _TAG.fullmatch(tag)
     return tag in _TIMES or bool(match and match["kind"])
 
 
 def _typed(values: Sequence[Any]) -> list[Any]:
-    """Convert numbers to integers if all are whole, as HParams has only floats."""
+    """Convert numbers to integers if all numbers are whole, as HParams has only floats."""
     numbers = [value for value in values if isinstance(value, float)]
     if all(number.is_integer() for number in numbers):
         return [int(value) if isinstance(value, float) else value for value in values]

@@ -1,4 +1,4 @@
-"""The start of TensorBoard in a server process, which ends with this process."""
+"""The start of TensorBoard in a server process; the server ends with this process."""
 
 import atexit
 import ipaddress
@@ -22,7 +22,8 @@ LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 
 _START_S, _STOP_S = 60.0, 5.0
-# a file beside a notebook may have the name of a Python module, so the notebook's folder comes last
+# a file beside a notebook may have the name of a Python module, so the notebook's folder is last on the import
+# path
 _PROGRAM = """
 import json, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -41,8 +42,8 @@ def open_tensorboard(
     """Start TensorBoard on this machine and show it below the cell, configured for these runs.
 
     TensorBoard starts once per folder and ends with the kernel. Behind a notebook proxy, set the environment
-    variable TENSORBOARD_PROXY_URL to the path of a port, such as ``/proxy/%PORT%/``. Outside a notebook, only
-    the link is printed.
+    variable TENSORBOARD_PROXY_URL to the proxy's path of a port, such as ``/proxy/%PORT%/``. Outside a
+    notebook, only the link is printed.
 
     Args:
         root: The root of all experiments, an experiment's folder, or any folder with event files.
@@ -81,7 +82,7 @@ class Server:
 
     Args:
         logdir: The folder with event files.
-        port: The port; 0 for any free one, None for 6006 or the next free one.
+        port: The port; 0 for any free port, None for 6006 or the next free port.
         host: The address to listen on. None listens on all addresses: everyone who reaches the machine can then
             see the runs.
 
@@ -90,7 +91,8 @@ class Server:
     """
 
     def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
-        # a folder for the info file, as the file of a killed TensorBoard would mislead the next one
+        # a folder for the info file, as the info file of a killed TensorBoard would mislead the next
+        # TensorBoard
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()
@@ -192,15 +194,16 @@ def serve() -> None:
 
 
 def _with_few_hparams(wsgi_app: Any, logdir: Path) -> Any:
-    """Show only hyperparameters that all runs have and that vary: TensorBoard ticks the first five itself.
+    """Show only hyperparameters that all runs have and that vary: TensorBoard selects the first five by itself.
 
-    It draws no line for a run that lacks a ticked one, and a constant one joins all lines in a point.
+    TensorBoard draws no line for a run that lacks a selected hyperparameter; at a constant one, all lines meet
+    in a point.
     """
 
     def filtered(environ: dict[str, Any], start_response: Any) -> Any:
         if not environ.get("PATH_INFO", "").endswith(_HPARAMS):
             return wsgi_app(environ, start_response)
-        environ.pop("HTTP_ACCEPT_ENCODING", None)  # for an answer as plain text
+        environ.pop("HTTP_ACCEPT_ENCODING", None)  # TensorBoard then answers with plain text
         head: list[Any] = []
         body = b"".join(wsgi_app(environ, lambda *answer: head.extend(answer)))
         status, headers = head[:2]

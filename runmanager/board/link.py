@@ -24,10 +24,10 @@ from runmanager.wording import did_you_mean, listed
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
-_SELECTED = 500  # up to this number of runs, the Time Series page selects runs by itself
-_TICKED = 40  # up to this number of runs, the pages of text and images select all runs
+_SELECTED = 500  # maximum number of runs for which the Time Series page selects runs by itself
+_TICKED = 40  # maximum number of runs of which the pages of text and images select all
 _ROWS = 100  # number of rows that HParams shows at first
-_COLORS = 7  # distinct colors for groups of runs
+_COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
 
 Experiments = Mapping[str, Sequence[RunFolder]]
@@ -42,13 +42,13 @@ class TensorBoardPage:
     notes: Sequence[str] = ()  # a sentence for each limit of TensorBoard's pages that hides runs
 
     def link(self, url: str = DEFAULT_URL) -> str:
-        """Return the deep link into the TensorBoard at `url`."""
-        # the query is for Time Series, the rest for Scalars and Custom Scalars
+        """Return the link to the configured page of the TensorBoard at `url`."""
+        # the query configures Time Series, the fragment configures Scalars and Custom Scalars
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
 
 
 def shared_hparams(root: Path) -> list[str]:
-    """Return the hyperparameters that all runs in a folder have, in one type."""
+    """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
     return _shared([read_runs(folder) for folder in experiments(root)])
 
 
@@ -65,9 +65,9 @@ def _shared(of_experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Configure TensorBoard's page for the runs in a folder, or for one experiment.
 
-    Curves are not smoothed. The goal's metric, its loss and the epoch duration are pinned. Colors show the
-    device if it varies, else the experiment if there are several, else the first varying axis with few values.
-    With several experiments, HParams shows only hyperparameters that all runs have.
+    Curves are not smoothed. The goal's metric, the loss on the same data and the epoch duration are pinned.
+    Colors show the device if it varies, else the experiment if there are several, else the first varying axis
+    with few values. With several experiments, HParams shows only hyperparameters that all runs have.
 
     Raises:
         NoRunsError: The folder does not exist.

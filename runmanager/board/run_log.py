@@ -32,7 +32,7 @@ from runmanager.training.listeners import RunListener
 from runmanager.user_frames import user_level
 
 CHARTS = {
-    "side by side": {  # two charts in a row
+    "side by side": {  # category with two charts in a row
         "goal, best so far": ["^Goal/best$"],
         "goal": ["^Goal/last$"],
         "loss of the training": ["^loss/train$"],
@@ -47,13 +47,16 @@ CHARTS = {
         "parts of an epoch (s)": ["^time/phase_"],
     },
 }
-"""The custom-scalars page: category -> chart -> tags; "side by side" suits many runs, "overview" few."""
+"""The custom-scalars page: category -> chart -> tags.
 
-_AT_ONCE = 4096  # steps per write: an event takes a kilobyte of memory
+"side by side" suits many runs, "overview" suits few runs.
+"""
+
+_AT_ONCE = 4096  # maximum number of steps per write: an event takes a kilobyte of memory
 _LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
-"""Tags at the begin of every file, and tags that a resumed attempt replaces."""
+"""Tags at the start of every file, and tags that a resumed attempt replaces."""
 
 
 P = ParamSpec("P")
@@ -80,7 +83,7 @@ class RunLog(RunListener):
 
     The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
     never. `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
-    experiment's. If the x-axis is not the epoch, an attempt replaces the files of earlier ones.
+    experiment's. If the x-axis is not the epoch, an attempt replaces the files of earlier attempts.
     """
 
     def __init__(
@@ -113,8 +116,8 @@ class RunLog(RunListener):
         self._details = details
         self._waiting: list[Event] | None = []  # events to write when the file is open
         self._first: list[Event] = []
-        self._lr: float | None = None  # at the start of the epoch
-        self._images: list[Summary.Value] = []  # of the epoch
+        self._lr: float | None = None  # learning rate at the start of the epoch
+        self._images: list[Summary.Value] = []  # images of the epoch
 
     @_guarded
     def attempt_began(
@@ -128,15 +131,15 @@ class RunLog(RunListener):
     ) -> None:
         """Create the event file.
 
-        A resumed attempt gets a file beside the earlier ones. In two cases it replaces the earlier files and
-        carries their events over: if they end the HParams session, whose status TensorBoard would keep forever,
-        or if they have steps that are not epochs, which TensorBoard would drop. An attempt that starts at the
-        first epoch also replaces the earlier files, but drops their events.
+        A resumed attempt gets a file beside the earlier ones. In two cases, the new file replaces the earlier
+        files and takes over their events: if the earlier files end the HParams session, whose status
+        TensorBoard would keep forever, or if their steps are not epochs, as TensorBoard would drop such steps.
+        An attempt that starts at the first epoch also replaces the earlier files, but drops their events.
 
         `records` are the committed epochs; the events in `before` are written before these epochs. An epoch is
-        missing in the files if a kill came between its commit and its event; the missing epoch is written now,
-        with its logged steps. If the experiment has no goal, the metric of `keep` is used. If an attempt
-        resumes inside an epoch, events until the wall time `until` (s) are kept.
+        missing in the files if the process was killed between its commit and its event; the missing epoch is
+        written now, with its logged steps. If the experiment has no goal, the metric of `keep` is used. If an
+        attempt resumes inside an epoch, events until the wall time `until` (s) are kept.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
@@ -370,7 +373,7 @@ def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
 
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
-    """Write the outcome of a run whose process is gone, to an additional file; never raises."""
+    """Write the outcome of a run whose process has ended, to an additional file; never raise."""
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
         return  # the run can be resumed, or has no event file
     with contextlib.suppress(OSError):
@@ -463,7 +466,7 @@ def _step_events(block: Block) -> list[Event]:
 
 
 def _step_blocks(points: Mapping[str, Points]) -> Iterator[Block]:
-    """Split the points of each metric into blocks of limited size."""
+    """Split the points of each metric into blocks of limited length."""
     for name, (_, steps, values) in points.items():
         for start in range(0, len(steps), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)

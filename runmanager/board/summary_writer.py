@@ -41,7 +41,7 @@ class RunWriter(SummaryWriter):
         run_name: Any = None,
         global_step: Any = None,
     ) -> None:
-        """Add only the metrics, as scalars, because the event file has the run's HParams already.
+        """Add only the metrics, as scalars, as the event file already has the run's HParams.
 
         torch would open a second writer in a subfolder, which TensorBoard shows as another run (pytorch#32651).
         """

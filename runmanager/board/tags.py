@@ -4,8 +4,8 @@ from runmanager.goal import EVALUATED
 
 EPOCH = "time/epoch_s"
 
-# TensorBoard sorts capitals first, and HParams shows the first five metrics: these five. All of them get a
-# value with the first value of the goal, so that parallel coordinates draw the run
+# TensorBoard sorts capitals first, and HParams shows the first five metrics, which are these five. All five get
+# a value with the first value of the goal, so that parallel coordinates draw the run
 BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
     "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
 )  # fmt: skip
@@ -18,7 +18,7 @@ _TAGS = {
     "run duration": "time/run_s",
     "steps seen": "time/steps",
     "samples seen": "time/samples",
-    # the tag of evaluate(loader, "train"), as loss/train is that of the training
+    # the tag of evaluate(loader, "train"), as loss/train is the tag of the training loss
     "train_loss": "loss/train_eval",
     "train_accuracy": "accuracy/train_eval",
 }
@@ -49,7 +49,7 @@ def step_tag(name: str) -> str:
 
 
 def image_tag(name: str) -> str:
-    """Return the TensorBoard tag of a logged image; its x-axis is that of the epochs.
+    """Return the TensorBoard tag of a logged image; its x-axis is the x-axis of the epochs.
 
     >>> image_tag("masks")
     'images/masks'
