@@ -1,4 +1,4 @@
-"""The `runmanager` command: the list of its commands, and the commands for TensorBoard."""
+"""The `runmanager` command: the list of its subcommands, and the subcommands for TensorBoard."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options that come before a command."""
+    """Declare the options that come before a command."""
 
 
 def tensorboard_command(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
-"""Exit codes; 0 is success, also if a reader such as `head` closes the pipe early."""
+"""Exit codes; 0 means success, even if a reader such as `head` closes the pipe early."""
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export this class
 

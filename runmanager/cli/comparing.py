@@ -47,8 +47,8 @@ def best_command(
     runs = load_selected(folder, where=rows.where)
     ranking = ranking_of(runs, goals, repeats)
     if len(ranking.goals) > 1:
-        n = rows.limit  # without a limit, the whole Pareto front is listed
-    selection = replace(rows, limit=None)  # `n` limits the rows already
+        n = rows.limit  # without a limit, `best` lists the whole Pareto front
+    selection = replace(rows, limit=None)  # `best` has applied the limit
 
     def show() -> None:
         print_view(ranked(runs, goals, n, repeats, with_others=False), selection)

@@ -1,4 +1,4 @@
-"""The declaration of commands by functions: options and help come from signature and docstring."""
+"""The declaration of commands by functions: options and help come from the signature and the docstring."""
 
 import inspect
 import re
@@ -29,7 +29,7 @@ _NAMES = {
     "output": ["--output", "-o"],
     "yes": ["--yes", "-y"],
 }
-"""Parameter -> the names of its option, if they differ."""
+"""Parameter -> the names of its option, if they differ from the parameter's name."""
 
 Texts = dict[str, tuple[str | None, str]]
 """Parameter -> the placeholder for its value (None for a flag), and its help."""
@@ -67,9 +67,9 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """Add a command that calls a function.
 
     Positional parameters are the arguments of the command. Keyword-only parameters are its options, and so are
-    the fields of a `Selection`. Their help is in the docstring under `Options:`, in entries such as
-    ``limit (N): Number of rows.`` The text before `Options:` is the help of the command: indented lines stay
-    unchanged, other lines are joined. If the function returns an `Answer`, ``--json`` writes its document.
+    the fields of a `Selection`. Their help is in the docstring under `Options:`, as in ``limit (N): Number of
+    rows.`` The text before `Options:` is the help of the command: indented lines stay unchanged, other lines
+    are joined. If the function returns an `Answer`, ``--json`` writes its document.
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())

@@ -39,7 +39,7 @@ class Overview:
     goal: Goal | None  # the goal that ranks the runs, None if no metric can rank them
     best: float  # mean score of the best setting, NaN without a best setting
     assumption: str  # a sentence on axes that are repeat axes by name
-    last_written: float  # last write to a journal in seconds since 1970; 0 without journals
+    last_written: float  # time of the last write to a journal, in seconds since 1970; 0 without journals
     run_seconds: float  # run time, summed over all runs
     num_bytes: int  # size of all files
     note: str  # the note of the experiment, "" without a note
@@ -159,7 +159,7 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
     from runmanager.tables.ranking import ranking_of
 
     goal, best, assumption = None, math.nan, ""
-    with contextlib.suppress(InvalidArgumentError):  # no metric can rank the runs
+    with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank
         ranking = ranking_of(runs_table(name_of(folder.name), runs))
         goal, assumption = ranking.goal, ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
@@ -190,7 +190,7 @@ def size_of(folder: Path) -> int:
 
 
 def _row(each: Overview, *, is_short: bool) -> dict[str, Any]:
-    """Return the row of an experiment: a short one for a terminal, one with all values for programs."""
+    """Return the row of an experiment: a short row for a terminal, a row with all values for programs."""
     row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
     if not is_short:
         when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
@@ -211,7 +211,7 @@ def _moment(each: Overview) -> datetime:
 
 
 def _when(each: Overview) -> str:
-    """Return the date of the last write in the format of `ls`: with the time, or with a past year."""
+    """Return the date of the last write in the format of `ls`: with the time of day, or with the past year."""
     if not each.last_written:
         return ""
     moment = _moment(each)

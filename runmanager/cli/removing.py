@@ -48,7 +48,7 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove runs and experiments after a confirmation.
 
-    All of them are checked before the first one is removed.
+    All runs and experiments are checked before the first of them is removed.
     """
     from runmanager.storage.folders import read_runs
     from runmanager.storage.lock import check_free
@@ -125,7 +125,7 @@ def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
 
 
 def _kept(experiment: Path, runs: Iterable["RunFolder"]) -> str:
-    """Return a sentence on the files that are kept, and on runs that can no longer be resumed."""
+    """Return a sentence on the files that are not removed, and on runs that can no longer be resumed."""
     from runmanager.outcome import Status
     from runmanager.storage.run_state import read_run
 

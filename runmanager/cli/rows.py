@@ -54,7 +54,7 @@ class Selection:
 
 
 def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
-    """Load the runs of folders that meet a condition.
+    """Load those runs of the folders that meet a condition.
 
     Raises:
         FileNotFoundError: The folders hold no runs.
@@ -73,7 +73,7 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
 
 
 def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
-    """Return the runs that meet a condition; all runs for None."""
+    """Return the runs that meet a condition; if the condition is None, all runs."""
     from runmanager.tables.where import select
 
     if where is None:
@@ -142,8 +142,8 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
 def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
     """Print the selected part of a table, and its caption.
 
-    If `what`, the name of the rows, is given, the number of rows is limited: by the user's option, else to a
-    screenful.
+    If `what`, the name of the rows, is given, the number of rows is limited: by the user's option, else to the
+    height of a screen.
 
     A terminal gets the most important columns that fit, and the names of the others. A file or a pipe gets
     every column in full, in lines of any length, so that a search finds every value.
@@ -188,7 +188,7 @@ def tell(caption: str) -> None:
 
 
 def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
-    """Limit the rows by the user's option, else to a screenful in a terminal; the caption has both numbers."""
+    """Limit the rows by the user's option, else to the terminal's height; the caption gives both numbers."""
     from runmanager.console import wide_console
 
     if limit is None and (everything or not wide_console().is_terminal):
