@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _REPEATS = 7
-_SHORTEST = 0.05  # least seconds between two readings of the clock
-_SIZE = 2048  # rows and columns of a matrix
-_BATCH = 1000  # images in a training step
+_SHORTEST = 0.05  # minimum time between two readings of the clock (s)
+_SIZE = 2048  # number of rows and of columns of a matrix
+_BATCH = 1000  # number of images in a training step
 
 Operation = Callable[[], object]
 
@@ -55,7 +55,7 @@ def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
 
     Returns:
         One row per device and operation: the `median`, `least` and `most` of the rates, in the unit of the
-        column `unit`, and `times the cpu`, the ratio of the median to that of the cpu.
+        column `unit`, and `times the cpu`, the ratio of the median to the median of the cpu.
 
     Raises:
         DeviceError: This machine lacks a device.
@@ -157,8 +157,8 @@ def _training(device: torch.device, reduced: torch.dtype | None = None) -> Opera
 
 def _network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),  # (N, 6, 12, 12)
-        nn.Conv2d(6, 12, 5), nn.ReLU(), nn.MaxPool2d(2),  # (N, 12, 4, 4)
+        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),  # output (N, 6, 12, 12)
+        nn.Conv2d(6, 12, 5), nn.ReLU(), nn.MaxPool2d(2),  # output (N, 12, 4, 4)
         nn.Flatten(),
         nn.Linear(192, 120), nn.ReLU(),
         nn.Linear(120, 60), nn.ReLU(),

@@ -45,7 +45,7 @@ def native_precisions(device: torch.device) -> list[str]:
 
 
 def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
-    # torch has no public query; on a cpu, it emulates precisions that the cpu lacks, slowly
+    # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
     mkldnn = torch.ops.mkldnn
     return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
 
@@ -76,7 +76,7 @@ def _row(device: torch.device) -> dict[str, object]:
 
 
 def _memory(device: torch.device) -> tuple[float, float]:
-    """Return free and total memory (GiB), NaN if unknown."""
+    """Return the free and the total memory (GiB), NaN if unknown."""
     if device.type == "cpu":
         return _main_memory("MemAvailable:", "SC_AVPHYS_PAGES"), _main_memory("MemTotal:", "SC_PHYS_PAGES")
     free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)

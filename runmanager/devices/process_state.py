@@ -22,17 +22,17 @@ Setting = tuple[Read, Write | None]
 Settings = Mapping[str, Setting]
 
 _OF_CUDA = re.compile(
-    # seeding functions set these on every machine, but only CUDA reads them
+    # seeding functions set these settings on every machine, but only CUDA reads them
     r"torch\.backends\.(cuda|cudnn)\..+|the current CUDA device"
     r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
 )
 _MOST_NAMES = 5  # maximum number of names in a sentence
-_TRIES = 2  # attempts to write all settings, as torch stores some under several names
-_ROOM = 64  # least number of files that a run must be able to open
+_TRIES = 2  # number of attempts to write all settings, as torch stores some settings under several names
+_ROOM = 64  # minimum number of files that a run must be able to open
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
-    # variables that torch, CUDA, compilers and others set at import or first use; pytest sets its own for each
-    # test; PYTHONHASHSEED, set by seeding functions, is read only when a process starts
+    # variables that torch, CUDA, compilers and other libraries set at import or first use; pytest sets its
+    # variable for each test; PYTHONHASHSEED, set by seeding functions, is read only when a process starts
     r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE"
     r"|PYTHONHASHSEED|TOKENIZERS_PARALLELISM"
     r"|(KMP|QT_QPA|RAY|TF2|TORCHINDUCTOR|TRITON|_MLFLOW|_WANDB)_\w+"
@@ -51,7 +51,8 @@ def process_state() -> State:
 def state_changes(before: State, after: State) -> list[str]:
     """Return the settings that differ and may affect the next run.
 
-    Environment variables that libraries set for themselves are ignored, and without CUDA the settings of CUDA.
+    Environment variables that libraries set for themselves are ignored. Without CUDA, the settings of CUDA are
+    ignored too.
 
     >>> state_changes({"the umask": 18, "grad mode": True}, {"the umask": 0, "grad mode": True})
     ['the umask']
@@ -71,7 +72,7 @@ def _has_cuda() -> bool:
 
 
 def listed_changes(names: Iterable[str]) -> str:
-    """List the names of settings for a sentence; after the first few, only the number of further names."""
+    """List the names of settings for a sentence: the first few names, then only the number of further names."""
     *few, last = names
     if len(few) >= _MOST_NAMES:
         few, last = few[: _MOST_NAMES - 1], f"{len(few) + 2 - _MOST_NAMES} more"
@@ -129,7 +130,7 @@ class Leftovers:
     def run_begins(self, run: str) -> str:
         """Return a warning about settings that the previous run left changed.
 
-        "" without such settings, or after the first warning.
+        Return "" without such settings, or after the first warning.
 
         A loop may configure torch before each run; such settings count only if they changed during a run.
         """
@@ -270,7 +271,7 @@ SETTINGS: Settings = {
     "room for open files": (_has_room, None),
     "the working directory": (os.getcwd, os.chdir),
     "the umask": (_umask, os.umask),
-    # restored before the handler of its signal
+    # the timer is restored before the handler of its signal
     "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),
     **{
         f"handler of {number.name}": (partial(signal.getsignal, number), partial(signal.signal, number))
@@ -279,4 +280,4 @@ SETTINGS: Settings = {
     },
     **_OF_LOOP,
 }
-"""Name -> functions that read and write a setting; None if it cannot be written."""
+"""Name -> functions that read and write a setting; None if the setting cannot be written."""

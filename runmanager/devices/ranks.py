@@ -42,10 +42,10 @@ def is_main() -> bool:
 
 
 def join_group() -> None:
-    """Create the process group unless it exists already: gloo for messages, as nccl for tensors of GPUs.
+    """Create the process group unless it exists: gloo for messages, and for example nccl for tensors of GPUs.
 
-    A user's group without a cpu backend sends messages through the current accelerator, which becomes this
-    rank's.
+    A user's group without a cpu backend sends messages through the current accelerator, so this rank's
+    accelerator is made the current one.
     """
     if num_ranks() == 1:
         return
@@ -59,10 +59,10 @@ def join_group() -> None:
 
 
 def gather(value: T) -> list[T]:
-    """Return the values of all ranks, in their order.
+    """Return the values of all ranks, in the order of the ranks.
 
     Raises:
-        RankError: Another rank is gone.
+        RankError: The process of another rank has ended.
     """
     if num_ranks() == 1:
         return [value]
@@ -79,7 +79,7 @@ def broadcast(value: T) -> T:
     """Return the value of rank 0; the arguments of other ranks are ignored.
 
     Raises:
-        RankError: Another rank is gone.
+        RankError: The process of another rank has ended.
     """
     if num_ranks() == 1:
         return value
@@ -96,7 +96,7 @@ def from_main(make: Callable[[], T]) -> T:
     """Call a function on rank 0 alone, and return its value on all ranks.
 
     Raises:
-        RankError: Another rank is gone.
+        RankError: The process of another rank has ended.
     """
     value = make() if is_main() else None
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
@@ -117,7 +117,7 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
 
 
 def _backends() -> str:
-    """Return the backends of the group; by default, torch chooses that of the accelerator alone."""
+    """Return the backends of the group; by default, torch chooses only the backend of the accelerator."""
     from torch import distributed
 
     from runmanager.devices import torch_devices
@@ -149,7 +149,7 @@ def _explained() -> Iterator[None]:
 
 
 def _has_group() -> bool:
-    if "torch.distributed" not in sys.modules:  # do not import it here, which takes a second
+    if "torch.distributed" not in sys.modules:  # do not import the module here, which takes a second
         return False
     from torch import distributed
 

@@ -19,25 +19,25 @@ from runmanager.errors import DeviceError
 PINNED = ("cuda", "xpu")
 """Accelerators that copy asynchronously from pinned memory."""
 
-# without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
+# CUDNN_STATUS_NOT_SUPPORTED is left out: the operation does not exist, however much memory is free
 _OUT_OF_MEMORY = re.compile(
     r"\b(CUDA|HIP|XPU|MPS)( backend|( driver)? error:)? out of memory"
     r"|Triton Error \[(CUDA|HIP|XPU)\]: out of memory"
-    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # of NCCL and RCCL
+    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # message of NCCL and RCCL
     r"|\bUR_RESULT_ERROR_OUT_OF_(DEVICE_MEMORY|RESOURCES)"
     r"|Allocation on device .{0,99}would exceed allowed memory"
     r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
-    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
+    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # message on a slice of a GPU (MIG), accelerate#3803
 )
 _warmed: set[str] = set()  # accelerators load kernels once per process
-_turn = threading.RLock()  # of `quiet`: warning filters are global, so threads take turns
+_turn = threading.RLock()  # the lock of `quiet`: warning filters are global, so threads take turns
 
 
 def available_devices() -> list[str]:
     """List the devices of this machine.
 
     Returns:
-        The names of the devices, the cpu first, as in ``["cpu", "cuda:0", "cuda:1"]``.
+        The names of the devices, the cpu first, for example ``["cpu", "cuda:0", "cuda:1"]``.
 
     Example:
         >>> available_devices()[0]
@@ -52,12 +52,12 @@ def available_devices() -> list[str]:
 
 
 def num_cores() -> int:
-    """Count the cores that this process may use."""
+    """Count the cores that are available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_gpus() -> int:
-    """Count the CUDA devices of this machine.
+    """Return the number of CUDA devices of this machine.
 
     Returns:
         The number of CUDA devices, 0 without CUDA.
@@ -86,7 +86,7 @@ def try_gpu(i: int = 0) -> torch.device:
 
 
 def try_all_gpus() -> list[torch.device]:
-    """Return all CUDA devices, or the cpu if there are none.
+    """Return all CUDA devices, or the cpu if there are no CUDA devices.
 
     Returns:
         The devices, at least one.
@@ -130,7 +130,7 @@ def device_name(device: torch.device) -> str:
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when the device has finished all its work, so that a clock may be read."""
+    """Wait until the device has finished all its work, so that a clock can be read."""
     if device.type not in ("cpu", "meta"):
         torch.accelerator.synchronize(device)
 
@@ -149,14 +149,14 @@ def warm(device: torch.device) -> None:
     with torch.inference_mode(mode=False), torch.enable_grad():
         images = torch.ones(2, 1, 8, 8, device=device, requires_grad=True)
         weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
-        features = torch.nn.functional.conv2d(images, weights).flatten(1)  # (2, 72)
+        features = torch.nn.functional.conv2d(images, weights).flatten(1)  # shape (2, 72)
         loss = (features @ features.t()).sum()
         torch.autograd.grad(loss, (images, weights))
     wait_for(device)
 
 
 def _train(device: torch.device) -> None:
-    """Take training steps of a small network, in full and in reduced precision, with two optimizers."""
+    """Execute training steps of a small network, in full and in reduced precision, with two optimizers."""
     with undisturbed_random(device), torch.inference_mode(mode=False), torch.enable_grad(), quiet():
         network = nn.Sequential(
             nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(),
@@ -193,7 +193,7 @@ def as_current(device: torch.device) -> Iterator[None]:
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a cpu tensor in pinned memory if the device copies asynchronously from it."""
+    """Return a cpu tensor, in pinned memory if the device copies asynchronously from pinned memory."""
     return tensor.pin_memory() if device.type in PINNED and tensor.is_cpu else tensor
 
 
@@ -223,7 +223,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give the unused memory of an accelerator back to other processes; a failed one does not answer."""
+    """Release the unused memory of an accelerator to other processes; ignore a failed accelerator."""
     if device.type not in ("cpu", "meta"):
         gc.collect()
         with suppress(RuntimeError):
@@ -233,7 +233,7 @@ def free_memory(device: torch.device) -> None:
 def send(batch: Any, device: torch.device) -> Any:
     """Move every tensor in a batch to a device; a batch is a tensor, or a tuple, list or mapping of batches."""
     if isinstance(batch, torch.Tensor):
-        # a copy to the cpu may be read at once, so that copy must be synchronous
+        # the caller may read a copy on the cpu at once, so a copy to the cpu must be synchronous
         return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
     if hasattr(batch, "to") and callable(batch.to):
         return batch.to(device)
@@ -273,7 +273,7 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
 
 
 def random_state(device: torch.device) -> torch.Tensor | None:
-    """Return the random state of an accelerator; None for the cpu, whose state is torch's global one."""
+    """Return the random state of an accelerator; None for the cpu, whose state is torch's global state."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)
@@ -306,7 +306,7 @@ if hasattr(os, "register_at_fork"):
 def _memory_counter(device: torch.device) -> Any:
     """Return torch's memory module of an accelerator.
 
-    None for the cpu, and for accelerators without one such as mps.
+    Return None for the cpu, and for accelerators without such a module, for example mps.
     """
     if device.type in ("cpu", "meta"):
         return None
@@ -315,7 +315,7 @@ def _memory_counter(device: torch.device) -> Any:
 
 
 def _accelerator() -> str | None:
-    # is_available() would initialize CUDA, which then fails in forked processes
+    # is_available() would initialize CUDA, and an initialized CUDA fails in forked processes
     if torch.accelerator.device_count() == 0:
         return None
     accelerator = torch.accelerator.current_accelerator()
