@@ -22,13 +22,13 @@ class Watch(Protocol):
     """Follows the execution of runs; `Executor.execute` calls the watch in the thread of its caller."""
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
-        """Called when a run begins in a lane, counted from 0, on a device as ``"cuda:1"``."""
+        """Called when a run begins in a lane (number, from 0) on a device, such as ``"cuda:1"``."""
 
     def run_progressed(self, run: Run, news: News) -> str | None:
-        """Called when a run has committed an epoch or trained some batches; answers a question."""
+        """Called when a run has committed an epoch or trained some batches; answers a `Question`."""
 
     def stopping(self) -> None:
-        """Called when Ctrl-C or SIGTERM stops the execution, maybe repeatedly."""
+        """Called when Ctrl-C or SIGTERM stops the execution; several signals cause several calls."""
 
     def say(self, line: str) -> None:
         """Show a line to the user: output of a run, or a change of a device."""
@@ -49,10 +49,10 @@ class Executor(ABC):
     depends on the whole grid, not on the remaining runs: an interrupted grid gives the same numbers as an
     uninterrupted one. A resumed run gets the number of threads of its first attempt.
 
-    **Outcomes.** Each run gets exactly one outcome, and a failing run affects no other: the task turns
+    **Outcomes.** Each run gets exactly one outcome, and a failing run affects no other run: the task turns
     exceptions into outcomes. If a process dies or hangs, `uncommitted` creates the outcome of its run.
 
-    **Ownership of the runs.** `execute` takes runs from the left of its deque. After each outcome, the caller
+    **Ownership of the runs.** `execute` removes runs from the left of its deque. After each outcome, the caller
     may add runs to the deque, for example a retry of an executed run. So `execute` checks the deque again after
     each `yield`, and ends when the deque is empty and no run is in progress.
 
@@ -117,7 +117,7 @@ class Executor(ABC):
             folder: The experiment's folder. It may not exist yet, but exists when runs are executed.
 
         Raises:
-            GridError: The function cannot be sent; the message names the part that cannot.
+            GridError: The function cannot be sent; the message names the part that cannot be sent.
 
         Example:
             >>> from runmanager import InlineExecutor
@@ -129,7 +129,7 @@ class Executor(ABC):
         """Return the maximum number of concurrent runs.
 
         Args:
-            runs: All runs of the grid, or the remaining ones.
+            runs: All runs of the grid, or the remaining runs.
 
         Returns:
             The number of lanes, 1 or more; `Watch.run_started` counts lanes from 0.
@@ -163,11 +163,11 @@ class Executor(ABC):
 
     @abstractmethod
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
-        """Execute the runs and yield each with its outcome as it ends, in any order.
+        """Execute the runs; yield each run with its outcome when the run ends, in any order.
 
         Args:
-            runs: The runs to execute. They are taken from the left until the deque is empty; the caller may add
-                runs.
+            runs: The runs to execute. `execute` removes runs from the left until the deque is empty; the caller
+                may add runs.
             task: Executes one run.
             watch: Follows the execution.
 

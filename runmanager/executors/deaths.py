@@ -61,7 +61,7 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
 def _num_oom_kills(root: Path = Path("/")) -> int | None:
     """Return the number of processes killed by Linux's out-of-memory killer, None on other systems.
 
-    The count is that of this process's control group (cgroups(7), version 2), or else of the whole machine.
+    The number is that of this process's control group (cgroups(7), version 2), or else of the whole machine.
     """
     group = ""
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Signal blocking in the process that lanes are forked from: this module is the first import there."""
+"""Signal blocking in the process that lanes are forked from: that process imports this module first."""
 
 import multiprocessing
 import os

@@ -48,7 +48,7 @@ class InlineExecutor(Executor):
         return 1
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
-        """Execute the runs and yield each with its outcome."""
+        """Execute the runs, and yield each run with its outcome."""
         from runmanager.devices.process_state import process_state, set_back
 
         is_reported = False
@@ -67,7 +67,7 @@ class InlineExecutor(Executor):
 
 
 def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
-    """Return a sentence about process settings that a run has changed, and about those that stay changed."""
+    """Return a sentence about process settings that a run has changed, and about settings that stay changed."""
     from runmanager.devices.process_state import listed_changes
 
     fact = f"{run} left settings of this process changed: {listed_changes(changed)}"

@@ -19,8 +19,8 @@ from runmanager.run import Run
 PREFIX = "lane "
 """The prefix of a lane's process name."""
 
-_LONGEST_LINE = 1 << 16  # bytes; longer lines are broken
-_MOST_READ = 1 << 20  # bytes per read
+_LONGEST_LINE = 1 << 16  # maximum number of bytes of a line; longer lines are split
+_MOST_READ = 1 << 20  # maximum number of bytes per read
 _PATIENCE_S = 5.0  # time until a killed process counts as stuck
 
 
@@ -28,12 +28,12 @@ class Lane:
     """A worker process, as seen by its parent."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number  # number of the lane in which its run is executed, from 0
+        self.number = number  # number of the lane in which the run is executed, from 0
         self.device = device
-        self.run: Run | None = None  # None in an idle process
+        self.run: Run | None = None  # the run in execution; None in an idle process
         self.is_binding = False  # whether the process waits for its device
         self.is_ready = False  # whether the device is warm
-        self.is_spent = False  # whether it gets no more runs, as its device failed or a run changed settings
+        self.is_spent = False  # whether no run follows, as the device failed or a run changed settings
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
         self.quiet_s = 0.0  # time since the last report, while this process was awake
         self.memory = 0  # the largest memory of the process so far (bytes)
@@ -66,7 +66,7 @@ class Lane:
         Raises:
             GridError: A value of the run cannot be sent.
         """
-        sent = serialize.dump(self.run)  # values may have classes of the user's script
+        sent = serialize.dump(self.run)  # the classes of values may be in the user's script
         with suppress(OSError):
             self.connection.send(sent)
 
@@ -98,7 +98,7 @@ class Lane:
         return "\n".join([*self._log, self._unfinished.decode("utf-8", "replace"), stacks]).strip()
 
     def measure(self) -> None:
-        """Record the memory of the process, which cannot be read after its death."""
+        """Record the memory of the process, as it cannot be read after the process has died."""
         with suppress(OSError, ValueError, StopIteration):
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
             peak = next(line for line in status if line.startswith("VmHWM"))
@@ -127,7 +127,7 @@ class Lane:
         for end in (self.connection, self.output, self.faults):
             if end is not None:
                 end.close()
-        if self.process.is_alive():  # it is blocked in the kernel until its device answers
+        if self.process.is_alive():  # the process is blocked in the kernel until its device answers
             # otherwise this process would wait for it at exit
             vars(process)["_children"].discard(self.process)
             return False

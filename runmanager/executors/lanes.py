@@ -18,7 +18,7 @@ _PRELOADED = [
     "runmanager.executors.forkserver_preload",
     "runmanager.launch.manager",
     "runmanager.board.run_log",
-    "torch._dynamo",  # torch imports it when the first optimizer is created
+    "torch._dynamo",  # torch imports this module when the first optimizer is created
 ]
 
 
@@ -26,7 +26,7 @@ class LanesExecutor(Executor):
     """Execute runs in worker processes that stay warm from run to run.
 
     A process that dies, hangs, or gets a device error affects only its run, and is replaced. ``cuda`` in a run
-    means any free CUDA device, ``cuda:1`` means this device; runs on the cpu share the cores.
+    stands for any free CUDA device, ``cuda:1`` for the device with this index; runs on the cpu share the cores.
 
     Args:
         jobs: The maximum number of concurrent runs; "auto": as many as the devices allow.
@@ -46,7 +46,7 @@ class LanesExecutor(Executor):
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         self._context = multiprocessing.get_context(_start_method())
-        self._most_lanes = 1  # lanes of the whole grid, which share the cores, not only of the remaining runs
+        self._most_lanes = 1  # number of lanes for the whole grid, which share the cores
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return the maximum number of concurrent runs."""
@@ -58,14 +58,14 @@ class LanesExecutor(Executor):
         """Import torch in the ancestor process that lanes are forked from; check that `train` can be sent.
 
         Raises:
-            GridError: `train` cannot be sent; the message names the part that cannot.
+            GridError: `train` cannot be sent; the message names the part that cannot be sent.
         """
         self._most_lanes = 1
         self._preload()
         serialize.dump(train)
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
-        """Execute the runs and yield each with its outcome as it ends."""
+        """Execute the runs; yield each run with its outcome when the run ends."""
         self._preload()
         # the tables of the grid need pandas: import it here, while the ancestor may still import torch
         from runmanager.tables import columns as tables  # noqa: F401
@@ -88,7 +88,7 @@ class LanesExecutor(Executor):
             pool.end()
 
     def _begun(self, pool: Pool, waiting: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield the runs that have begun or wait, if the executor `tells_begun`."""
+        """Yield the runs that have begun or are queued, if the executor `tells_begun`."""
         begun, pool.begun = pool.begun, []
         if self.tells_begun:
             yield from [(run, Outcome(Status.RUNNING)) for run in begun]
@@ -99,7 +99,7 @@ class LanesExecutor(Executor):
         if self._context.get_start_method() == "forkserver":
             from multiprocessing import forkserver, resource_tracker
 
-            resource_tracker.ensure_running()  # else a lane would start it, without blocked signals
+            resource_tracker.ensure_running()  # else a lane would start the tracker, without blocked signals
             forkserver.set_forkserver_preload(_PRELOADED)
             with signals_blocked(), without_main():
                 forkserver.ensure_running()

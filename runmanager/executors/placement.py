@@ -4,17 +4,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 AUTO = "auto"
-_CORES_PER_LANE = 2  # for jobs="auto": training of a small network uses few cores
+_CORES_PER_LANE = 2  # number of cores per lane for jobs="auto": training of a small network uses few cores
 
 
 class Placement:
     """Assigns devices to runs, within the limits per device and in total.
 
-    `jobs` and `runs_per_device` are those of an `Executor`, `devices` and `num_cores` those of this machine.
+    `jobs` and `runs_per_device` are the arguments of an `Executor`; `devices` and `num_cores` describe this
+    machine.
     """
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
-        self.lost: dict[str, str] = {}  # device that is not used any more -> reason
+        self.lost: dict[str, str] = {}  # device that is no longer used -> reason
         self.resting: set[str] = set()  # devices that get no runs for now
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
@@ -39,7 +40,7 @@ class Placement:
     def take(self, request: str) -> str | None:
         """Assign a device to a run, and return it; None if no requested device is free.
 
-        ``cuda`` means the CUDA device with the fewest runs, ``cuda:1`` means this device.
+        ``cuda`` stands for the CUDA device with the fewest runs, ``cuda:1`` for the device with this index.
         """
         free = [device for device in self._candidates(request) if self._is_free(device)]
         if not free or (self._jobs is not None and self._taken.total() >= self._jobs):
@@ -62,7 +63,7 @@ class Placement:
     def _candidates(self, request: str) -> list[str]:
         if request.partition(":")[0] in ("cpu", "meta"):
             return ["cpu"]
-        # a run may request mps, which has no index, as mps:0 too
+        # a run may request mps, which has no index, also as mps:0
         names = {device: (device, device.partition(":")[0], f"{device}:0") for device in self._accelerators}
         named = [device for device in self._accelerators if request in names[device]]
         return [device for device in named if device not in self.lost]

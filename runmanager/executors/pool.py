@@ -20,8 +20,8 @@ from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # grace period before a lane is killed
-_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # per failed device, and per device filled by others
-_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # time before the next probe, doubled after each
+_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device, of one filled by other processes
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # time before the next probe, doubled after each probe
 _BIND_S = 120.0  # timeout for a lane to bind its device
 
 
@@ -87,7 +87,7 @@ class Pool:
                     sources[source] = lane
         ready = connections.wait(list(sources), _TICK_S)
         now = time.monotonic()
-        awake_s = min(now - self._looked, 2 * _TICK_S)  # leaves out the time in which this machine slept
+        awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
@@ -117,20 +117,20 @@ class Pool:
                 connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
-                        pass  # read the pipe, so that the lane does not block on a full one
+                        pass  # read the pipe, so that the lane does not block on a full pipe
         except KeyboardInterrupt:
             self._watch.say("Forced stop.")
             raise
         finally:
             with signals_blocked():
                 for lane in self._lanes:
-                    lane.process.kill()  # all lanes, before a second signal can interrupt
+                    lane.process.kill()  # kill all lanes, before a second signal can interrupt
                 for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
 
     def _silent(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """End the lanes without reports for too long; yield the runs that count as hung."""
+        """End the lanes that have sent no report for too long; yield their runs, which count as hung."""
         bind_s = max(self._timeout or 0, _BIND_S)
         for lane in self.busy:
             if not lane.is_ready and lane.quiet_s > bind_s:
@@ -161,7 +161,7 @@ class Pool:
             self.begun.append(lane.run)
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        has_ended = not lane.process.is_alive()  # before the read, so that no message comes after the last read
+        has_ended = not lane.process.is_alive()  # check before the read: no message comes after the last read
         for message in lane.messages():
             lane.quiet_s = 0.0
             match message:
@@ -239,7 +239,7 @@ class Pool:
         device = lane.device
         pause_s = _PAUSE_S
         is_ours = any(other.device == device for other in self.busy)
-        if not is_ours:  # otherwise a run of this grid may fill the device
+        if not is_ours:  # if it is ours, a run of this grid may fill the device
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

@@ -11,7 +11,7 @@ from typing import Any
 from runmanager.executors.signals import SIGNALS, signals_wait
 
 _SWAPPING = threading.Lock()
-_swapped: list[ModuleType] = []  # a copy of the main module per open block
+_swapped: list[ModuleType] = []  # one copy of the main module for each open block
 
 
 @contextmanager
@@ -20,9 +20,9 @@ def signals_blocked() -> Iterator[None]:
 
     Processes that are started in the block begin with these signals blocked.
 
-    So the ancestor of the lanes never receives these signals, and a lane unblocks those that it needs. In this
-    process, blocking is not enough: the system delivers the signal to another thread, and Python raises the
-    exception in the main thread.
+    So the ancestor of the lanes never receives these signals, and a lane unblocks the signals that it needs. In
+    this process, blocking is not enough: the system delivers the signal to another thread, and Python raises
+    the exception in the main thread.
     """
     with signals_wait():
         if not hasattr(signal, "pthread_sigmask"):
@@ -39,7 +39,7 @@ def signals_blocked() -> Iterator[None]:
 def without_main() -> Iterator[None]:
     """Prevent workers from executing the user's script again; the task contains all parts that they need.
 
-    Other threads still see the whole main module, and may enter such a block too.
+    Other threads still see the whole main module, and can enter such a block too.
     """
     with _SWAPPING:
         main = _swapped[0] if _swapped else sys.modules["__main__"]

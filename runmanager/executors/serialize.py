@@ -21,8 +21,8 @@ from runmanager.errors import GridError
 def dump(task: object) -> bytes:
     """Serialize a task for another process, for `load_dumped`.
 
-    Functions and classes of the main module, of notebooks and of other functions are sent by value, with all
-    objects that they refer to. Functions and classes of other modules are sent by name.
+    Functions and classes that are defined in the main module, in notebooks or in other functions are sent by
+    value, with all objects that they refer to. Functions and classes of other modules are sent by name.
 
     Raises:
         GridError: A part of the task cannot be sent; the message names that part.
@@ -59,8 +59,8 @@ def load_dumped(sent: bytes) -> Any:
 def send_to_children_by_value() -> None:
     """Let this process serialize data for its child processes as `dump` does; forked children need no data.
 
-    The workers of a loader get its data set and functions. If these come from the user's script, they were sent
-    here by value, so the workers cannot import them either.
+    The workers of a loader get its data set and functions. If the data set and functions come from the user's
+    script, they were sent to this process by value, so the workers cannot import them either.
     """
     reduction.dump = _dump_to_child
 
@@ -68,14 +68,14 @@ def send_to_children_by_value() -> None:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends cached functions by value, and modules with their own class, such as torch.backends.cudnn, by name.
 
-    cloudpickle does neither. Since 3.1.3, it also omits the file name of code, which tracebacks need. Tensors
-    on accelerators are refused.
+    cloudpickle does neither. Since version 3.1.3, cloudpickle also omits the file name of code, which
+    tracebacks need. Tensors on accelerators are refused.
     """
 
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
-            # every process would load the tensor, also the processes of other devices
+            # every process would load the tensor, even the processes of other devices
             raise TypeError(f"a tensor on {obj.device}")
         is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
         if is_module and type(obj) is not types.ModuleType:
@@ -89,7 +89,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _ChildPickler(_Pickler):
-    """Also sends semaphores, pipes and shared memory, which only children can receive."""
+    """A pickler that also sends semaphores, pipes and shared memory, which only child processes can receive."""
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         table = reduction.ForkingPickler(file, protocol).dispatch_table
@@ -127,7 +127,7 @@ def _is_importable(function: Any) -> bool:
     try:
         return operator.attrgetter(function.__qualname__)(module) is function
     except AttributeError:
-        return False  # the variable of another function
+        return False  # a variable of another function
 
 
 def _problem(task: object) -> str:

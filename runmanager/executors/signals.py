@@ -38,7 +38,7 @@ def leave_loaders() -> dict[int, Any]:
     """Disable torch's SIGCHLD handler: the signal that ends the grid may have ended the loaders' processes too.
 
     Returns:
-        The number of SIGCHLD -> torch's handler; empty if it is not installed.
+        The number of SIGCHLD -> torch's handler; empty if the handler is not installed.
     """
     child = getattr(signal, "SIGCHLD", None)
     if child is None or getattr(signal.getsignal(child), "__module__", "") != _TORCH_HANDLER:
@@ -48,7 +48,7 @@ def leave_loaders() -> dict[int, Any]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Defer the signals that end a grid to the end of the block, unless one is repeated."""
+    """Defer the signals that end a grid to the end of the block, except a repeated signal."""
     came: list[int] = []
 
     def wait(number: int, frame: FrameType | None) -> None:
@@ -74,8 +74,8 @@ class Stop:
 
     `end_after` ends the grid when a time limit is over.
 
-    Planning, committing and the final summary are short; only a second signal interrupts them. Python prints
-    and drops an exception raised within ``__del__``; so the signal is stored as well, and `check` raises the
+    Planning, committing and the final summary are short; only a second signal interrupts these parts. Python
+    prints and drops an exception raised within ``__del__``; so the signal is stored too, and `check` raises the
     exception again.
     """
 

@@ -23,9 +23,9 @@ from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
-_COLLECT_AFTER_S = 1.0  # after shorter runs, garbage is not collected, as this takes as long as a small run
-_M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
-_PR_SET_PDEATHSIG = 1  # prctl.h
+_COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
+_M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # constants of malloc.h
+_PR_SET_PDEATHSIG = 1  # constant of prctl.h
 
 
 class Ready(NamedTuple):
@@ -50,7 +50,7 @@ class Lost(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """The message of an exception that left the task and ends the grid, from `serialize.dump_error`."""
+    """The message of an exception that left the task and ends the grid, serialized by `dump_error`."""
 
     error: bytes
 
@@ -68,10 +68,10 @@ Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | Ba
 class LaneSettings(NamedTuple):
     """The settings of a lane."""
 
-    device: str  # the lane's device; ``cuda`` in a run means this device
-    num_lanes: int  # lanes that share the cores
+    device: str  # the lane's device; ``cuda`` in a run stands for this device
+    num_lanes: int  # number of lanes that share the cores
     start_method: str  # the start method of the parent's processes
-    environment: Mapping[str, str]  # the parent's variables; those of the ancestor may be outdated
+    environment: Mapping[str, str]  # the parent's variables; the variables of the ancestor may be outdated
 
 
 class _Stopped(KeyboardInterrupt):
@@ -83,9 +83,9 @@ def work(
 ) -> None:
     """Execute the runs received through a connection until it is closed.
 
-    Every event is sent through it as a `Message`. Standard output and standard error go to `output`, unless it
-    is None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs come from
-    `serialize.dump`.
+    Every event is sent through the connection as a `Message`. Standard output and standard error go to
+    `output`, unless it is None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the
+    runs come from `serialize.dump`.
     """
     with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
@@ -164,9 +164,9 @@ def _obey(faults: Connection) -> None:
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, faults.fileno())
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # a process group with the loaders' processes, to end all together
+        os.setpgid(0, 0)  # make a process group with the loaders' processes, to end all of them together
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # blocked until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # signals blocked until now
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -217,7 +217,7 @@ def _bind(name: str, num_lanes: int) -> None:
 
 def _keep_freed_memory() -> None:
     """Let malloc keep large freed buffers: new memory pages for a batch cost more time than its training."""
-    with suppress(OSError, AttributeError):  # glibc only
+    with suppress(OSError, AttributeError):  # only glibc has these functions
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)

@@ -18,7 +18,7 @@ from runmanager.executors.signals import signals_wait
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 
 in_use = threading.Lock()
-"""Held while this process is connected to Ray: a process can have only one connection."""
+"""The lock held while this process is connected to Ray: a process can have only one connection."""
 
 Needs = Mapping[str, float]
 """Name of a Ray resource -> amount."""
@@ -29,7 +29,7 @@ class Node:
     """A living node."""
 
     id: str  # Ray's id of the node
-    name: str  # the node's host, and a prefix of its id
+    name: str  # the name of the node's host, and a prefix of the node's id
     resources: Mapping[str, float] = field(hash=False)  # total resources, both free and used
 
     def room_for(self, needs: Needs) -> int:
@@ -55,7 +55,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as after:
         if address is None:
-            # the folder has sockets, whose paths are limited to 103 characters
+            # the folder has sockets, and the path of a socket is limited to 103 characters
             parent = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the folder has a random name
             folder = tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True)
             options: dict[str, Any] = {"address": "local", "include_dashboard": False}
@@ -84,7 +84,7 @@ def nodes() -> list[Node]:
 
 
 def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a Ray task with these resources, and nodes (ids) to avoid."""
+    """Return the options of a Ray task that needs these resources and avoids these nodes (ids)."""
     options: dict[str, Any] = {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
@@ -141,7 +141,7 @@ def _restrained(*, on_loop_back: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restored_environment() -> Iterator[None]:
-    """Restore the environment variables that Ray sets: one makes `breakpoint()` look for a Ray cluster."""
+    """Restore the variables that Ray sets; one of these variables makes `breakpoint()` look for a cluster."""
     before = dict(os.environ)
     try:
         yield
@@ -162,7 +162,7 @@ def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
 
 
 def _shut_down() -> None:
-    """Shut Ray down; signals are deferred meanwhile, unless one is repeated.
+    """Shut Ray down; signals are deferred meanwhile, except a repeated signal.
 
     An interrupted shutdown is dangerous: if one of Ray's objects is used afterwards, Ray ends the process with
     exit code 1 and no message.

@@ -25,9 +25,9 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.run import Run, device_of
 
-_MOST_LOSSES = 20  # lost nodes per run
+_MOST_LOSSES = 20  # maximum number of lost nodes per run
 _GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine
-_NEW_NODE_S = 60  # time that a run waits for a fitting node, if there was one before
+_NEW_NODE_S = 60  # time that a run waits for a fitting node, if there was a fitting node before
 _ANSWER_S = 60  # timeout for an answer of a node
 _STOP_S = 5  # grace period before a run is stopped by force
 _TURN_S, _SHORTEST_TURN_S = 0.1, 0.005
@@ -42,14 +42,14 @@ class _Flight:
     device: str
     task: Any
     num_losses: int  # the number of nodes that the run has lost
-    lane: int | None = None  # None before the run has begun
+    lane: int | None = None  # number of the lane; None before the run has begun
     node: str = ""  # Ray's id of the node, "" before the run has begun
     process: str = ""  # Ray's id of the process
     news: EpochRecord | BatchProgress | None = None
     heard: float = field(default_factory=time.monotonic)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # the last output of the run
     verdict: Outcome | None = None  # the outcome, if the task did not return it
-    ping: Any = None  # after the death of the process: a task that tests whether the node is alive
+    ping: Any = None  # a task that tests whether the node is alive, after the death of the process
 
     def log(self, *more: str) -> str:
         """Return the last output of the run."""
@@ -91,7 +91,7 @@ class RayExecution:
         self._mailbox: Any = ray.remote(tasks.Mailbox).options(**cluster.on_node(here), **lasting).remote()
 
     def outcomes(self) -> Iterator[tuple[Run, Outcome]]:
-        """Execute the runs and yield each with its outcome."""
+        """Execute the runs, and yield each run with its outcome."""
         self._check_nodes()
         while self._runs or self._flights or self._resting:
             self._submit()
@@ -117,7 +117,7 @@ class RayExecution:
         """Check which nodes can execute runs.
 
         Raises:
-            ClusterError: No node with enough resources can.
+            ClusterError: No node with enough resources can execute runs.
         """
         self._look()
         devices = {device_of(run) for run in self._runs} & self._needs.keys()
@@ -160,7 +160,7 @@ class RayExecution:
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:
-        """Return the runs whose tasks may have ended; wait briefly if there are none."""
+        """Return the runs whose tasks may have ended; wait briefly if there are no such runs."""
         waiting = {flight.ping or flight.task: flight for flight in self._flights.values()}
         if not waiting:
             time.sleep(_TURN_S)
@@ -171,7 +171,7 @@ class RayExecution:
         return [waiting[ref] for ref in ready]
 
     def _hear(self) -> None:
-        """Pass on the events of runs."""
+        """Pass the events of runs to the watch."""
         for number, event in ray.get(self._mailbox.take.remote()):
             if flight := self._flights.get(number):
                 flight.heard = time.monotonic()
@@ -272,7 +272,7 @@ class RayExecution:
         self._resting.append((time.monotonic() + after, flight.run, flight.num_losses))
 
     def _give_up(self) -> None:
-        """End runs that make no progress for too long, and runs that fit on no node."""
+        """End runs that have made no progress for too long, and runs that fit on no node."""
         now, limit = time.monotonic(), self._driver.timeout
         if now >= self._looked + 1:
             self._look()

@@ -20,7 +20,7 @@ from runmanager.storage import durable, paths
 
 
 class RayExecutor(Executor):
-    """Execute runs on a Ray cluster, as its resources allow.
+    """Execute runs on a Ray cluster, as many at once as its resources allow.
 
     A run whose node is lost resumes on another node after its last committed epoch. The experiment's folder
     must be on storage shared by all nodes. Nodes without this folder, or with another version of torch, are not
@@ -74,7 +74,7 @@ class RayExecutor(Executor):
         """Check that `train` can be sent and no other grid uses Ray; store the folder that nodes must share.
 
         Raises:
-            GridError: `train` cannot be sent; the message names the part that cannot.
+            GridError: `train` cannot be sent; the message names the part that cannot be sent.
             ClusterError: Another grid of this process uses Ray.
         """
         dump(train)
@@ -109,7 +109,7 @@ class RayExecutor(Executor):
         return f"device {device!r} is not there: no node of the Ray cluster has {_listed(needs)} ({there})"
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
-        """Execute the runs and yield each with its outcome."""
+        """Execute the runs, and yield each run with its outcome."""
         if not runs:
             return
         import ray
@@ -144,7 +144,7 @@ class RayExecutor(Executor):
             if self._address is None and not ray.is_initialized():
                 import torch
 
-                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts
+                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts them
                 self._nodes = [Node("", "this machine", resources)]
             else:
                 with cluster.in_use, cluster.connected(self._address):

@@ -20,7 +20,7 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import News, Outcome, Question
 from runmanager.storage import paths
 
-_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # time between two polls for an answer, doubled each time
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # time between two polls for an answer, doubled after each poll
 _PATIENCE_S = 3  # time until a file written on one machine is visible on another
 
 _loaded = lru_cache(maxsize=1)(load_dumped)
@@ -34,7 +34,7 @@ class DriverInfo:
     token: str  # the content of the probe file in the folder
     directory: str  # the driver's working directory, used for runs on nodes where it exists
     torch: str  # the driver's version of torch
-    share: int | None  # the maximum number of runs that share a node and its cores; None leaves it to Ray
+    share: int | None  # the maximum number of runs that share a node and its cores; with None, Ray decides
     timeout: float | None  # seconds without progress until a run counts as hung; None for no limit
 
 
@@ -101,7 +101,7 @@ def torch_version() -> str:
 
 def unfit(driver: DriverInfo, sent: bytes) -> str:
     """Return the reason why runs cannot be executed on this node, "" if they can."""
-    with contextlib.suppress(OSError):  # the probe detects a missing folder where it matters
+    with contextlib.suppress(OSError):  # a missing folder is reported below, by the probe
         os.chdir(driver.directory)
     version = torch_version()
     if version.split(".")[:2] != driver.torch.split(".")[:2]:
@@ -134,7 +134,7 @@ def execute(
     from runmanager.devices.process_state import process_state, state_changes
     from runmanager.devices.torch_devices import num_cores
 
-    if driver.share is not None:  # without it, Ray sets one thread per requested CPU
+    if driver.share is not None:  # without a share, Ray sets one thread per requested CPU
         torch.set_num_threads(max(1, num_cores() // driver.share))
     send_to_children_by_value()
     state = process_state()
