@@ -16,12 +16,12 @@ class Cleaning:
 
     def __init__(self, tool: str) -> None:
         self._tool = tool
-        self._changes: dict[str, None] = {}  # sentences, without duplicates
+        self._changes: dict[str, None] = {}  # sentences on the changes, without duplicates
 
     def names(
         self, kind: str, names: Iterable[str], clean: Callable[[str], str], longest: int | None = None
     ) -> dict[str, str]:
-        """Map every name to a unique valid name; valid names stay.
+        """Map every name to a unique valid name; valid names stay unchanged.
 
         Args:
             kind: The kind of names, for the warning.
@@ -53,7 +53,7 @@ class Cleaning:
         self._changes[change] = None
 
     def warn(self) -> None:
-        """Warn about all changes, attributed to the caller's caller."""
+        """Warn about all changes; the warning points to the caller's caller."""
         if self._changes:
             more = len(self._changes) - _MOST_NAMED
             named = "; ".join([*self._changes][:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

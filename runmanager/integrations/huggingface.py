@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from transformers import TrainerState as State
 
 _END = "train_runtime"  # the trainer logs this value last, after all epochs
-_SPEEDS = ("_runtime", "_per_second")  # left out, as the row has its own durations
-_LIMIT = 2  # number of checkpoints: that of the last committed epoch, and that of the next one
+_SPEEDS = ("_runtime", "_per_second")  # suffixes of values that are left out, as the row has its own durations
+_LIMIT = 2  # maximum number of checkpoints: one of the last committed epoch, and one of the next epoch
 
 
 def training_arguments(
@@ -37,13 +37,13 @@ def training_arguments(
     """Return the arguments of transformers' Trainer for the open run: its device, its folder, its seed.
 
     The trainer writes its checkpoints to the run's folder, and nothing to the working directory. It reports
-    only to the run, and shows no progress bar. A NaN loss is reported as NaN. The hyperparameter `seed`, if
-    there is one, seeds the trainer.
+    only to the run, and shows no progress bar. A NaN loss is reported as NaN. The hyperparameter `seed`, if the
+    run has it, seeds the trainer.
 
     Args:
         manager: A manager with an open run.
         kind: The class of the arguments, such as Seq2SeqTrainingArguments.
-        **options: Further arguments, with precedence.
+        **options: Further arguments; they have precedence over the run's values.
 
     Returns:
         The arguments, for ``Trainer(model, training_arguments(manager, num_train_epochs=3), ...)``.
@@ -91,10 +91,10 @@ def checkpoint_path(manager: RunManager) -> str | None:
 class RunManagerCallback(TrainerCallback):
     """Records the epochs of transformers' Trainer as epochs of the run.
 
-    Each epoch is a row with the trainer's logged values: the mean of `loss` over its steps, the last value of
-    all others; speeds are left out. Values of single steps are curves in TensorBoard, and in `load_steps`. Each
-    epoch ends with a checkpoint of the trainer; then the row is committed. A loss that is not finite, and
-    pruning, stop the trainer.
+    Each epoch is a row with the trainer's logged values: the mean of `loss` over its steps, and the last value
+    of each other metric; speeds are left out. Values of single steps are curves in TensorBoard, and in
+    `load_steps`. Each epoch ends with a checkpoint of the trainer; then the row is committed. A loss that is
+    not finite, and pruning, stop the trainer.
 
     Args:
         manager: A manager with an open run.
@@ -106,9 +106,9 @@ class RunManagerCallback(TrainerCallback):
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
         self._values: dict[str, Any] = {}  # values that the trainer logged in the epoch
-        self._losses: list[tuple[float, int]] = []  # loss, number of steps
+        self._losses: list[tuple[float, int]] = []  # (loss, number of steps) of each log
         self._first_step = self._logged_step = (
-            0  # steps of the trainer at the begin of the epoch, and at its last log
+            0  # step numbers of the trainer at the start of the epoch, and at the trainer's last log
         )
         self._has_ended = False  # whether the epoch has ended, and is committed with its checkpoint
 
@@ -117,7 +117,7 @@ class RunManagerCallback(TrainerCallback):
     ) -> None:
         """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
         del control
-        args.logging_nan_inf_filter = False  # the filter would hide a diverged run
+        args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
         opened = self.run.opened
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
@@ -134,14 +134,14 @@ class RunManagerCallback(TrainerCallback):
         self.run.state.is_saved = self._is_saving
         optimizer = kwargs.get("optimizer")
         self.run.state.learning_rate = lambda: _learning_rate(optimizer)
-        if opened.loader is None:  # the loader of a stream has no length, so no truth value
+        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
             opened.loader = kwargs.get("train_dataloader")
         self._logged_step = state.global_step
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Begin an epoch; commit the previous one if it had no checkpoint."""
+        """Begin an epoch; commit the previous epoch if it had no checkpoint."""
         del kwargs
         self._commit(control)
         del args
@@ -258,7 +258,7 @@ class RunManagerCallback(TrainerCallback):
     def _loss(self) -> float | None:
         """Return the mean loss over the steps of the epoch, None without a logged loss."""
         if len(self._losses) <= 1:
-            return self._losses[0][0] if self._losses else None  # a single loss stays as the trainer reports it
+            return self._losses[0][0] if self._losses else None  # a single loss is returned unchanged
         return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
 
 
@@ -268,7 +268,7 @@ def _learning_rate(optimizer: Any) -> float | None:
 
 
 def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
-    """Return the checkpoints at ends of epochs up to `most`: number of the epoch -> folder."""
+    """Return the checkpoints at the ends of epochs up to epoch `most`: number of the epoch -> folder."""
     saved: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):
         try:

@@ -27,7 +27,7 @@ from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
 
-_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name of the type, if different
+_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name of the type, if the names differ
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -38,7 +38,8 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
 
     Args:
         manager: A manager with an open run.
-        **options: Further arguments of Trainer, with precedence; `callbacks` and `logger` are added.
+        **options: Further arguments of Trainer; they have precedence, except `callbacks` and `logger`, which
+            are added.
 
     Returns:
         The arguments, for ``Trainer(**trainer_options(manager, max_epochs=5))``.
@@ -96,8 +97,8 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
     Each epoch is a row with the mean training loss as `loss`, and the module's logged values, from
     ``trainer.callback_metrics`` at the end of the epoch. Before an epoch is committed, Lightning's checkpoint
-    of it is written to the folder of the run, with the random states. A loss that is not finite, and pruning,
-    stop the trainer.
+    of the epoch is written to the folder of the run, with the random states. A loss that is not finite, and
+    pruning, stop the trainer.
 
     Args:
         manager: A manager with an open run.
@@ -138,7 +139,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Mark the epoch as complete.
 
-        Lightning does so only after the hooks, and after a resume would end the epoch twice.
+        Lightning marks the epoch only after the hooks, and after a resume would end the epoch twice.
         """
         del trainer, pl_module
         if self._state:
@@ -157,7 +158,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
         if self._loaded.get("run") != opened.folder.id:
-            self._loaded = {}  # the checkpoint is not from this run, which begins with its weights
+            self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
         after = self._loaded.get("epoch", 0)
         if after != opened.number:
             raise LifecycleError(
@@ -177,12 +178,12 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         del pl_module
         if self._loaded:
             trainer.fit_loop.epoch_loop.restarting = (
-                False  # with max_steps, the trainer may resume within the epoch that has ended
+                False  # with max_steps, the trainer may resume inside an ended epoch
             )
             self._restore_random(trainer)
         self._loaded = {}
         opened = self.run.opened
-        if opened.loader is None:  # the loader of a stream has no length, so no truth value
+        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
             opened.loader = trainer.train_dataloader
         self.run.begin_epoch(_num_epochs(trainer))
 
@@ -249,7 +250,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             raise KeyboardInterrupt from exception
 
     def _save(self, trainer: Any, number: int) -> None:
-        """Write Lightning's checkpoint of an epoch; the previous one stays until the epoch is committed."""
+        """Write Lightning's checkpoint of an epoch; keep the previous checkpoint until the commit."""
         if not self._is_saving:
             return
         opened = self.run.opened
@@ -273,7 +274,8 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
     def _restore_random(self, trainer: Any) -> None:
         """Restore the random states of the last epoch's end, which determine the order of batches."""
         loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
-        number = self._loaded["epoch"] % every if every else None  # 0 if a loader is created for each epoch
+        # number of epochs of the current loader so far; 0 if a loader is created for each epoch
+        number = self._loaded["epoch"] % every if every else None
         of_ranks = self._loaded.get("random", [])
         if ranks.rank() < len(of_ranks):
             random, loader_states = of_ranks[ranks.rank()]
@@ -285,11 +287,11 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
         if number == 0:
             iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
-        if loop.is_resuming:  # only after a resume, as otherwise Lightning creates the iterator
+        if loop.is_resuming:  # needed only after a resume, as otherwise Lightning creates the iterator
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
     def _step_plateau(self, trainer: Any) -> None:
-        """Step ReduceLROnPlateau as Lightning does after its checkpoint."""
+        """Step ReduceLROnPlateau, as Lightning does this only after its checkpoint."""
         for index, value in self._loaded["plateau"].items():
             scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
             trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
@@ -311,7 +313,7 @@ def _as_list(argument: Any) -> list[Any]:
 
 
 def _batch_size(batch: Any) -> int:
-    """Return Lightning's number of samples of a batch; 1 if Lightning cannot count the samples."""
+    """Return the number of samples of a batch, counted by Lightning; 1 if Lightning cannot count them."""
     try:
         return max(int(extract_batch_size(batch)), 1)
     except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
@@ -340,9 +342,9 @@ def _last_checkpoint(folder: Path, committed: int) -> int:
 def _writing(folder: Path, number: int) -> Iterator[Path]:
     """Let the block write the checkpoint of an epoch.
 
-    Then sync the checkpoint to disk, before the epoch is committed.
+    After the block, sync the checkpoint to disk, before the epoch is committed.
 
-    The previous checkpoint stays, as it is the valid one until the epoch is committed.
+    The previous checkpoint stays, as it is the valid checkpoint until the epoch is committed.
 
     Raises:
         StorageError: The folder could not be created.

@@ -32,7 +32,7 @@ else:
 
 
 class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow lightning
-    """Logs what Lightning or Fabric log as values of steps: in TensorBoard, and in `load_steps`.
+    """Logs the metrics of Lightning or Fabric as values of steps: in TensorBoard, and in `load_steps`.
 
     With Fabric, the last value of each epoch is also a column of the table. With Lightning's Trainer, columns
     come from `RunManagerCallback`.

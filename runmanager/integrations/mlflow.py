@@ -19,22 +19,22 @@ _MOST_METRICS = 1000  # maximum number of metrics per call, a limit of MLflow
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
 _LONGEST_NAME, _LONGEST = 250, 6000  # the maximum number of characters of a name and of a parameter in MLflow
-_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # invalid characters in a name
-_NO_PART = re.compile(r"^\.?$|^\.\.")  # invalid names, as MLflow uses them as paths
-_LATEST_S = 2.5e11  # latest time that is exported, in seconds since 1970
+_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # the invalid characters in a name
+_NO_PART = re.compile(r"^\.?$|^\.\.")  # names that are invalid, as MLflow uses names as paths
+_LATEST_S = 2.5e11  # maximum time that is exported, in seconds since 1970
 
 
 def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | None = None) -> list[str]:
     """Log executed runs to MLflow: hyperparameters, all metrics of all epochs, and the status.
 
     An experiment becomes MLflow's experiment of the same name. An unchanged run that was exported before is
-    skipped; a changed one replaces its old export. No run is left RUNNING: an unfinished run is KILLED, with
+    skipped; a changed run replaces its old export. No run is left RUNNING: an unfinished run is KILLED, with
     its status in the tag `runmanager.status`. Infinite values are left out, invalid names are replaced, and
     long texts are cut, with one `RunsWarning`.
 
     Args:
         path: As for `load_results`.
-        tracking_uri: MLflow's tracking URI, as ``"sqlite:///mlflow.db"``; None for MLflow's default.
+        tracking_uri: MLflow's tracking URI, such as ``"sqlite:///mlflow.db"``; None for MLflow's default.
 
     Returns:
         MLflow's ids of the logged runs.
@@ -119,7 +119,7 @@ class _Experiment:
     def _log(self, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
         client = self._client
         began = run.start.get("t_wall", time.time())
-        begun = int(began * 1000)  # time in ms since 1970
+        begun = int(began * 1000)  # start time in ms since 1970
         metrics = list(self._of_epochs(run, begun))
         params = [
             self._entities.Param(
@@ -140,7 +140,7 @@ class _Experiment:
         return run_id
 
     def _of_epochs(self, run: RunResult, begun: int) -> Iterator[Any]:
-        """Yield the metrics of every epoch; `begun` is the begin of the run in ms since 1970."""
+        """Yield the metrics of every epoch; `begun` is the start time of the run in ms since 1970."""
         for record in run.epochs:
             when = begun + _duration_ms(record.metrics)
             for name, value in record.metrics.items():
@@ -151,7 +151,7 @@ class _Experiment:
 
 
 def _state(run: RunResult) -> str:
-    """Return a digest of a run, which changes with its status or any of its numbers."""
+    """Return a digest of a run; the digest changes with the status or any number of the run."""
     numbers = repr([(record.epoch, sorted(record.metrics.items())) for record in run.epochs])
     digest = hashlib.sha256(numbers.encode()).hexdigest()[:16]
     return f"{run.status} after {len(run.epochs)} epochs, {digest}"

@@ -19,7 +19,7 @@ from runmanager.user_frames import user_level
 if TYPE_CHECKING:
     from runmanager.training.open_run import OpenRun
 
-_FILLED = ("loss", "accuracy")  # a trainer's metric of this name fills the column
+_FILLED = ("loss", "accuracy")  # a trainer's metric with one of these names fills the column of that name
 
 
 class TrainedRun:
@@ -49,7 +49,7 @@ class TrainedRun:
 
     @property
     def most_steps(self) -> int | None:
-        """The maximum number of steps of an epoch if the run is only checked, with one batch per evaluation."""
+        """The maximum number of steps of an epoch if the run is only checked; an evaluation has one batch."""
         return self.opened.epoch_type.most_steps
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:
@@ -59,7 +59,7 @@ class TrainedRun:
             last: Number of committed epochs -> last epoch with a checkpoint, 0 for none.
 
         Returns:
-            The number of that epoch.
+            The number of the last epoch with a checkpoint.
 
         Raises:
             LifecycleError: An epoch has begun already.
@@ -83,7 +83,7 @@ class TrainedRun:
         return state
 
     def begin_epoch(self, num_epochs: int | None) -> None:
-        """Begin an epoch of `num_epochs`, None if unknown."""
+        """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
         self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
         self.manager.begin_epoch()
 
@@ -127,9 +127,9 @@ def remove_trainer_files(folder: Path) -> None:
 
 
 def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
-    """Return the single numbers among a trainer's values, by column.
+    """Return those values of a trainer that are single numbers, by column.
 
-    Characters that are invalid in an identifier become ``_``. A name that is taken, for example by a
+    Characters that are invalid in an identifier become ``_``. A name that is in use, for example by a
     hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
 
     >>> columns({"val/loss": 0.5, "lr-SGD": 0.1, "lr": 0.1, "epoch": 1, "text": "a"}, {"lr": 0.1})

@@ -22,7 +22,7 @@ _QUIET = {
 """Settings that switch off W&B's recording of the program, as this program did not train the runs."""
 
 _RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
-_REFUSED = re.compile(r"[/\\#?%:]")  # invalid characters in the name of a project
+_REFUSED = re.compile(r"[/\\#?%:]")  # the invalid characters in the name of a project
 _LONGEST = 128  # the maximum number of characters of the name of a project, group or run
 
 
@@ -32,13 +32,13 @@ def export_wandb(
     """Write executed runs in the offline format of Weights & Biases; nothing is uploaded.
 
     ``wandb sync <folder>/wandb/offline-run-*`` uploads the runs. A run has the same id in every export: delete
-    its older export before you upload a newer one. Reserved and invalid names are replaced, with one
+    its older export before you upload a newer export. Reserved and invalid names are replaced, with one
     `RunsWarning`. Hyperparameters that are not JSON become text.
 
     Args:
         path: As for `load_results`.
         folder: The parent of the folder ``wandb``, which gets one folder per run.
-        project: W&B's project; by default one per experiment.
+        project: The project of W&B; by default, each experiment is a project.
 
     Returns:
         The folders of the runs.
@@ -106,7 +106,7 @@ def _clean_key(name: str) -> str:
 
 
 def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
-    """Return a hyperparameter as a JSON value, as text if it is none."""
+    """Return a hyperparameter as a JSON value; as text if it is not a JSON value."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):
