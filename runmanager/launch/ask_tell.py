@@ -1,4 +1,4 @@
-"""A search in the user's own loop: ask for a run, execute the run here or in a warm lane, tell its value."""
+"""A search in the user's own loop: ask for a run, execute it in the loop or in a warm lane, tell its value."""
 
 import atexit
 import os
@@ -49,35 +49,36 @@ _opened: "dict[Path, AskTell]" = {}
 class AskTell:
     """Ask an Optuna sampler for runs, one at a time, in your own loop.
 
-    This is the search of ``run_grid(search=...)``, and it resumes in the same way: after a kill, the loop first
-    gets the runs without a result, then the suggestions that follow without a kill. The sampler gets the
-    results of all ended runs of the experiment. The block holds the lock of the experiment.
+    The search equals ``run_grid(search=...)``, and resumes in the same way: after a kill, the loop first gets
+    the runs without a result, then the same suggestions as without a kill. The sampler gets the results of all
+    ended runs of the experiment. The block holds the lock of the experiment.
 
     Execute a run yourself and `tell` its value. Or pass `train`, as in `run_grid`: then `start` begins a run,
-    `wait` returns the result of the next run that ends, and `results` does both for all runs. Lanes stay warm
-    until the block ends. The value of a started run is its metric of the goal, unless you `tell` another value
-    before the next call. Runs begin, and their ends are recorded, only while the loop waits. Lanes continue
-    their current runs while your code computes.
+    `wait` returns the result of the next run that ends, and `results` starts all runs and yields their results.
+    Lanes stay warm until the block ends. The value of a started run is its metric of the goal, unless you
+    `tell` another value before the next call. Runs begin, and their ends are recorded, only while the loop
+    waits. Lanes continue their current runs while your code computes.
 
     Args:
         params: The axes, some of which may be ranges.
         search: The number of runs, and the sampler.
         experiment: The folder under `root`; a `RunManager` may share it.
-        goal: The metric of the values for `tell`, as in `run_grid`: "min:loss", or several. If the loop is
-            killed between the end of a run and `tell`, the run's own metric of that name counts.
+        goal: The metric of the values for `tell`, as in `run_grid`, for example "min:loss"; or several metrics.
+            If the loop is killed between the end of a run and `tell`, the run's own value of this metric
+            counts.
         root: The folder of all experiments.
         train: Called as ``train(run, manager)`` for each started run. The arguments below work as in
             `run_grid`; all except `display` need `train`.
         executor: The executor of runs: "lanes", the default, "inline" or "ray", or an `Executor`.
-        jobs: The largest number of runs at the same time.
+        jobs: The maximum number of concurrent runs.
         runs_per_device: The number of runs that may share an accelerator.
         timeout: The seconds without a batch or an epoch after which a run counts as hung.
         retries: The maximum number of retries of a run whose process was killed or hung.
         tensorboard: Whether event files are written.
         prune: The pruner, which stops unpromising runs early.
-        changed: With "rerun", the default, `ask` returns runs of other code, data or versions again; with
-            "keep", it does not.
-        data: The training data of `train`, so that a change in them is detected.
+        changed: With "rerun", the default, `ask` returns a run again if its code, data or versions have
+            changed; with "keep", `ask` does not return such runs.
+        data: The training data of `train`, so that changed data are detected.
         display: False shows nothing.
         listeners: Instances of your subclasses of `Listener`.
 
@@ -139,7 +140,7 @@ class AskTell:
     def _checked(self, params: Any, train: Train | None, problems: Problems) -> Executor | None:
         """Validate the arguments, and report all problems; return the executor, None without `train`."""
         options = self._options
-        if ranks.num_ranks() > 1:  # each rank would ask and tell
+        if ranks.num_ranks() > 1:  # every rank would ask and tell
             problems.append(
                 "RANK and WORLD_SIZE are set, as by torchrun: AskTell is for one process; unset them"
             )
@@ -189,7 +190,7 @@ class AskTell:
     def close(self) -> None:
         """Stop the running runs, end the lanes, and release the lock of the experiment.
 
-        In the next loop, `ask` returns the runs without a result again, and these resume.
+        In the next loop, `ask` returns the runs without a result again, and these runs resume.
 
         Example:
             >>> from runmanager import Uniform
@@ -238,7 +239,7 @@ class AskTell:
 
         Returns:
             The run. None after `n` suggestions, or if the sampler has no more settings. For a setting in
-            `params`, None if it has a result already, or if `ask` has returned it before.
+            `params`, None if the setting has a result already, or if `ask` has returned the setting before.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
@@ -270,8 +271,8 @@ class AskTell:
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is running, or has a value already; or `value` is
-                not a number.
+            InvalidArgumentError: `ask` has not returned the run, or the run is running or has a value already;
+                or `value` is not a number.
             StorageError: The value could not be written.
 
         Example:
@@ -291,7 +292,7 @@ class AskTell:
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is running, or has a value already.
+            InvalidArgumentError: `ask` has not returned the run, or the run is running or has a value already.
 
         Example:
             >>> def train(run, manager):

@@ -29,25 +29,25 @@ class _Watched:
     hooks: "weakref.ref[Hooks]"
     folder: RunFolder
     attempt: int
-    begun_at: tuple[str, int]  # file and line
+    begun_at: tuple[str, int]  # file and line at which the run began
     process: int
-    is_first: bool  # whether there was no uncaught exception before; a failed test leaves one
+    is_first: bool  # whether no uncaught exception came before; a failed test leaves one
 
 
-_watched: list[_Watched] = []  # one list for all managers, as the program exits once
+_watched: list[_Watched] = []  # a single list for all managers, as the program exits only once
 
 
 def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
     """Make the program end this run at its exit, unless `forget` is called before."""
     if not _watched:
         atexit.unregister(_end_open_runs)
-        atexit.register(_end_open_runs)  # registered last, so that it is called first
+        atexit.register(_end_open_runs)  # the handler is registered last, so that it is called first
     is_first = _uncaught() is None
     _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
 
 
 def forget(hooks: "Hooks") -> None:
-    """Stop watching the run of these hooks, which has ended."""
+    """Stop watching the ended run of these hooks."""
     _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
 
 

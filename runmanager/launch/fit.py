@@ -64,7 +64,7 @@ def fit(
 
     If the loss is a mean over samples, a batch that is cut into pieces gives the same step as the whole batch,
     up to rounding. A loss with class weights or ``ignore_index`` is not such a mean. Dropout draws new random
-    numbers for each piece, and again if a batch is repeated with smaller pieces.
+    numbers for each piece, and new numbers again if a batch is repeated with smaller pieces.
 
     Several networks with their own optimizers, as in a GAN, need your own loop; see
     docs/training-function.md.
@@ -74,34 +74,35 @@ def fit(
         network: The network, with each module in its training mode.
         loader: Yields (inputs, labels); with `step`, batches of any form.
         manager: The manager that logs the run. If the run is open already, `fit` trains it and leaves it open.
-        optimizer: An optimizer, or a function that makes one from the parameters; it is called when the
-            parameters are on their device.
+        optimizer: An optimizer, or a function that makes an optimizer from the parameters; the function is
+            called when the parameters are on their device.
         epochs: The number of epochs, including the epochs of earlier attempts.
         loss: Called with the network's output and the labels, returns the mean over the batch.
         step: Called with the network and a batch on its device; returns (loss, outputs, targets), or only the
             loss, as in `RunManager.evaluate`. Use `step` for batches that are a mapping, or have other parts
-            than (inputs, labels); it replaces `loss`. Training and `test_loader` use the same `step`.
-        test_loader: Evaluated after every epoch: the columns `test_loss` and `test_accuracy`. A mapping has
-            several loaders, or another name, as ``{"validation": loader}``.
+            than (inputs, labels); `step` replaces `loss`. Training and `test_loader` use the same `step`.
+        test_loader: Evaluated after every epoch: the columns `test_loss` and `test_accuracy`. Use a mapping for
+            several loaders, or for another name, such as ``{"validation": loader}``.
         metrics: Name -> metric of `test_loader`, as in `RunManager.evaluate`: the columns `test_<name>`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
-        micro_batch: The largest number of samples per forward pass; gradients accumulate to the step of the
+        micro_batch: The maximum number of samples per forward pass; gradients accumulate to the step of the
             whole batch. "auto" starts with whole batches and halves the piece when memory runs out. From then
             on, the column `micro_batch` has the size of a piece (`micro_batch_used`, if `micro_batch` is a
             hyperparameter).
         batch_norm_per_piece: Whether to accept batch statistics over a piece instead of the whole batch.
-        memory_format: The memory format of the network and its inputs, as ``torch.channels_last``; with `step`,
-            only of the network.
+        memory_format: The memory format of the network and its inputs, such as ``torch.channels_last``; with
+            `step`, only of the network.
         clip_grad_norm: The maximum norm of all gradients together.
-        scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes one from the optimizer.
+        scheduler: A scheduler of torch.optim.lr_scheduler, or a function that makes a scheduler from the
+            optimizer.
         scheduler_every: When to step the scheduler: after every "epoch", or every "step" of the optimizer.
         checkpoint_activations: Keep only the inputs of the network's direct children for the backward pass,
-            which recomputes all other values: this takes less memory, and up to a third more time.
+            which recomputes all other values: the network then needs less memory, and up to a third more time.
         keep: The weights to save in the run's folder, as in `RunManager.epochs`.
-        patience: The number of epochs without an improvement after which training ends. The metric is that of
-            `keep`, else that of the goal.
+        patience: The number of epochs without an improvement after which training ends. The metric of `keep` is
+            compared, else the metric of the goal.
         min_delta: The smallest improvement that counts for `patience`.
-        max_seconds: The time of the run (s), including earlier attempts, after which no further epoch begins.
+        max_seconds: The run duration (s), including earlier attempts, after which no further epoch begins.
         checkpoint_every: The interval of checkpoints inside an epoch: a number of batches, or a duration such
             as "10min", as in `RunManager.epochs`.
         batch_size: Called with (inputs, labels), or with the batch if there is a `step`, for whole batches, for
@@ -139,12 +140,13 @@ def fit(
         *_problems_of_scheduler(scheduler, optimizer, scheduler_every),
         *_problems_of_activations(network, asked=checkpoint_activations),
     )
-    # begin_run() does the same, but the optimizer is made before
+    # begin_run() also moves the network, but the optimizer is made before
     if len(torch_devices.devices_of(network)) <= 1:
         network.to(device)
     if memory_format is not None:
         network.to(memory_format=memory_format)
-    # before the clock starts, as the first optimizer of a process imports modules for seconds
+    # make the optimizer before the clock starts, as the first optimizer of a process imports modules for
+    # seconds
     optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or hooks_of(manager).measure
@@ -210,7 +212,7 @@ def _scheduler_of(
 
 
 def _problems_of_several(network: object, loader: object, optimizer: object, scheduler: object) -> Problems:
-    """Return the problems with arguments of which fit() needs exactly one, but got several or none."""
+    """Return the problems with alternative arguments: fit() needs exactly one, but got several or none."""
     problems = Problems()
     given = {"network": network, "optimizer": optimizer, "loader": loader}
     several = [name for name, value in given.items() if _is_several(value)]
@@ -226,7 +228,7 @@ def _problems_of_several(network: object, loader: object, optimizer: object, sch
 
 
 def _is_several(value: object) -> bool:
-    """Whether a value is a collection of networks, optimizers or the like.
+    """Whether a value is a collection, for example of networks or optimizers.
 
     A list of batches is a single loader.
     """

@@ -11,19 +11,19 @@ from runmanager.session.display import GridListener
 from runmanager.storage import paths
 
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
-_LEAST_S = 2.0  # shortest time between two updates
+_LEAST_S = 2.0  # minimum time between two updates
 
 
 class LivePage(GridListener):
     """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time.
 
-    If the page cannot be written, one message says so, and the grid continues.
+    If the page cannot be written, one message reports this, and the grid continues.
 
     Args:
         experiment: The experiment's folder.
         report: The file, True for `report.html` in that folder, False for no page.
-        is_alone: Whether runs are executed in this process. The page is then updated only between runs, so that
-            no run becomes slower.
+        is_alone: Whether runs are executed in this process. In this case, the page is updated only between
+            runs, so that no run becomes slower.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LivePage(GridListener):
             return
         before = time.monotonic()
         try:
-            # this import is slow, and does not count as writing
+            # import here, as the slow import must not count as time of writing
             from runmanager.report.render import write_page
 
             before = time.monotonic()

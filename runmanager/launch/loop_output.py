@@ -24,7 +24,7 @@ from runmanager.training.hooks import Hooks
 from runmanager.training.open_run import OpenRun
 from runmanager.wording import cell, duration, join, printable
 
-_VALUE = 7  # the width of most values, so that the lines of a run are aligned
+_VALUE = 7  # the width of most values; shorter values are padded, so that the lines of a run are aligned
 
 
 class LoopOutput:
@@ -38,7 +38,7 @@ class LoopOutput:
         self._screen = choose_screen(show=show)
 
     def run_began(self, hooks: Hooks, opened: OpenRun) -> None:
-        """Register the run, so that it is ended when the program exits."""
+        """Register the run; the exit of the program then ends the run."""
         at_exit.watch(hooks, opened.folder, opened.attempt)
 
     def epoch_ended(self, hooks: Hooks, opened: OpenRun, record: EpochRecord) -> None:
@@ -129,5 +129,5 @@ def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     objects = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
     durable.make_folder(path.absolute().parent)
     for suffix, content in (("csv", to_csv(table, index=True)), ("json", objects)):
-        encoded = content.encode("utf-8", "backslashreplace")  # strict_json does the same
+        encoded = content.encode("utf-8", "backslashreplace")  # strict_json does the same replacement
         durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 def _of_hooks(name: str, doc: str) -> Any:
-    """Return a property for an attribute of the hooks; user code may set it."""
+    """Return a property for an attribute of the hooks; user code may set the property."""
     return property(
         lambda manager: getattr(hooks_of(manager), name),
         lambda manager, value: setattr(hooks_of(manager), name, value),
@@ -92,15 +92,15 @@ class RunManager:
 
     Args:
         experiment: The name of the folder of these runs under `root`; None for a name with date and time. New
-            runs are added to an existing experiment. With an `Experiment`, the root is that of the experiment.
+            runs are added to an existing experiment. With an `Experiment`, the root of the experiment is used.
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
             epoch has a set.
         display: False shows nothing. Otherwise the table is shown at the end of each run. A terminal also shows
             a line after each epoch; a notebook updates the table after each epoch.
-        batch_size: A function that takes a batch and returns its number of samples. It is needed if the parts
-            of a batch have different lengths.
+        batch_size: A function that takes a batch and returns its number of samples. The function is needed if
+            the parts of a batch have different lengths.
         goal: The metric that decides, as in `run_grid`; it is stored with the experiment.
         x_axis: The x axis of curves, as in `run_grid`; it is stored with the experiment.
 
@@ -208,8 +208,8 @@ class RunManager:
         """End the run: commit its outcome, close its files, write the tables, show the results.
 
         Raises:
-            LifecycleError: No run is open; or an epoch is open, in which case the run ends as interrupted,
-                without this epoch.
+            LifecycleError: No run is open; or an epoch is open: then the run ends as interrupted, without this
+                epoch.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -266,7 +266,7 @@ class RunManager:
 
         Args:
             loss: The mean loss over the batch.
-            batch: The batch, or its number of samples. Without it, the number comes from
+            batch: The batch, or its number of samples. Without `batch`, the number comes from
                 `track_num_correct` or from the loader.
 
         Raises:
@@ -288,8 +288,8 @@ class RunManager:
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the samples whose label has the largest score, without waiting for the device.
 
-        If a subclass overrides `get_num_correct` or `_get_num_correct`, its method counts, out of
-        ``len(labels)`` samples.
+        If a subclass overrides `get_num_correct` or `_get_num_correct`, its method returns the number of
+        correct samples out of ``len(labels)``.
 
         Args:
             preds: Scores ``(N, C)`` or ``(N, C, ...)``.
@@ -355,7 +355,7 @@ class RunManager:
 
     @advised("write log(step_loss=loss)")
     def log(self, values: Mapping[str, Any] | None = None, /, *, every: int = 1, **named: Any) -> None:
-        """Log values of the current step, for curves within an epoch. Does not wait for the device.
+        """Log values of the current step, for curves within an epoch, without waiting for the device.
 
         TensorBoard shows the values under ``steps/``, over the step of the run; `load_steps` loads them. A step
         is a batch of `batches`, else a batch of `track_loss`; a second value for a name in the same batch
@@ -363,10 +363,10 @@ class RunManager:
         are waiting, when the first value has waited for 10 seconds, and at the end of the epoch. If an epoch is
         executed again, its values are replaced. Under torchrun, the values of rank 0 are logged.
 
-        A figure of matplotlib, or an image, goes to TensorBoard alone, under ``images/``: the first of a name
-        and an epoch, whatever `every` is. An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or
-        ``(H, W, C)`` with one or three channels, of uint8, bool, or floats from 0 to 1; reading it waits for
-        the device.
+        A figure of matplotlib, or an image, is written only to TensorBoard, under ``images/``: the first image
+        of each name in each epoch, whatever `every` is. An image is an array or tensor ``(H, W)``, ``(C, H,
+        W)`` or ``(H, W, C)`` with one or three channels, of uint8, bool, or floats from 0 to 1; reading it
+        waits for the device.
 
         Args:
             values: Name -> value, for names that are not identifiers: ``log({"train/loss": loss})`` becomes the
@@ -433,10 +433,11 @@ class RunManager:
 
         Args:
             content: The path of a file or folder, which is copied; an object that saves itself by
-                `savefig(path)`, `save(path)` or `to_csv(path)`, as figures of matplotlib, images of PIL,
-                scripted networks and tables of pandas; or a text. Figures and images are saved as PNG unless
-                `name` has another suffix. If `name` is given, a str that is not an existing path is a text.
-            name: The artifact's name, as "plots/roc.png"; by default the name of the file or folder.
+                `savefig(path)`, `save(path)` or `to_csv(path)`, such as a figure of matplotlib, an image of
+                PIL, a scripted network or a table of pandas; or a text. Figures and images are saved as PNG
+                unless `name` has another suffix. If `name` is given, a str that is not an existing path is a
+                text.
+            name: The artifact's name, such as "plots/roc.png"; by default the name of the file or folder.
 
         Returns:
             The path of the artifact.
@@ -592,25 +593,25 @@ class RunManager:
         Args:
             n: The number of epochs, including the epochs of earlier attempts.
             checkpoint: The parts to save, by name: a network, an optimizer, a scheduler, or another object with
-                state_dict() and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, as
-                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping. A dict or list is restored in place: the
-                same object gets the saved values. With None, no checkpoint is saved.
+                state_dict() and load_state_dict(); a torch.Generator; or a dict or a list of JSON values, such
+                as ``{"best": 0.5, "bad_epochs": 0}`` for early stopping. A dict or list is restored in place:
+                the same object gets the saved values. With None, no checkpoint is saved.
             keep: The epoch whose weights are saved in the run's folder as weights.pt: "last", or
                 "best:<metric>" for a metric with a known direction, such as a loss. For other metrics,
                 "min:<metric>" or "max:<metric>". Without a goal, this metric also ranks the runs. Weights of an
                 earlier attempt that completed, or whose code has changed since, are renamed to
                 attempt-1.weights.pt.
-            patience: The number of epochs without an improvement after which the loop ends. The metric is that
-                of `keep`, else that of the goal. Only committed epochs count, so a resumed run ends after the
-                same epoch.
+            patience: The number of epochs without an improvement after which the loop ends. The metric of
+                `keep` is compared, else the metric of the goal. Only committed epochs count, so a resumed run
+                ends after the same epoch.
             min_delta: The smallest improvement that counts for `patience`.
-            max_seconds: Begin no epoch after the run has taken this time (s), with its earlier attempts.
+            max_seconds: Begin no epoch after this run duration (s), including earlier attempts.
             checkpoint_every: The interval of checkpoints inside epochs: a number of batches, such as 500, or a
                 duration, such as "30s", "10min" or "2h". A run that was killed inside an epoch then resumes at
                 its next batch of `batches`, with the same numbers as a run that was not killed. The loader must
                 be resumable: a DataLoader of a map-style dataset, a list, or a loader with state_dict(). For
                 other loaders, a warning gives the reason. A batch counts as done only if you track a value of
-                it.
+                this batch.
 
         Returns:
             The numbers of the remaining epochs, from 1 for a new run.
@@ -643,9 +644,9 @@ class RunManager:
         If the run resumes inside the epoch, only the remaining batches are yielded; see `resume_batch`.
 
         Args:
-            skip: Whether worker processes skip the batches that were done. This is valid only if loading data
-                draws no random numbers. By default, they load these batches again to restore their random
-                states.
+            skip: Whether worker processes skip the batches that were done. Skipping is valid only if loading
+                data draws no random numbers. By default, worker processes load these batches again to restore
+                their random states.
 
         Returns:
             An iterator over the loader's batches, with tensors on the device.
@@ -689,10 +690,10 @@ class RunManager:
             name: The prefix of the columns.
             loss: Called with the network's output and the labels, returns the mean over the batch.
             step: Called with the network and a batch on its device, returns (loss, outputs, targets), or only
-                the loss. Use it for batches that are a mapping, or have other parts than (inputs, labels).
+                the loss. Use `step` for batches that are a mapping, or have other parts than (inputs, labels).
             metrics: Metrics by name, with update(outputs, targets), compute() and reset(), as in torchmetrics.
-                A metric becomes the column `test_<name>`; a metric that computes several values becomes a
-                column `test_<name>_<key>` for each. Metrics are first moved to the device and reset.
+                A metric becomes the column `test_<name>`; a metric that computes several values becomes one
+                column `test_<name>_<key>` per value. Metrics are first moved to the device and reset.
 
         Returns:
             The means over the samples, as `.loss` and `.accuracy`, and the values of the metrics by name, as
@@ -804,12 +805,12 @@ class RunManager:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the current or the last run, None before the first run; you may put files there."""
+        """The folder of the current or the last run, to which you may add files; None before the first run."""
         return self._hooks.current.folder.path if self._hooks.current else None
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run should stop after the last finished epoch, for a loop that does not use `epochs`.
+        """Whether the run should stop after the last finished epoch; for loops that do not use `epochs`.
 
         True after an epoch whose loss was not finite, or if `patience` or `max_seconds` of `epochs`, or the
         grid's pruner, stops the run. A loop over `epochs` ends by itself; another loop checks this property and
@@ -873,7 +874,7 @@ class RunManager:
     def resume_batch(self) -> int:
         """The last batch that an earlier attempt saved in this epoch, after which `batches` resumes.
 
-        0 without one.
+        0 without such a batch.
 
         Start a counter of `batches` at this number.
 

@@ -73,8 +73,8 @@ def run_grid(
     Args:
         params: A mapping of axes as in `RunBuilder.get_runs`, or a list of runs.
         train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. A further
-            parameter gets the run's value if it is a hyperparameter; otherwise it needs a default, as
-            ``num_epochs=5``.
+            parameter gets the run's value if the parameter is a hyperparameter; otherwise the parameter needs a
+            default, such as ``num_epochs=5``.
         experiment: The folder under `root`. A second launch executes only the missing runs.
         root: The folder of all experiments, for ``tensorboard --logdir``.
         executor: The executor of runs. "lanes", the default: worker processes of this machine, each bound to a
@@ -84,60 +84,63 @@ def run_grid(
         runs_per_device: The number of runs that may share an accelerator.
         timeout: The seconds without a batch or an epoch after which a run counts as hung; None is no limit.
         retries: The maximum number of retries of a run whose process was killed or hung.
-        max_seconds: The time (s) after which the grid stops as by Ctrl-C, with exit code 75; the same call
-            resumes the grid. None is no limit.
+        max_seconds: The time (s) after which the grid stops in the same way as after Ctrl-C, with exit code 75;
+            the same call resumes the grid. None is no limit.
         on_error: The action when a run fails: "continue" with the other runs, or "stop".
         missing_device: The action for runs whose device is missing: "skip" or "error". Skipped runs are
             unavailable; a launch on a machine with the device executes them.
-        max_runs: The largest number of runs that a grid may have.
+        max_runs: The maximum number of runs of a grid.
         tensorboard: Whether event files are written.
         histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
             epoch has a set.
         batch_size: Counts the samples of a batch, as in `RunManager`.
         display: False shows nothing.
-        retry_failed: Whether to execute runs again that failed, diverged, hung, ran out of memory, or raised
-            optuna.TrialPruned.
+        retry_failed: Whether to execute those runs again that failed, diverged, hung, ran out of memory, or
+            raised optuna.TrialPruned.
         changed: The action for runs that began with other code, data or versions: "rerun", the default, or
-            "keep", which resumes them and marks them as mixed. Dicts, lists and tensors that `train` reads from
-            your modules are compared by content, up to 1 MiB each.
+            "keep", which resumes these runs and marks them as mixed. Dicts, lists and tensors that `train`
+            reads from your modules are compared by content, up to 1 MiB each.
         data: The training data of `train`, so that a change in them is detected at any size: tensors, a
-            dataset, a text that identifies them, or a function that returns one of these. The function is
-            called after the grid is validated.
+            dataset, a text that identifies the data, or a function that returns tensors, a dataset or such a
+            text. The function is called after the grid is validated.
         plan_only: Whether to show only the plan: the device of each run, and the runs that are done. Nothing is
             written.
         check: Whether to try each setting with the executor before the first run begins: two steps, and one
             batch of each evaluation. Nothing is written; all failures are raised together. With a `search`,
-            each listed value and some values of the ranges are tried. There is no check with `plan_only` and
-            `only`.
+            each listed value and some values of the ranges are tried. With `plan_only` or `only`, there is no
+            check.
         prune: The pruner, which stops unpromising runs early: a `SuccessiveHalving`, or a pruner of Optuna
-            (``optuna.pruners.MedianPruner()``), which is asked after each epoch. Pruned runs keep their
+            (``optuna.pruners.MedianPruner()``), which decides after each epoch. Pruned runs keep their
             checkpoint; the same grid without `prune`, or with a less strict pruner, resumes these runs.
-        decide: A `Decide`, which adds repeats until the best setting, or the better value of an axis, is
-            decided. `repeats` names the single axis to repeat over.
+        decide: A `Decide`, which adds repeats until the verdict names the best setting, or the better value of
+            an axis. `repeats` names the single axis to repeat over.
         search: An `OptunaSearch`, which chooses the runs from the results so far. Axes may then be ranges, and
             `goal` is required.
-        goal: The metric that decides: "max:reward", "min:wer", or a name with a known direction, as
-            "test_accuracy". Tables, report, command line, pruning and TensorBoard use its value at the epoch
-            whose weights are saved, else at the last epoch. The default is the metric of
+        goal: The metric that decides: "max:reward", "min:wer", or a name with a known direction, such as
+            "test_accuracy". Tables, report, command line, pruning and TensorBoard use the metric's value at the
+            epoch whose weights are saved, else at the last epoch. The default is the metric of
             ``manager.epochs(keep=...)``, else the validation, test or training accuracy or loss. The goal is
             stored with the experiment: a launch without `goal` uses the stored goal, another goal replaces it.
-            A search may have several goals, as ["max:test_accuracy", "min:test_loss"]: its sampler gets all of
-            them; tables, pruning and all else use the first goal.
-        repeats: The axes that only repeat a setting, as ("fold", "seed"); settings are then ranked by their
-            mean. By default, the axes that vary and are called seed, fold, split, trial or repeat; a message
-            names them. () means no repeat axes. `repeats` is stored with the experiment, like `goal`.
-        note: The reason why this grid is executed, in one line. It is stored with the experiment, like `goal`;
-            "" removes it.
-        x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples"
-            seen, which then become a column; or a metric that `train` tracks, as ``manager.track({"env_steps":
-            n}, how="last")``. It is stored with the experiment, like `goal`.
+            A search may have several goals, such as ["max:test_accuracy", "min:test_loss"]: its sampler gets
+            all goals; tables, pruning and all other parts use the first goal.
+        repeats: The axes that only repeat a setting, such as ("fold", "seed"); settings are then ranked by
+            their mean. By default, these are all axes that vary and are named seed, fold, split, trial or
+            repeat; a message names the axes found. () stands for no repeat axes. `repeats` is stored with the
+            experiment, like `goal`.
+        note: The reason why this grid is executed, in one line. The note is stored with the experiment, like
+            `goal`; "" removes the note.
+        x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples",
+            whose number so far then becomes a column; or a metric that `train` tracks, for example by
+            ``manager.track({"env_steps": n}, how="last")``. The x axis is stored with the experiment, like
+            `goal`.
         only: The number of a run, or several numbers, as in the column `run`. For a debugger, only these runs
             are executed, even if they failed, in this process and without a live display. An exception of
             `train` is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no
             effect.
         report: Whether to write the page of `write_report` while the grid runs, as `report.html` in the
             experiment's folder; or the file to write. Updates take at most a twentieth of the time; the last
-            update is at the end. An open page in a browser reloads itself. With `only`, no page is written.
+            update is at the end of the grid. An open page in a browser reloads itself. With `only`, no page is
+            written.
         listeners: Instances of subclasses of `Listener`; they are called when runs begin, progress and end, and
             may stop runs early.
 
@@ -155,7 +158,7 @@ def run_grid(
             of a rung lacks the metric. Committed results are kept.
         StorageError: The experiment's folder could not be written before the first run.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while data were loaded or settings were checked;
-            nothing was written. With `only`, at any time.
+            nothing was written. With `only`, the error can occur at any time.
         Exception: With `only`, the exception of `train`.
 
     Example:

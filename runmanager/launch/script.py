@@ -52,9 +52,9 @@ def main(
 
     Each axis has a flag with one or more values: ``--lr 0.1 0.01`` replaces the values in the grid. Each
     keyword parameter of `train` has a flag too: if the flag is used, the parameter becomes an axis, and a
-    column of the tables. A range can be replaced by another range, as ``--lr 1e-4..1e-2``, and ``--sample 50``
-    draws runs. There are flags for the options of `run_grid`, as ``--plan``, ``--only``, ``--jobs``,
-    ``--executor``; ``--help`` lists all flags.
+    column of the tables. A range can be replaced by another range, for example by ``--lr 1e-4..1e-2``, and
+    ``--sample 50`` draws runs. There are flags for the options of `run_grid`, such as ``--plan``, ``--only``,
+    ``--jobs``, ``--executor``; ``--help`` lists all flags.
 
     Args:
         params: The grid: axis -> values. An axis of a nested mapping has a flag like ``--opt.lr``.
@@ -65,12 +65,12 @@ def main(
             numbers, numbers, true and false, text, or one of the values by its name.
         help: Axis or setting -> its description for ``--help``.
         flags: Axis or setting -> its flag, if the flag is not ``--its-name``.
-        constants: The parameters of `train` that are not hyperparameters and have one value for the whole grid,
-            such as the folder of the data.
+        constants: The values of those parameters of `train` that are not hyperparameters and have one value for
+            the whole grid, such as the folder of the data.
         data: As in `run_grid`; a function gets the constants that are among its parameters.
         arguments: The arguments to parse instead of the command line.
-        **options: Further arguments of `run_grid`, as ``prune=``, or defaults of its flags, as ``jobs=4``. A
-            name in `repeats` that is not an axis is ignored.
+        **options: Further arguments of `run_grid`, such as ``prune=``, or defaults of its flags, such as
+            ``jobs=4``. A name in `repeats` that is not an axis is ignored.
 
     Returns:
         The exit code: 0 success; 1 runs failed; 2 the grid was refused; 74 the storage failed; 75
@@ -158,7 +158,7 @@ class Script:
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
     def check(self, options: Iterable[str]) -> None:
-        """Refuse arguments of `main` that `run_grid` does not take."""
+        """Refuse arguments of `main` that `run_grid` does not have."""
         names = [name for function in (main, run_grid) for name in keywords_of(function)]
         for name in options:
             if name in self._flags:
@@ -208,7 +208,7 @@ class Script:
                 self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
                 help=f"{about} {default}".strip(),
             )  # fmt: skip
-        if "--x-axis" not in self._flags.values():  # an axis may have the name
+        if "--x-axis" not in self._flags.values():  # an axis may have the name of the flag
             default = options.get("x_axis") or "epoch"
             where.add_argument(
                 "--x-axis", metavar="NAME",
@@ -241,7 +241,7 @@ class Script:
         return grid
 
     def bound(self, given: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with those constants bound that are its parameters."""
+        """Return a function with its parameters bound to the constants of the same names."""
         parameters = inspect.signature(function).parameters
         constants = {
             name: next(iter(self._values(name, given, Problems())), self._settings[name])
@@ -281,7 +281,7 @@ def _flag(name: str) -> str:
 
 
 def _reader(values: Sequence[Any] | Range) -> _Reader:
-    """Return the parser for values of the same type as these."""
+    """Return the parser for values of the same type as the given values."""
     if isinstance(values, Range):
         return partial(_range_or_number, values)
     kinds = {type(value) for value in values}
@@ -335,7 +335,7 @@ def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, A
     """Return the runs or the grid for `run_grid`; with `num_runs`, a random sample of the grid.
 
     Raises:
-        GridError: The grid has ranges, but neither a sample nor a search draws values from them.
+        GridError: The grid has ranges, but neither a sample nor a search draws values from these ranges.
     """
     if num_runs is not None:
         return RunBuilder.sample(grid, num_runs, seed=0)
@@ -368,7 +368,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     about = "draw N runs of the grid at random"
     if search:
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-    with suppress(argparse.ArgumentError):  # an axis may have the name
+    with suppress(argparse.ArgumentError):  # an axis may have the name of the flag
         headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 
 

@@ -79,7 +79,7 @@ def _imported(source: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(source)
     path = Path(source).resolve()
-    sys.path.insert(0, str(path.parent))  # Python does the same for a script
+    sys.path.insert(0, str(path.parent))  # Python inserts the folder of a script in the same way
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec
     assert spec.loader
