@@ -27,10 +27,10 @@ from runmanager.report.svg import (
 from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, capital, cell, durations
 
-_GOLDEN = 0.618034  # for the jitter: multiples of this number modulo 1 are spread evenly
+_GOLDEN = 0.618034  # the step of the jitter: multiples of this number modulo 1 are spread evenly
 _MOST_POINTS = 1500  # maximum number of points per figure
 _STRIP = 110  # the height of the strip plot
-_FEW = 8  # below this number of dots, there is no jitter
+_FEW = 8  # minimum number of dots for jitter
 
 
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
@@ -79,7 +79,7 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
 
 
 def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Plot the scores by run duration, with the Pareto front of both."""
+    """Plot the scores by run duration, with the Pareto front of score and duration."""
     seconds = {index: _seconds(data, index) for index in data.order}
     indices = [index for index in data.order if seconds[index] > 0]
     if len(indices) < 2:  # noqa: PLR2004 - a trade-off needs two runs
@@ -119,7 +119,7 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
 
 
 def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Plot the runs, or the means of settings, by the first two goals, with their Pareto front."""
+    """Plot the runs, or the means of settings, by the first two goals, with the Pareto front of these goals."""
     rated = [setting for setting in data.findings.leaders if all(map(math.isfinite, setting.means))]
     if len(data.goals) < 2 or len(rated) < 2:  # noqa: PLR2004 - a front needs two goals and two settings
         return None

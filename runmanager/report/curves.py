@@ -26,13 +26,13 @@ from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.tables.ranking import t_quantile
 
-MANY = 100  # if there are more runs, only this number of lines is visible at first
+MANY = 100  # maximum number of lines that are visible at first
 _MOST_LINES = 600  # maximum number of lines in the file
 _MOST_POINTS = 120  # maximum number of points per curve
 _MIXING = 7919  # a prime that shuffles the drawing order, so that no value covers the others
 _MOST_BANDS = 5  # maximum number of settings whose mean and interval are drawn
 _LABELS = 68  # width of the labels at the right end of the lines
-_LEAST = 3  # least number of repeats for a confidence interval; the band of two repeats is their range
+_LEAST = 3  # minimum number of repeats for a confidence interval; the band of two repeats is their range
 
 Curve = list[tuple[int, float]]
 
@@ -105,7 +105,7 @@ def _scale(lines: Mapping[int, Curve], best: int | None) -> Scale:
 
 
 def lines_of(data: ReportData, metric: str) -> dict[int, Curve]:
-    """Return the curve (epochs and values) of each run that has the metric."""
+    """Return the curve (epochs and values) of each run with the metric."""
     lines = {index: points_of(run, metric, data.x_axis) for index, run in enumerate(data.results)}
     return {index: points for index, points in lines.items() if points}
 
@@ -119,7 +119,7 @@ def points_of(run: RunResult, metric: str, x_axis: str | None = None) -> Curve:
 
 
 def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
-    """Return the runs whose curves go into the file: all runs, or of many runs the best ones and a sample."""
+    """Return the runs whose curves are in the file: all, or of many runs the best and a sample."""
     ranked = [index for index in data.order if index in lines]
     has_rank = set(ranked)
     others = [index for index in lines if index not in has_rank]
@@ -127,7 +127,7 @@ def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
 
 
 def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
-    """Return the lines that are visible before a filter is set: all lines, or some of the best and a sample."""
+    """Return the lines that are visible without a filter: all, or some of the best and a sample."""
     if len(drawn) <= MANY:
         return list(drawn)
     in_file = set(drawn)
@@ -138,8 +138,8 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
     """Return the groups of runs that get a mean line.
 
-    A group has the repeats of one of the best settings. Without repeats, if there are many runs, a group has
-    all runs of one color.
+    A group consists of the repeats of one of the best settings. Without repeats, if there are many runs, a
+    group consists of all runs of one color.
     """
     repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):
@@ -176,7 +176,7 @@ def _bands(
 
 
 def _by_epoch(group: Sequence[Curve]) -> list[tuple[int, list[float]]]:
-    """Return the values of the curves by epoch, for epochs that at least half of the curves have."""
+    """Return the values of the curves by epoch, for epochs that are in at least half of the curves."""
     by_epoch: dict[int, list[float]] = {}
     for epoch, value in itertools.chain.from_iterable(group):
         by_epoch.setdefault(epoch, []).append(value)

@@ -53,7 +53,7 @@ class PageAxis:
         """Return the label of a value, which is the same on the whole page."""
         key = json.dumps(canonical(None if value is pd.NA else value))
         if key not in self.keys and isinstance(value, float) and math.isnan(value):
-            key = json.dumps(canonical(None))  # a column of numbers holds NaN for None
+            key = json.dumps(canonical(None))  # a column of numbers has NaN in place of None
         return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
 
     def rank(self, label: str) -> int:
@@ -70,19 +70,19 @@ class ReportData:
     names: Sequence[str]  # the names of the runs, such as "run 7"
     runs: pd.DataFrame  # the table of `load_runs`, one row per run in `results`
     answers: Answers
-    findings: Findings  # the findings of the answers; they rank by the loss if no run has a score
+    findings: Findings  # the findings of the answers; if no run has a score, the loss ranks the runs
     metric: str  # the metric that ranks the runs
     is_larger_better: bool  # whether larger values of the metric are better
     scores: Sequence[float]  # the metric of each completed or pruned run, NaN for other runs
     order: Sequence[int]  # the runs with a score, the best setting first
-    # varying axes: first those that pruning has decided, then the others, the largest effect first
+    # varying axes: first the axes that pruning has decided, then the others, the largest effect first
     axes: Sequence[PageAxis]
     together: Interaction | None  # the two hyperparameters with the strongest interaction
     note: str  # the note of the experiment
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
-    ] = ()  # for experiments side by side, both names and the rows that differ
+    ] = ()  # for experiments side by side: both names, and the rows of differences
 
     @property
     def is_searched(self) -> bool:
@@ -115,7 +115,7 @@ class ReportData:
 
     @property
     def goals(self) -> Sequence[Goal]:
-        """The goals; empty if there is only one."""
+        """The goals; empty if there is only one goal."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
@@ -225,7 +225,7 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int
         MISSING if value is None else concise(value) if isinstance(value, float) else printable(text(value))
         for value in values
     ]
-    number_of = Counter(labels)  # the values are shortened, so two labels may be equal
+    number_of = Counter(labels)  # two labels can be equal, as the values are shortened
     labels = [
         label if number_of[label] == 1 else printable(repr(by_key[key]))
         for label, key in zip(labels, distinct, strict=True)

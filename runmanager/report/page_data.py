@@ -1,4 +1,4 @@
-"""The JSON that the script of a page reads: columns and curves of all runs, details of the best ones."""
+"""The JSON that the script of a page reads: columns and curves of all runs, details of the best runs."""
 
 import base64
 import json
@@ -110,7 +110,7 @@ def _written(points: Sequence[tuple[int, float]]) -> list[Any]:
 
 
 def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
-    """Return the views of runs, with their pictures until these reach the size limit."""
+    """Return the views of runs, with their pictures until the pictures reach the size limit."""
     views: dict[str, Any] = {}
     room = _MOST_PICTURES
     for index in viewed:
@@ -124,7 +124,7 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
 
 
 def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
-    """Return the details that only the view of a run shows."""
+    """Return the details that the page shows only in the view of a run."""
     versions = run.start.get("versions")
     facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
     facts |= {"built on": printable("; ".join(built_on(run)))} if run.loaded else {}

@@ -14,7 +14,7 @@ from runmanager.wording import cell
 _TOP, _BASE, _LOST = 50, 276, 308  # y position of both ends of the axes, and of runs without a score
 _HEIGHT = 322
 _LEFT, _RIGHT = 70, 80
-_LEAST_WIDTH = 860  # least width at which labels have the text size of the page on a desktop screen
+_LEAST_WIDTH = 860  # minimum width at which labels have the text size of the page on a desktop screen
 _MOST_LINES = 3 * MANY
 _MOST_LOST = 20
 _MOST_LABELS = 12
@@ -70,7 +70,7 @@ def parallel(
 
 
 def _scale(data: ReportData, axis: PageAxis) -> Scale:
-    """Return the scale of an axis: a scale of numbers for sampled values, else of the values' positions."""
+    """Return the scale of an axis: by number for sampled values, else by the position of each value."""
     if axis.is_sampled and (runs := with_number(data, axis)):
         return scale_of(axis, runs, _BASE, _TOP)
     return Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 else:
     _Path = type(Path())  # before Python 3.12, subclasses of Path itself do not work
 
-_SHARE = 20  # the page takes at most 1/20 of the time
-_LEAST_S = 2.0  # least time between two checks for changes
+_SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
+_LEAST_S = 2.0  # minimum time between two checks for changes
 _MOST_AXES = 8  # maximum number of axes in the parallel coordinates, and of panels of effects
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 _SCRIPTS = (
@@ -81,10 +81,10 @@ def write_report(
 
     Args:
         path: The root of all experiments, one experiment, or a list of several. With a list, the page has the
-            experiments side by side, with the differences between the first and each other one.
+            experiments side by side, with the differences between the first and each other experiment.
         target: The HTML file; it is replaced atomically.
-        goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks them, and the page
-            also shows the Pareto front of all metrics, as in `pareto`.
+        goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks the runs, and the
+            page also shows the Pareto front of all metrics, as in `pareto`.
         repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
@@ -136,7 +136,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     Args:
         data: The data of the report.
         damaged: Messages about damaged files; the page shows some of them.
-        seconds: The page reloads itself after this time; None for a page that stays.
+        seconds: The page reloads itself after this time; None for a page that does not reload itself.
     """
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
@@ -245,7 +245,7 @@ def _table(data: ReportData) -> dict[str, Any]:
 
 
 def _columns_css(table: dict[str, Any]) -> str:
-    """Return the CSS rules that hide inessential columns of the table, and more of them on a phone."""
+    """Return the CSS rules that hide inessential columns of the table; a phone hides more columns."""
     numbers = range(len(table["columns"]))
 
     def hidden(kept: set[int]) -> str:
@@ -265,7 +265,7 @@ def _shares(data: ReportData) -> dict[int, float]:
 
 
 def _legend(colored: PageAxis, runs: Sequence[int]) -> list[tuple[str, str]]:
-    """Return the (value, color) pairs of these runs for the legend; many values are thinned out."""
+    """Return the (value, color) pairs of these runs for the legend; of many values, only some are returned."""
     codes = sorted({colored.codes[index] for index in runs})
     return [(colored.labels[code], color_of(colored, code)) for code in spaced(codes, NUM_COLORS)]
 
@@ -358,7 +358,7 @@ def watch_runs(
 ) -> None:
     """Write a report, and write it again whenever runs have changed, until Ctrl-C.
 
-    This uses at most a twentieth of the time. The last page no longer reloads itself.
+    Writing takes at most a twentieth of the time. The last page no longer reloads itself.
 
     Raises:
         NoRunsError, InvalidArgumentError, StorageError: As in `write_report`.
@@ -382,6 +382,6 @@ def watch_runs(
 
 
 def _state(path: Paths) -> list[Any]:
-    """Return a state of the runs that compares unequal after any run has changed."""
+    """Return a value that differs from earlier values if any run has changed."""
     results, _ = read_results(path)
     return [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]

@@ -10,10 +10,10 @@ from runmanager.report.svg import Scale
 from runmanager.wording import cell
 
 _ROOM = 0.03  # margin beside the outermost dots, as a share of the range
-_OUTER = 0.25  # of a range: if all best runs are in this outer share, the range may be too narrow
-_FEWEST = 5  # best runs; all of them are in an outer quarter by chance in 1 of 500 axes
+_OUTER = 0.25  # outer share of a range: if all best runs are in this share, the range may be too narrow
+_FEWEST = 5  # minimum number of best runs; all five are in an outer quarter by chance in 1 of 500 axes
 _MOST_OF_RANGE = 0.5  # the best runs have a value in common if they span at most this share
-_MOST_NAMED = 4  # values in a sentence
+_MOST_NAMED = 4  # maximum number of values in a sentence
 
 
 def range_sentence(data: ReportData, axis: PageAxis) -> str:
@@ -43,9 +43,9 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
 
 
 def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
-    """Return the interval of these runs' values as text.
+    """Return the interval of the runs' values as text.
 
-    Empty if the interval spans more than half of the tried range.
+    The text is empty if the interval spans more than half of the tried range.
     """
     numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
     low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
@@ -57,17 +57,17 @@ def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
 
 
 def best_tenth(data: ReportData) -> Sequence[int]:
-    """Return the best tenth of the runs, at least five: fewer are in an outer quarter by chance."""
+    """Return the best tenth of the runs, at least five: fewer runs can all be in an outer quarter by chance."""
     return data.order[: max(_FEWEST, math.ceil(len(data.order) / 10))]
 
 
 def with_number(data: ReportData, axis: PageAxis) -> list[int]:
-    """Return the runs with a score and a number on this axis, the best first."""
+    """Return the runs with a score and a number on this axis, the best run first."""
     return [run for run in data.order if not math.isnan(axis.number(run))]
 
 
 def scale_of(axis: PageAxis, runs: Sequence[int], start: float, end: float) -> Scale:
-    """Return the scale of a hyperparameter; logarithmic if its numbers span orders of magnitude."""
+    """Return the scale of a hyperparameter; a logarithmic scale if the numbers span orders of magnitude."""
     return _scale_of([axis.number(run) for run in runs], start, end)
 
 

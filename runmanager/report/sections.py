@@ -17,7 +17,7 @@ from runmanager.storage import paths
 from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
-_DEEPEST = 55  # largest share of the color in per cent; text on a deeper color is hard to read
+_DEEPEST = 55  # maximum share of the color in per cent; text on a deeper color is hard to read
 _MOST_NAMED = 12  # maximum number of runs named per cause
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings
 _LAST_LINES = 15  # number of lines from an error.log
@@ -115,7 +115,7 @@ def causes(data: ReportData) -> list[dict[str, Any]]:
 
 
 def facts(data: ReportData) -> dict[str, list[str]]:
-    """Return the environment of the runs; where runs differ, each value has its number of runs."""
+    """Return the environment of the runs; if runs differ in a fact, each value has its number of runs."""
     starts = [run.start for run in data.results if run.start]
     counters: dict[str, Counter[str]] = {}
     for start in starts:

@@ -90,7 +90,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     if len(runs) < 3:  # noqa: PLR2004 - two show no trend
         return None
     sign = 1 if data.is_larger_better else -1
-    better = [runs[0]]  # the runs that were the best ones when they ended
+    better = [runs[0]]  # the runs that were the best runs when they ended
     numbers = [1]
     for number, run in enumerate(runs[1:], start=2):
         if sign * data.scores[run] > sign * data.scores[better[-1]]:
@@ -135,6 +135,6 @@ def _height(y: Scale, score: float) -> float:
 
 
 def _tick(figure: Figure, x: Scale) -> None:
-    """Label an x-axis, which may have fractions."""
+    """Label an x-axis; its numbers may have fractions."""
     for tick in x.ticks(4):
         figure.text(x(tick), HEIGHT - BOTTOM + 15, cell(tick))

@@ -9,9 +9,9 @@ from runmanager.wording import cell, printable
 
 WIDTH, HEIGHT = 400, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
-_LARGEST = 1e300  # numbers above this one are outside the figure
+_LARGEST = 1e300  # larger numbers are outside the figure
 _LETTER = 6.2  # average width of a letter in a label
-_DECADES = 100  # above this ratio of the largest to the smallest number, an axis is logarithmic
+_DECADES = 100  # minimum ratio of the largest to the smallest number for a logarithmic axis
 
 
 class Scale:
@@ -23,7 +23,7 @@ class Scale:
         self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
         low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
         if low == high:
-            room = max(0.5, abs(low) / 2)  # relative for large numbers, as 1e17 + 0.5 is 1e17
+            room = max(0.5, abs(low) / 2)  # the margin is relative for large numbers, as 1e17 + 0.5 is 1e17
             low, high = (low / 2 or low, high * 2) if is_logarithmic else (low - room, high + room)
         self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
         self._start, self._end = start, end
@@ -94,7 +94,7 @@ class Figure:
         self.width, self.height, self.right = width, height, right
 
     def path(self, d: str, kind: str, **attributes: str) -> None:
-        """Draw a path in the foreground, for one run or several."""
+        """Draw a path in the foreground, for one run or several runs."""
         dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
         ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
 
@@ -148,9 +148,9 @@ def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, flo
 
 
 def value_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """Return a scale with a margin at both ends; logarithmic if the numbers span more than two decades."""
+    """Return a scale with a margin at both ends: logarithmic if the numbers span more than two decades."""
     if is_wide(low, high):
-        room = min((high / low) ** 0.03, 1e9)  # limited, as the ratio may overflow
+        room = min((high / low) ** 0.03, 1e9)  # the margin is limited, as the ratio may overflow
         return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
     room = 0.03 * (high - low)
     return Scale(low - room, high + room, start, end)

@@ -19,12 +19,12 @@ from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
 from runmanager.wording import capital, cell, duration
 
-_BETTER = 0.01  # an earlier epoch is mentioned if it is better than the last one by this relative margin
+_BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence
 
 
 def headline(answers: Answers) -> tuple[str, list[str]]:
-    """Return the headline, and sentences that complete it; with several goals, it names the trade-offs."""
+    """Return the headline, which names the trade-offs of several goals, and sentences that complete it."""
     findings, details = answers.findings, list(answers.details)
     if findings is None or len(findings.goals) < 2 or len(findings.front) < 2:  # noqa: PLR2004 - a choice
         return answers.headline, details
@@ -34,7 +34,7 @@ def headline(answers: Answers) -> tuple[str, list[str]]:
 
 
 def behind(data: ReportData, rank: int) -> str:
-    """Return the distance of a setting to the best one, and whether it may be chance."""
+    """Return the distance of a setting to the best setting, and whether this distance may be chance."""
     findings = data.findings
     if not rank:
         return ""
@@ -229,7 +229,7 @@ def parallel_sentence(data: ReportData) -> str:
 
 
 def shared_sentence(data: ReportData) -> str:
-    """Return a sentence on the varying hyperparameters that all completed runs share, "" without any."""
+    """Return a sentence on the varying hyperparameters that all completed runs share, "" if there are none."""
     same = [axis for axis in data.axes if len({axis.codes[index] for index in data.order}) == 1]
     values = [f"{axis.name}={axis.labels[axis.codes[data.order[0]]]}" for axis in same]
     is_said = values and len(data.order) > 1
@@ -250,14 +250,14 @@ def order_sentence(data: ReportData) -> str:
 
 
 def left_sentence(answers: Answers) -> str:
-    """Say how many runs may still get a result, without a period; "" if no run may."""
+    """Say how many runs may still get a result, without a period; "" if there is no such run."""
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
     which = f"{number:,} of {counted(len(answers.runs), 'run')}"
     return f"{which} {'is' if number == 1 else 'are'} left to execute" if number else ""
 
 
 def failures_sentence(answers: Answers) -> str:
-    """Return a sentence on the runs that failed, or whose device is missing, by status; "" without any."""
+    """Return a sentence on the runs that failed or lack their device, by status; "" if there are none."""
     counts = Counter(answers.runs["status"].iloc[row] for each in answers.failures for row in each.rows)
     listed = ", ".join(f"{number:,} {word}" for word, number in counts.most_common())
     which = f"{counts.total():,} of {counted(len(answers.runs), 'run')}"
@@ -265,7 +265,7 @@ def failures_sentence(answers: Answers) -> str:
 
 
 def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
-    """Return a sentence on the epochs, the run time and the number of machines."""
+    """Return a sentence on the number of epochs, the run time and the number of machines."""
     epochs = sum(len(run.epochs) for run in data.results)
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""

@@ -31,7 +31,7 @@ class Busy(NamedTuple):
 
 
 def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
-    """Draw the attempts of all runs by device and time, with a sentence; None without enough to show."""
+    """Draw the attempts of all runs by device and time, with a sentence; None without enough attempts."""
     if len(busy) < 2:  # noqa: PLR2004 - a single bar shows nothing
         return None
     spans = union([(each.begin, each.end) for each in busy])
@@ -90,7 +90,7 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
 
 
 def attempts(results: Sequence[RunResult]) -> list[Busy]:
-    """Read the begin and end times of attempts; if there are many runs, only those of a sample of the runs."""
+    """Read the start and end times of attempts; if there are many runs, of a sample of the runs."""
     busy = []
     for index in spaced(range(len(results)), _MOST_RUNS):
         run = results[index]
@@ -160,8 +160,8 @@ def _compress(
         A function that maps a time to its position, the position and length of each pause, and the last
         position.
     """
-    starts: list[tuple[float, float]] = []  # pairs of a time and its position
-    pauses: list[tuple[float, float]] = []  # pairs of a position and seconds
+    starts: list[tuple[float, float]] = []  # pairs of a time (s) and its position
+    pauses: list[tuple[float, float]] = []  # pairs of a position and a length (s)
     at = 0.0
     for number, (begin, end) in enumerate(spans):
         if number:
