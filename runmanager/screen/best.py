@@ -16,13 +16,13 @@ class BestSoFar:
     """Ranks the added runs in the same way as the function `best`.
 
     Args:
-        design: The design, whose goals rank the runs; without goals, the metric of ``keep=`` does, else the
-            default metric.
+        design: The design, whose goals rank the runs; without goals, the metric of ``keep=`` ranks the runs,
+            else the default metric.
         names: The hyperparameters that vary in the whole grid, not only among the added runs.
 
     Attributes:
-        goals: The goals that rank the runs, the most important first; until a run has a score, they are the
-            goals of `design`.
+        goals: The goals that rank the runs, the most important first; until a run has a score, the goals of
+            `design`.
     """
 
     def __init__(self, design: Design, names: Sequence[str]) -> None:
@@ -41,11 +41,11 @@ class BestSoFar:
         if not any(result.status is Status.COMPLETED for result in results):
             return ""
         from runmanager.tables.columns import runs_table
-        from runmanager.tables.ranking import ranking_of  # imports pandas: not before a run completed
+        from runmanager.tables.ranking import ranking_of  # loads pandas, so imported after a run
 
         try:
             ranking = ranking_of(runs_table("", results, self._design))
-        except InvalidArgumentError:  # no metric can rank the runs
+        except InvalidArgumentError:  # the error of runs that no metric can rank
             return ""
         self.goals = [Goal(each.metric.removeprefix(KEPT), each.sign) for each in ranking.goals]
         if not ranking.settings:

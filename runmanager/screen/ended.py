@@ -19,10 +19,10 @@ def ended_row(
     """Return the row of a run that has ended; without a result, the row gives the cause.
 
     Args:
-        count: The number of ended runs, as in "7/12".
+        count: The number of ended runs and of all runs, for example "7/12".
         folder: The folder of the run.
         outcome: The outcome of the run.
-        running: The progress of the run; None if it never began.
+        running: The progress of the run; None if the run never began.
         metrics: The metrics of the run, the most important first.
     """
     status, cause = _status(outcome), printable(outcome.error)

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion
     from runmanager.screen.panel import Panel
 
-_LIVE_S = 0.25  # least time between two pictures
-_CLOCK_S = 1.0  # longest time between two pictures, as pictures show clocks
-_NUM_PAUSES = 50  # number of the latest pauses, which the estimate uses
-_PLAIN_S = 60.0  # least time between two plain lines about the whole grid
-_MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll away
+_LIVE_S = 0.25  # minimum time between two pictures
+_CLOCK_S = 1.0  # maximum time between two pictures, as pictures show clocks
+_NUM_PAUSES = 50  # number of the latest pauses that the estimate uses
+_PLAIN_S = 60.0  # minimum time between two plain lines about the whole grid
+_MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 
 _log = logging.getLogger("runmanager")
@@ -57,7 +57,7 @@ def make_display(options: GridOptions) -> "GridProgress":
     def page() -> str:
         try:
             return page_of(path).link()
-        except (OSError, BoardError):  # TensorBoard has no runs to show
+        except (OSError, BoardError):  # the error if TensorBoard has no runs to show
             return ""
 
     return GridProgress(path.name, show=options.is_shown, page=page)
@@ -109,13 +109,13 @@ class GridProgress(Display):
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         more: int = 0,
     ) -> None:
-        """Add these runs, none of which has begun, and reset what belongs to the runs before."""
+        """Add runs that have not begun, and reset the state of the previous runs."""
         self._num_lanes, self._past = max(lanes, 1), list(past)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
         self._devices: dict[int, str] = {}  # lane -> device of the lane
         self._headings: Sequence[str] = ()
-        self._num_below = 0  # rows printed since the last headings
+        self._num_below = 0  # number of rows printed since the last headings
         self._explained: dict[str, int] = {}  # a printed cause or next step -> the first run with this text
         self._free_since: dict[int, float] = {}  # lane -> end time of the last run in it
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
@@ -149,7 +149,7 @@ class GridProgress(Display):
 
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; terminal control sequences are escaped."""
-        # of a progress bar, only the last state is printed
+        # a progress bar overwrites its line: only its last state is printed
         parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))
         self._say([printable(part.expandtabs()) for part in parts])
 
@@ -175,13 +175,13 @@ class GridProgress(Display):
     def _rank(self) -> None:
         """Update the best run so far.
 
-        This takes at most a twentieth of the time, and happens between runs, so that it does not slow runs
-        down.
+        The update takes at most a twentieth of the time, and happens between runs, so that no run becomes
+        slower.
         """
         if self._is_best_old and time.monotonic() >= self._rank_next:
             before, had_pandas = time.monotonic(), "pandas" in sys.modules
             self._best_line, self._is_best_old = str(self._best), False
-            if had_pandas:  # else the time includes the import of pandas
+            if had_pandas:  # otherwise, the time includes the import of pandas
                 self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
@@ -266,7 +266,7 @@ class GridProgress(Display):
         self._is_changed = True
 
     def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:
-        """Return the lines of an ended run for a live display; None if the screen has none.
+        """Return the lines of an ended run for a live display; None if the screen has no live display.
 
         Args:
             row: The row of the run.
@@ -289,7 +289,7 @@ class GridProgress(Display):
         return [*(headings if is_due else []), *lines]
 
     def stopping(self, stop: Stop) -> None:
-        """Print, once, that the grid is stopping, and the reason unless it was a signal."""
+        """Print, once, that the grid is stopping, and the reason unless the reason is a signal."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -299,7 +299,7 @@ class GridProgress(Display):
         since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
         dropped = f": {stops} now; {since}" if number else ""
         why = f"{stop.why}. " if stop.why else ""
-        # after SIGTERM or SIGHUP, nobody may be at the keyboard
+        # after SIGTERM or SIGHUP, there may be no user at the keyboard
         is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
         force = " Press Ctrl-C again to stop without waiting." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")
@@ -320,7 +320,7 @@ class GridProgress(Display):
         self._screen.show_start(line)
 
     def show_progress(self, line: str) -> None:
-        """Show a status line below the others, if the screen can update it."""
+        """Show a status line below the others, if the screen can update such a line."""
         self._screen.show_below(line)
 
     def clear(self, then: str = "") -> None:
@@ -349,7 +349,7 @@ class GridProgress(Display):
         return len(self._folders) + self._num_more
 
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
-        """Return the metrics to show: first those of the goals, as they rank, then losses and accuracies."""
+        """Return the metrics to show: first the metrics of the goals in order, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
         goals = self._best.goals or [*filter(None, [self._design.goal or default_goal(names)])]
         of_goals = (name for goal in goals for name in (f"{KEPT}{goal.metric}", goal.metric))
@@ -423,7 +423,7 @@ class GridProgress(Display):
     def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        # the median leaves out the first pause, which is long as pandas is imported
+        # the median ignores the first pause, which is long, as pandas is imported
         pause = statistics.median_low(self._pauses.copy())
         waiting = list(self._waiting.values())
         waiting += [folder.params for folder in list(self._folders.values())[-1:]] * self._num_more

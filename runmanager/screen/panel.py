@@ -16,7 +16,7 @@ from runmanager.table import Table, wrapped
 from runmanager.wording import join, listed
 
 _WIDEST = 120  # maximum number of characters in a line of text
-_MOST_NAMED = 8  # maximum number of left-out columns that are named
+_MOST_NAMED = 8  # maximum number of names of left-out columns
 _INDENT = "  "
 _RULE = "━"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"

@@ -16,8 +16,8 @@ from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.table import GAP
 from runmanager.wording import duration, join, printable
 
-_BAR = (10, 40)  # least and greatest width of the bar
-_ECHO = 5  # free columns after the last line, so that an echoed ^C^C does not wrap
+_BAR = (10, 40)  # minimum and maximum width of the bar
+_ECHO = 5  # number of free columns after the last line, so that an echoed ^C^C does not wrap
 _BEST = "best so far"
 _MOST_ROWS = 8  # number of rows of ended runs that a notebook shows unfolded
 _MOST_FOLDED = 200  # number of folded rows of ended runs in a notebook, as a row takes more than a kilobyte
@@ -31,14 +31,14 @@ class Picture(NamedTuple):
     name: str  # the name of the experiment
     columns: RunColumns
     rows: Sequence[Row]
-    best: str  # the best run or setting so far, "" before the first one
+    best: str  # the best run or setting so far, "" before there is one
     ended: int  # number of ended runs
     total: int  # number of all runs
-    done: float  # number of ended runs, plus the fractions of running runs that are done
+    done: float  # number of ended runs, plus the finished fraction of each running run
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
     above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and the number of rows below them
-    ended_rows: Sequence[Row] = ()  # rows of ended runs, if these are not printed above
+    ended_rows: Sequence[Row] = ()  # rows of ended runs, if the rows are not printed above
     is_over: bool = False  # whether only ended runs are left to show
 
     def lines(self, width: int, height: int) -> list[Text]:

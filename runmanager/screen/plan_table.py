@@ -48,7 +48,7 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:
-    """Return the action for a run, or its status if it is not executed; and details."""
+    """Return the action for a run, or the status of a run that is not executed; and details."""
     before = planned.before
     if planned.action.is_due:
         if not (before.epochs or before.inside):

@@ -18,10 +18,10 @@ _COUNT, _RUN, _EPOCH, DURATION, _NOTE = "", "run", "epoch", "run duration", " "
 _LEAST = {DURATION: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
-_VALUE = 7  # the width of most values, to which lines of named values are aligned
+_VALUE = 7  # the width of most values; lines of named values are aligned to this width
 _INDENT = "    "
 _MOST_NOTE = 48  # maximum number of characters of a note in a notebook
-_NUM_FIRST_AXES = 3  # number of axes that a narrow terminal drops last
+_NUM_FIRST_AXES = 3  # number of axes that a narrow terminal keeps longest
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Row:
     epoch: str = ""
     time: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    # alternative texts for the end of the row; the first one that fits is shown, else the last one
+    # alternative texts for the end of the row; the first text that fits is shown, else the last text
     notes: Sequence[str] = ()
-    cause: str = ""  # the cause, part of a note or on a separate line
+    cause: str = ""  # the cause, as a part of a note or on a separate line
     next_step: str = ""  # the next step, on a separate line
 
 
@@ -101,7 +101,7 @@ class RunColumns:
         )
 
     def explained(self, row: Row, width: int) -> list[str]:
-        """Return the line of a row, and further lines with the cause if it does not fit and the next step."""
+        """Return the line of a row, and further lines with the cause, if it does not fit, and the next step."""
         _, (line,), _ = self.lines([row], width)
         cause = row.cause if row.cause and row.notes[1] not in line else ""
         return [line, *_indented(cause, row.next_step)]

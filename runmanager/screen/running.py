@@ -8,8 +8,8 @@ from runmanager.outcome import BatchProgress, EpochRecord
 from runmanager.screen.run_rows import DURATION, Row
 from runmanager.wording import duration, join, printable
 
-_SILENT_S = 30  # time without a message after which the row says so
-_LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used
+_SILENT_S = 30  # time without a message after which the row reports the silence
+_LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Running:
     num_epochs: int | None = None  # number of epochs of the run, None if unknown
     first: int = 0  # the first epoch of this attempt, 0 before that epoch begins
     committed: int = 0  # the last committed epoch
-    num_steps: int = 0  # batches per epoch: from the loader, else the largest batch number so far
+    num_steps: int = 0  # number of batches per epoch: from the loader, else the largest batch number so far
     is_measured: bool = False  # whether `num_steps` comes from the loader
     # metrics of the last committed epoch; the loss may be newer
     metrics: Mapping[str, float] = field(default_factory=dict)
-    first_done: tuple[float, float] | None = None  # time of the first message, fraction done then
-    zero: float | None = None  # when its run duration was 0, None before an epoch is committed
+    first_done: tuple[float, float] | None = None  # time of the first message, fraction done by then
+    zero: float | None = None  # time at which the run duration was 0, None before an epoch is committed
 
     def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""

@@ -13,14 +13,14 @@ from runmanager.wording import duration
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""
 
-_MOST = 200  # number of the latest costs, which an estimate uses
+_MOST = 200  # number of the latest costs that an estimate uses
 _PRIOR = 0.2  # regularization: the number of runs without an effect that are added to each value
 _SWEEPS = 5
 _LEAST_S = 1e-3
 _OVERDUE = 1.2  # an overdue run is expected to take its elapsed time times this factor
-_SPREAD = (0.05, 0.35)  # standard deviation of log costs: the least, and the default with too few costs
+_SPREAD = (0.05, 0.35)  # standard deviation of log costs: the minimum, and the default with too few costs
 _DRIFT = 0.08  # standard deviation of a machine's log speed, common to all runs
-_RANGE = 1.8  # standard deviations on either side of an estimate
+_RANGE = 1.8  # number of standard deviations on either side of an estimate
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3600, 86400
 _FINE = (  # (seconds, step): a time below these seconds is rounded to this step
     (10, _SECOND),
@@ -42,7 +42,7 @@ class Underway(NamedTuple):
 
     params: Mapping[str, Any]
     elapsed: float
-    total: float | None = None  # estimated from the run's progress, None before there is progress
+    total: float | None = None  # total time, estimated from the run's progress; None before there is progress
     # fraction of the run's epochs that this attempt executes; earlier attempts executed the rest
     part: float = 1.0
 
@@ -68,7 +68,7 @@ def time_left(
 ) -> Estimate | None:
     """Estimate the seconds until all runs have ended; None before any cost is known.
 
-    Waiting runs start in their order, `between` seconds after the previous run in their lane. At most `lanes`
+    Waiting runs start in order, each `between` seconds after the previous run in its lane. At most `lanes`
     runs are executed at the same time.
     """
     if not waiting and not running:
@@ -117,13 +117,14 @@ def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
 def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> tuple[list[float], float, float]:
     """Estimate the seconds that each run takes, from the cost of at least one other run.
 
-    Each value of a hyperparameter gets a factor: 1 for a new value, near 1 for a learning rate. The factors are
-    fitted to the logarithms of the costs, one hyperparameter after the other (backfitting, as in Hastie and
-    Tibshirani, Generalized Additive Models). No estimate is below the least or above the greatest past cost.
+    Each value of a hyperparameter gets a factor: 1 for a new value, and a factor near 1 for a learning rate.
+    The factors are fitted to the logarithms of the costs, one hyperparameter after the other (backfitting, as
+    in Hastie and Tibshirani, Generalized Additive Models). No estimate is below the minimum or above the
+    maximum past cost.
 
     Returns:
-        The estimates, and two standard deviations of their logarithms: one for each estimate alone, and one
-        common to all estimates, which grows with the share of new values.
+        The estimates, and two standard deviations of their logarithms: one deviation for each estimate alone,
+        and one deviation common to all estimates. The common deviation grows with the share of new values.
 
     >>> past = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
     >>> runs = [{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}]
@@ -166,7 +167,7 @@ def _values(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fit(name: str, factors: dict[str, float], samples: Sequence[_Sample]) -> None:
-    """Fit the factors of one hyperparameter to the residuals of the others."""
+    """Fit the factors of one hyperparameter to the residuals from the other hyperparameters."""
     sums: dict[str, list[float]] = defaultdict(list)
     samples = [sample for sample in samples if name in sample.values]
     for sample in samples:
