@@ -32,7 +32,7 @@ class SearchResult:
         run: The run.
         status: The status of the run: "completed", "failed" and so on.
         error: The reason why the run did not complete, in one line; "" for a completed run.
-        values: The values of the goals, in their order; NaN for a missing one.
+        values: The values of the goals, in their order; NaN for a missing value.
         metrics: The metrics of the last epoch, and the results of the whole run.
 
     Example:
@@ -63,17 +63,17 @@ class SearchResult:
 class Asking(Searching):
     """Suggests a run on each `ask`; the runs that the loop starts become due.
 
-    A run is open from `ask` to `tell`. Meanwhile the loop may start the run, which makes it due, and take the
-    result. This result counts, unless the loop tells another value before its next call.
+    A run is open from `ask` to `tell`. Meanwhile the loop may start the run, which makes the run due, and
+    receive the result. The received result counts, unless the loop tells another value before its next call.
     """
 
     experiment: Experiment
     """The experiment, to which `ask` adds runs."""
-    _asked_for: dict[str, Run]  # open runs by identity; the dicts below have the same keys
-    _waiting: list[int]  # trials without a result to hand out on the next asks
+    _asked_for: dict[str, Run]  # identity -> open run; the dicts below have the same kind of keys
+    _waiting: list[int]  # trials without a result, which the next calls of `ask` return
     _new: dict[str, Run]  # started runs whose execution has not begun
     _due: dict[str, Run]  # started runs without a result
-    _taken: dict[str, RunResult]  # results that the loop has taken and may still override
+    _taken: dict[str, RunResult]  # results that the loop has received and may still override
     _num_asked: int
     _has_feedback: bool  # whether the loop has told a value or started a run
     _sentences: list[str]  # sentences to print
@@ -84,7 +84,7 @@ class Asking(Searching):
         """Load the trials of earlier loops.
 
         Args:
-            experiment: The experiment with the runs; new ones are added to it.
+            experiment: The experiment with the runs; new runs are added to the experiment.
             results: The results of the runs of these axes, by identity.
             changed: The identities of ended runs to execute again.
         """
@@ -109,7 +109,7 @@ class Asking(Searching):
         self._num_asked, self._has_feedback, self._sentences = 0, False, []
 
     def close(self) -> None:
-        """Drop the loop's state; everything that must last is stored with the runs."""
+        """Drop the loop's state; all persistent data are stored with the runs."""
         self._trials = None
 
     @property
@@ -124,11 +124,11 @@ class Asking(Searching):
 
     @property
     def num_due(self) -> int:
-        """The number of started runs whose result the loop has not taken."""
+        """The number of started runs whose result the loop has not received."""
         return len(self._due)
 
     def ask(self, params: object = None) -> Run | None:
-        """Return the next run, or the run of a setting that the loop passes; None if there is no such run."""
+        """Return the next run, or the run of a setting from the loop; None if there is no such run."""
         trials = self._opened
         self.settle()
         run = self._suggested(trials) if params is None else self._run_of(trials, params)
@@ -182,7 +182,7 @@ class Asking(Searching):
         self._new = {}
 
     def settle(self) -> None:
-        """Report to the sampler the results that the loop has taken and not overridden with `tell`.
+        """Report to the sampler the results that the loop has received and not overridden with `tell`.
 
         Raises:
             InvalidArgumentError: A completed run lacks the metric of a goal.
@@ -232,7 +232,7 @@ class Asking(Searching):
         return self._handed_out(trials, trial)
 
     def _keep(self, trial: Trial) -> None:
-        """Store a trial with its run, whose folder is created."""
+        """Store a trial with its run; the folder of the run is created."""
         (run,) = self.space.runs(trial.point)
         if folder := self.experiment.find(run._asdict()):
             write_run(folder, read_trials(folder).adding([trial.stored]))
@@ -245,7 +245,7 @@ class Asking(Searching):
         (id_,) = trial.runs
         if result := self._result_of(trials, id_):
             trials.tell(trial, result)
-        elif id_ not in self._asked_for:  # otherwise the first trial of this run brings the result
+        elif id_ not in self._asked_for:  # otherwise, the first trial of this run reports the result
             (self._asked_for[id_],) = self.space.runs(trial.point)
             return self._asked_for[id_]
         return None
@@ -311,7 +311,7 @@ def _by_name(setting: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def has_values(result: RunResult, goals: Sequence[Goal]) -> bool:
-    """Whether a completed run has the metric of every goal; other runs need none."""
+    """Whether a completed run has the metric of every goal; other runs need no metric."""
     names = {name for record in result.epochs for name in record.metrics} | result.summary.keys()
     return result.status is not Status.COMPLETED or names.issuperset(goal.metric for goal in goals)
 

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class Decide:
     """Repeat runs until the best setting is decided, for ``run_grid(decide=..., repeats="seed")``.
 
-    Each setting starts with the smallest number of repeats that allows a decision. Then the best setting, and
-    all settings not yet decided against it, get one more repeat at a time, with the same seed. This ends when
-    nothing is undecided, or when the budget is spent. The method is that of `verdict`. A restart, after a kill
-    or with a larger budget, continues from the journals.
+    Each setting starts with the minimum number of repeats that allows a decision. Then the best setting, and
+    all settings whose comparison with it is undecided, get one more repeat at a time, with the same seed. The
+    search ends when no comparison is undecided, or when the budget is spent. The method is the method of
+    `verdict`. A restart, after a kill or with a larger budget, continues from the journals.
 
     Args:
         axis: The hyperparameter whose values are compared, with all other hyperparameters equal. None compares
             settings.
-        margin: The largest difference that counts as equal, in units of the metric. With None, only identical
+        margin: The maximum difference that counts as equal, in units of the metric. With None, only identical
             results are equal.
         error: The maximum probability that the verdict is wrong, between 0 and 1.
-        max_repeats: The largest number of repeats per setting. If the grid lists no values for the repeat axis,
+        max_repeats: The maximum number of repeats per setting. If the grid lists no values for the repeat axis,
             its values are 0, 1, 2, ....
         max_seconds: Limit on the total time of the runs (s), after which no repeat is added. None sets no
             limit.
@@ -69,7 +69,7 @@ class Decide:
         return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
-        """Create a search with this rule, for one start of a grid.
+        """Create a search with this rule, for one launch of a grid.
 
         Args:
             repeats: The repeat axis of the grid.
@@ -98,7 +98,7 @@ class _Deciding(Search):
         self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
         self._asked: dict[str, int] = {}  # rival -> number of repeats requested
         self._executable: set[str] = set()
-        self._fewest = 0  # the smallest number of repeats that allows a decision
+        self._fewest = 0  # the minimum number of repeats that allows a decision
         self._why = ""  # the reason why no further repeats are requested
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
@@ -117,7 +117,7 @@ class _Deciding(Search):
         self._asked = {rival: min(self._fewest, len(repeats)) for rival, repeats in self._runs.items()}
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Request repeats; when all have ended, compare the rivals and request more."""
+        """Request repeats; when all repeats have ended, compare the rivals and request further repeats."""
         if in_progress:
             return Decision()
         sentences: list[str] = []
@@ -155,7 +155,7 @@ class _Deciding(Search):
         return f"{repeats} of {rivals}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return the reason why an undecided grid got no further repeats; the panel shows the decisions."""
+        """Return the reason why an undecided grid got no further repeats; "" for a decided grid."""
         return self._why
 
     def _folders(self) -> list[RunFolder]:
@@ -175,7 +175,7 @@ class _Deciding(Search):
         return identity(setting if axis is None else {axis: setting[axis]})
 
     def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
-        """Compare the rivals by the requested repeats; return the comparison, and the rivals in its order."""
+        """Compare the rivals by the requested repeats; return the comparison, and its order of the rivals."""
         from runmanager.answers.verdict import compared
         from runmanager.tables.columns import runs_table
 

@@ -22,23 +22,24 @@ NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<met
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """Train all runs for a few epochs, and repeatedly continue only the best ones.
+    """Train all runs for a few epochs, and repeatedly continue only the best runs.
 
-    A rung is a number of epochs: the first one is `min_epochs`, each further one `factor` times the previous
-    one. All runs are trained to the first rung. One in `factor` of the runs at a rung, at least one, continues
-    to the next. With the factor 3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
+    A rung is a number of epochs: the first rung is `min_epochs`, each further rung is `factor` times the
+    previous rung. All runs are trained to the first rung. One in `factor` of the runs at a rung, at least one
+    run, continues to the next rung. With the factor 3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63
+    epochs, not 243.
 
     If `asynchronous`, a run is judged as soon as it reaches a rung: it continues if it is among the best runs
-    at that rung so far. No lane waits for other runs. Early runs are compared with fewer runs, so more of them
-    continue, which costs some epochs. A pruned run stays pruned.
+    at that rung so far. No lane waits for other runs. Early runs are compared with fewer runs, so more of the
+    early runs continue, which costs some epochs. A pruned run stays pruned.
 
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
     Optimization; Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning.
 
     Args:
-        metric: The metric by which runs are compared at a rung: a name that implies the direction, as
+        metric: The metric by which runs are compared at a rung: a name that implies the direction, such as
             "test_loss", or "min:<metric>" or "max:<metric>". None uses the goal of the grid.
-        factor: One in `factor` runs continues from a rung.
+        factor: The ratio of all runs at a rung to the runs that continue.
         min_epochs: The number of epochs of the first rung.
         asynchronous: Whether each run is judged as soon as it reaches a rung; otherwise all runs are judged
             together.
@@ -85,7 +86,7 @@ class SuccessiveHalving:
         return parse_goal(self.metric, "metric")
 
     def towards(self, goal: Goal | None) -> "SuccessiveHalving":
-        """Return this rule with the goal of a grid, unless it has a metric already.
+        """Return this rule with the goal of a grid, unless the rule has a metric already.
 
         Args:
             goal: The goal of the grid; None for a grid without a goal.
@@ -108,7 +109,7 @@ class SuccessiveHalving:
         """Create a pruner that judges each run by this rule when it reaches a rung.
 
         Returns:
-            The pruner, for one start of a grid.
+            The pruner, for one launch of a grid.
 
         Example:
             >>> from runmanager import EpochRecord
@@ -122,10 +123,10 @@ class SuccessiveHalving:
         return _AsynchronousHalving(self)
 
     def search(self) -> Search:
-        """Create a search that stops runs by this rule when all have reached a rung.
+        """Create a search that stops runs by this rule when all runs have reached a rung.
 
         Returns:
-            The search, for one start of a grid.
+            The search, for one launch of a grid.
 
         Example:
             >>> print(SuccessiveHalving("loss").search().introduction())
@@ -153,7 +154,7 @@ class SuccessiveHalving:
         """Find the first rung after an epoch.
 
         Args:
-            epoch: The number of the epoch; 0 before the first one.
+            epoch: The number of the epoch; 0 before the first epoch.
 
         Returns:
             The number of epochs at which runs are compared next.
@@ -180,7 +181,7 @@ class SuccessiveHalving:
         return epoch > 0 and self.next_rung(epoch - 1) == epoch
 
     def check(self, metrics: Mapping[str, float]) -> None:
-        """Check that the metrics of an epoch include the one to compare.
+        """Check that the metrics of an epoch include the metric to compare.
 
         Args:
             metrics: The metrics of an epoch, by column.
@@ -203,10 +204,10 @@ class SuccessiveHalving:
 
         Args:
             values: The metric of each run due at the rung; NaN if it is missing. A run with NaN is never among
-                the best; of equal runs, the first one is better.
+                the best; of equal runs, the first run is better.
 
         Returns:
-            The indexes of the best runs, the best one first; at least one index if any value is finite.
+            The indexes of the best runs, the best run first; at least one index if any value is finite.
 
         Example:
             >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
@@ -220,25 +221,25 @@ class SuccessiveHalving:
 class _Halving(Search):
     """Decides at each rung which runs continue.
 
-    A run that ended by a fault is never among the best; a killed run may still continue in the next start.
+    A run that ended by a fault is never among the best; a killed run can still continue in the next launch.
     """
 
     def __init__(self, rule: SuccessiveHalving) -> None:
         self._rule = rule
         self._candidates: list[str] = []
-        self._left: set[str] = set()  # runs that this start does not execute, or no longer executes
+        self._left: set[str] = set()  # runs that this launch does not execute, or no longer executes
         self._due: list[str] = []
         self._rung = 0
         self._short: dict[str, int] = {}  # runs that were stopped before their rung -> last epoch
         self._sentences: set[str] = set()
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Begin with all runs whose device is available."""
+        """Make all runs due whose device is available."""
         self._candidates = [folder.id for folder in runs if not folder.unavailable]
         self._left = {folder.id for folder in runs} - set(executable)
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """When all due runs have ended, compare them at the rung, and return the runs due next."""
+        """When all due runs have ended, compare the runs at the rung, and return the runs due next."""
         if in_progress:
             return Decision()
         self._take_note(results)
@@ -270,11 +271,11 @@ class _Halving(Search):
         return _none_could_be_stopped(self._rule.min_epochs, outcomes)
 
     def _take_note(self, results: Mapping[str, RunResult]) -> None:
-        """Set aside due runs that cannot continue in this start."""
+        """Exclude due runs that cannot continue in this launch."""
         for id_ in self._due:
             epoch, status = _last_epoch(results[id_]), results[id_].status
-            # a run that lost its checkpoint starts over and stops at an earlier rung; if it stops there twice,
-            # it cannot continue at all
+            # a run that lost its checkpoint starts over and stops at an earlier rung; if it stops at that rung
+            # twice, it cannot continue at all
             is_short = status is Status.PRUNED and epoch < self._rung
             if not status.is_success or (is_short and epoch <= self._short.get(id_, 0)):
                 self._left.add(id_)
@@ -286,7 +287,7 @@ class _Halving(Search):
         return result.status is Status.COMPLETED or _last_epoch(result) >= self._rung
 
     def _value(self, result: RunResult) -> float:
-        """Return the metric of a run at the rung; NaN if it is missing, or if the run can never continue."""
+        """Return the metric of a run at the rung; NaN without the metric, or if the run can never continue."""
         is_lost = result.status.is_fault and result.folder.id in self._left
         records = [record for record in result.epochs if record.epoch <= self._rung]
         if is_lost or not records or not self._is_there(result):
@@ -315,7 +316,7 @@ class _Halving(Search):
 
 
 class _AsynchronousHalving(Pruner):
-    """Stops a run at a rung unless it is among the best that have reached the rung so far."""
+    """Stops a run at a rung unless the run is among the best runs that have reached the rung so far."""
 
     def __init__(self, rule: SuccessiveHalving) -> None:
         super().__init__(rule.goal, str(rule))

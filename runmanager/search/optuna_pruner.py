@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAME = "grid"  # some pruners draw random numbers from the name of the study
 _NOTE_NOTHING = ("MedianPruner", "NopPruner", "PercentilePruner", "ThresholdPruner", "WilcoxonPruner")
-"""Stateless pruners, for which epochs of earlier starts need no replay."""
+"""Stateless pruners, for which epochs of earlier launches need no replay."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -31,7 +31,7 @@ def is_optuna_pruner(value: object) -> "TypeGuard[BasePruner]":
 
 
 class OptunaPruner(Pruner):
-    """Asks an Optuna pruner: a run is a trial, an epoch a step, the goal's metric the intermediate value.
+    """Asks an Optuna pruner: a run is a trial, an epoch is a step, the goal's metric is the intermediate value.
 
     No database is written: the trials are rebuilt from the journals.
     """
@@ -41,7 +41,7 @@ class OptunaPruner(Pruner):
 
         super().__init__(goal, f"{pruner_name(pruner)} by {goal}")
         self._kind = type(pruner).__name__
-        self._trials: dict[str, Trial] = {}  # by identity of the run, as are the dicts below
+        self._trials: dict[str, Trial] = {}  # identity of a run -> trial; the dicts below have the same keys
         self._values: dict[str, dict[int, float]] = {}  # run -> epoch -> value reported to the trial
         self._ended: set[str] = set()  # runs whose trial has ended
         self._last: dict[str, tuple[int, float, str]] = {}  # run -> the last epoch, its value, and the answer
@@ -50,7 +50,7 @@ class OptunaPruner(Pruner):
             self._study = optuna.create_study(
                 study_name=_NAME,
                 direction="maximize" if goal.is_larger_better else "minimize",
-                sampler=optuna.samplers.RandomSampler(seed=0),  # the sampler suggests nothing
+                sampler=optuna.samplers.RandomSampler(seed=0),  # this sampler suggests nothing
                 # some pruners have state, and a user may pass the same pruner again
                 pruner=copy.deepcopy(pruner),
             )
@@ -114,7 +114,7 @@ class OptunaPruner(Pruner):
         self._values[id_][epoch] = value
 
     def _make_ready(self, id_: str, epoch: int) -> None:
-        """Ensure that a run has a trial for its next epoch: a new one if that epoch was reported before."""
+        """Ensure that a run has a trial for its next epoch: a new trial if that epoch was reported before."""
         former = self._values.get(id_, {})
         if id_ in self._trials and id_ not in self._ended and all(number < epoch for number in former):
             return
@@ -129,7 +129,8 @@ def pruner_name(pruner: "BasePruner") -> str:
     """Describe a pruner by its class and arguments, read from the attributes of the same names.
 
     Optuna has no public way to read the arguments, and pruners with different arguments are different rules.
-    Tested with 5.0.0; an argument that another version stores under another name is omitted.
+    The function is tested with Optuna 5.0.0; an argument that another version stores under another name is
+    omitted.
     """
     values = vars(pruner)
     arguments = [
@@ -148,7 +149,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Silence Optuna's log below the level of errors, and its warning about a run without a number."""
+    """Silence Optuna's log below the level of errors, and Optuna's warning about a NaN value."""
     from optuna import logging
 
     before = logging.get_verbosity()

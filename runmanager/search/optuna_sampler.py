@@ -32,7 +32,7 @@ class TrialResult:
     """The state of a trial and its values."""
 
     state: Literal["complete", "pruned", "fail"]
-    values: Sequence[float] = ()  # the values of the goals, if the trial is complete
+    values: Sequence[float] = ()  # values of the goals, if the trial is complete
     # epoch -> value of the goal, if the trial was pruned
     curve: Mapping[int, float] = field(default_factory=dict)
 
@@ -43,8 +43,8 @@ def space_for(
     """Return the space of the searched axes; check that the sampler supports it.
 
     Raises:
-        GridError: The axes cannot be searched, or the sampler does not support them; the message lists all
-            problems.
+        GridError: The axes cannot be searched, or the sampler does not support these axes; the message lists
+            all problems.
         MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
     """
     try:
@@ -95,14 +95,14 @@ def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> Non
 class Sampler:
     """Suggests the next point, from earlier points and their values.
 
-    A class or a function of a seed creates a new sampler for each suggestion. So a suggestion depends only on
-    its number and on the earlier trials: it is the same in every process.
+    A sampler class, or a function of a seed, creates a new sampler for each suggestion. So a suggestion depends
+    only on its number and on the earlier trials: the suggestion is the same in every process.
 
     Args:
         space: The axes.
         goals: The metrics to optimize, and their directions.
         search: The options with the sampler and the seed.
-        num_asked: The number of asks of earlier starts, which reseeds a sampler instance of the user.
+        num_asked: The number of suggestions in earlier launches; it reseeds a sampler instance of the user.
 
     Raises:
         GridError: The Optuna sampler raises an exception, here or in a method.
@@ -120,7 +120,7 @@ class Sampler:
         self._numbers: dict[int, int] = {}  # number of a trial -> its number in the study
         self._suggested: set[int] = set()
         self.is_exhausted = False
-        """Whether the sampler has nothing left to suggest, for example after the last point of a grid."""
+        """Whether the sampler has no further suggestions, for example after the last point of a grid."""
         with self._translating():
             sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._new_sampler(0)
             self._name = type(sampler).__name__
@@ -146,7 +146,7 @@ class Sampler:
         return {name: self._value(name, trial.params[name]) for name in self._axes}, without_text(attributes)
 
     def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
-        """Add a trial of an earlier start, or a trial whose point the sampler did not suggest."""
+        """Add a trial of an earlier launch, or a trial whose point the sampler did not suggest."""
         from optuna.trial import TrialState, create_trial
 
         with self._translating():
@@ -169,7 +169,7 @@ class Sampler:
         states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
         state = states[result.state]
         if state is TrialState.PRUNED and len(self._goals) > 1:
-            state = TrialState.FAIL  # Optuna takes no intermediate values for several goals
+            state = TrialState.FAIL  # Optuna accepts no intermediate values for several goals
         index = self._numbers[number]
         with self._translating():
             study_id = self._storage.get_study_id_from_name(_NAME)

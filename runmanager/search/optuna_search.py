@@ -20,15 +20,15 @@ class OptunaSearch:
 
     The sampler also learns from runs of the same axes that the experiment already has. A setting that is
     suggested twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion
-    is executed with all of their values, and the sampler gets the mean.
+    is executed with all values of these axes, and the sampler gets the mean.
 
     Args:
-        n: The number of suggestions, including those of earlier starts.
-        seed: Makes the search reproducible; with None, each start draws other suggestions.
-        sampler: A sampler class of Optuna, or a function of `seed` that returns a sampler, as ``lambda seed:
-            TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, seeded by `seed` and
-            the number of the suggestion. A sampler instance works too; each start uses a copy. None is Optuna's
-            default, TPE.
+        n: The number of suggestions, including the suggestions of earlier launches.
+        seed: The seed that makes the search reproducible; with None, each launch draws other suggestions.
+        sampler: A sampler class of Optuna, or a function of `seed` that returns a sampler, such as ``lambda
+            seed: TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, seeded by
+            `seed` and the number of the suggestion. A sampler instance is accepted too; each launch uses a
+            copy. None selects Optuna's default, TPE.
         max_seconds: Limit on the total time of the runs (s), after which no run is suggested. None sets no
             limit.
 

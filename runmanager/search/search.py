@@ -21,7 +21,8 @@ class Decision:
 
     Attributes:
         due: The runs to execute now, in this order. A run that was executed before is resumed.
-        behind: All runs that are behind now; the grid commits them as pruned if their journals do not say so.
+        behind: All runs that are behind now; the grid commits each of them as pruned if its journal does not
+            say so.
         sentences: Sentences to print.
         new: New runs, to execute after the runs in `due`; the grid creates their folders.
     """
@@ -35,20 +36,20 @@ class Decision:
 class Search(ABC):
     """Chooses the next runs of a grid, from their folders and journals.
 
-    Each start of a grid creates a search and calls `begin` once. It calls `next` before the first run. After
-    that, it calls `next` after every outcome if the search `is_asynchronous`, while other runs may be in
-    progress; otherwise only when all due runs have ended. The grid ends when nothing is due or in progress;
-    runs that were never due stay pending and do not count as missing.
+    Each launch of a grid creates a search and calls `begin` once. The grid calls `next` before the first run.
+    After that, the grid calls `next` after every outcome if the search `is_asynchronous`, while other runs may
+    be in progress; otherwise, it calls `next` only when all due runs have ended. The grid ends when no run is
+    due or in progress; runs that were never due stay pending and do not count as missing.
 
-    A search may hold state during a start. State that must survive a kill follows from the journals, or is
+    A search may hold state during a launch. State that must survive a kill is derived from the journals, or is
     stored with the runs (`trials_of`): a search that is restarted with the same runs makes the same decisions.
-    A run that was killed or ended by a fault in this start does not become due again; the grid decides about
+    A run that was killed or ended by a fault in this launch does not become due again; the grid decides about
     retries.
 
     A search may create runs, as `Decision.new`. From then on, the runs belong to the grid and are in `results`.
-    If this start can execute none of them, as their device is missing, `next` is called again at once.
+    If this launch can execute none of the new runs, as their device is missing, `next` is called again at once.
 
-    `begin` and `next` are called in one thread, under torchrun on rank 0 alone. An exception in one of them
+    `begin` and `next` are called in one thread, under torchrun only on rank 0. An exception in one of them
     ends the grid; committed epochs stay.
     """
 
@@ -56,7 +57,7 @@ class Search(ABC):
     """Whether the search decides after every single run. Otherwise each decision is a separate batch, with as
     many lanes as its runs can use. An asynchronous search keeps the lanes of its first decision."""
     num_lanes = 1
-    """The number of runs that can be executed at once; the grid sets it before the first decision."""
+    """The maximum number of concurrent runs; the grid sets this number before the first decision."""
     axes: Sequence[str] = ()
     """The hyperparameters that vary in the runs that the search creates; empty if it creates no runs."""
 
@@ -66,8 +67,8 @@ class Search(ABC):
 
         Args:
             runs: All runs of the grid, in order.
-            executable: The identities of the runs that this start may execute. Completed and unavailable runs
-                are left out, and runs that ended by a fault unless they are retried.
+            executable: The identities of the runs that this launch may execute. Completed and unavailable runs
+                are left out. Runs that ended by a fault are left out too, unless they are retried.
         """
 
     @abstractmethod
@@ -76,7 +77,7 @@ class Search(ABC):
 
         Args:
             results: The current result of each run. A run that must start over counts as pending until it has
-                been executed. Each access may read a journal: ask only for the runs that matter.
+                been executed. Each access may read a journal, so access only the needed results.
             in_progress: The identities of due runs that have not ended.
         """
 
@@ -89,11 +90,11 @@ class Search(ABC):
         return ()
 
     def to_try(self) -> list[Run]:
-        """Return sample runs, with which the grid is checked."""
+        """Return sample runs; the grid is checked with these runs."""
         return []
 
     def examples(self) -> Sequence[Run]:
-        """Return sample runs, as many as the search may execute at the same time."""
+        """Return sample runs; their number is the maximum number of concurrent runs of the search."""
         return ()
 
     def num_more(self) -> int:
@@ -103,7 +104,7 @@ class Search(ABC):
     def left_out(self) -> Collection[str]:
         """Return the identities of the runs that the search has not requested so far; messages leave them out.
 
-        At the end of the grid, the experiment drops those of these runs that have not begun.
+        At the end of the grid, the experiment drops those of the returned runs that have not begun.
         """
         return ()
 
@@ -119,15 +120,15 @@ class Search(ABC):
 class Pruner(Listener, ABC):
     """Decides after each epoch of a run whether the run continues.
 
-    Each start of a grid creates a pruner and calls `begin` once. It calls `should_stop` when a run has
-    committed an epoch; when a run is resumed, it calls `should_stop` for the last epoch. All calls are made in
-    one thread of the process that starts the grid, under torchrun on rank 0 alone. The run waits for the
+    Each launch of a grid creates a pruner and calls `begin` once. The grid calls `should_stop` when a run has
+    committed an epoch; when a run is resumed, the grid calls `should_stop` for the last epoch. All calls are
+    made in one thread of the process that starts the grid, under torchrun only on rank 0. The run waits for the
     answer.
 
-    State that must survive a kill follows from the journals, which name the `rule` for each stopped run.
+    State that must survive a kill is derived from the journals; they name the `rule` for each stopped run.
 
     Args:
-        goal: The metric to compare runs by.
+        goal: The metric by which runs are compared.
         rule: The description of the pruner, for journals and messages. A rule stops a run only once.
     """
 
@@ -166,7 +167,7 @@ class Pruner(Listener, ABC):
         return ""
 
     def value(self, record: EpochRecord) -> float:
-        """Return the metric of an epoch that runs are compared by.
+        """Return the metric of an epoch by which runs are compared.
 
         Raises:
             PruneError: The epoch has no such metric.

@@ -1,4 +1,4 @@
-"""One start of a search: it executes the sampler's suggestions and reports the results to the sampler."""
+"""One launch of a search: it executes the sampler's suggestions and reports the results to the sampler."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -25,8 +25,8 @@ _MOST_LANES = 1024
 class Searching(Search):
     """Asks a sampler for one run per free lane.
 
-    Trials are stored with their runs, so that the next start builds the same study. A suggestion counts as soon
-    as it is stored with one of its runs.
+    Trials are stored with their runs, so that the next launch builds the same study. A suggestion counts
+    towards `n` as soon as it is stored with one of its runs.
     """
 
     is_asynchronous = True
@@ -42,7 +42,7 @@ class Searching(Search):
         # runs without a trial, which are executed first; None until computed
         self._again: list[str] | None = None
         self._executable: set[str] = set()
-        self._handed: set[str] = set()  # runs that became due in this start
+        self._handed: set[str] = set()  # runs that became due in this launch
         self._is_ready = False  # whether the trials have their results
         self._seconds: dict[str, float] = {}  # duration of each run
         self._num_before = 0
@@ -69,7 +69,7 @@ class Searching(Search):
         return self.space.spread() if num_asked < self._options.n else []
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Load the trials of earlier starts."""
+        """Load the trials of earlier launches."""
         self._trials = self._read(Experiment(self._experiment))
         self._executable = set(executable)
         self._num_before = self._trials.num_asked
@@ -120,7 +120,7 @@ class Searching(Search):
         return join([f"{sampler} suggests {suggestions} for {goals}", runs_each, before])
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return the reason why there are fewer suggestions than `n`, "" if there are `n`."""
+        """Return the reason why there are fewer suggestions than `n`, "" if there are `n` suggestions."""
         if self._trials is None:
             return ""
         asked, n = self._trials.num_asked, self._options.n
@@ -147,7 +147,7 @@ class Searching(Search):
     def _asked(
         self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
     ) -> dict[str, Run]:
-        """Return these runs and the runs of further suggestions, until all lanes are busy."""
+        """Return the given runs and the runs of further suggestions, until all lanes are busy."""
         while True:
             in_progress = busy | runs.keys()
             for trial in trials.open:
@@ -161,12 +161,12 @@ class Searching(Search):
             if (suggested := trials.ask()) is None:
                 return runs
             runs |= self._not_handed(suggested, results)
-            if all(id_ in results for id_ in suggested.runs):  # otherwise the trial is stored with its new runs
+            if all(id_ in results for id_ in suggested.runs):  # otherwise, its new runs store the trial
                 folder = results[suggested.runs[0]].folder
                 write_run(folder, read_trials(folder).adding([suggested.stored]))
 
     def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
-        """Return the due runs of a trial, without those that became due before in this start."""
+        """Return the due runs of a trial, except runs that became due before in this launch."""
         runs = {identity(run._asdict()): run for run in self.space.runs(trial.point)}
         return {
             id_: run

@@ -24,7 +24,7 @@ Point = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SearchAxis:
-    """An axis with more than one value; a paired one has several names."""
+    """An axis with more than one value; a paired axis has several names."""
 
     names: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]] = ()  # the listed values; empty for a range
@@ -52,24 +52,24 @@ class SearchAxis:
         }
 
     def value(self, index: int) -> Any:
-        """Return the value of a point for one of the listed values."""
+        """Return the value with which a point represents one of the listed values."""
         row = canonical(self.rows[index])
         return row if len(self.names) > 1 else row[0]
 
     def spread(self, index: int, number: int) -> Any:
-        """Return value `index` of `number` values spread over the axis."""
+        """Return the value with this index among `number` values that are spread over the axis."""
         if self.range is not None:
             return self.range.from_fraction((index + 0.5) / number)
         return self.value(index % len(self.rows))
 
     def index(self, value: Any) -> int | None:
-        """Return the index of a point's value among the listed ones, None if it is not listed."""
+        """Return the index of a point's value among the listed values, None if it is not listed."""
         return self._indexes.get(json.dumps(value if len(self.names) > 1 else [value]))
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any] | None:
         """Return a point's value for the stored values of a run.
 
-        None if the axis does not have these values.
+        Return None if the axis does not have these values.
         """
         if self.range is not None:
             return (row[0],)
@@ -97,8 +97,8 @@ class SearchSpace:
     """The axes of a search.
 
     Args:
-        params: The axes, as for `RunBuilder.get_runs`; some may be ranges.
-        repeats: The repeat axes; each suggestion is executed with all of their values.
+        params: The axes, as for `RunBuilder.get_runs`; some axes may be ranges.
+        repeats: The repeat axes; each suggestion is executed with all values of these axes.
 
     Raises:
         GridError: The axes are not a valid grid; the message lists all problems.
@@ -140,7 +140,7 @@ class SearchSpace:
         return math.prod(len(axis.rows) for axis in self._repeated)
 
     def runs(self, point: Point) -> list[Run]:
-        """Return the runs of a suggestion: one, or one for each combination of the repeat axes."""
+        """Return the runs of a suggestion: a single run, or one run for each combination of the repeat axes."""
         values = _named(self._constant, [axis.rows[0] for axis in self._constant])
         values |= _named(self.axes, [axis.row(point[axis.name]) for axis in self.axes])
         return [
@@ -149,7 +149,7 @@ class SearchSpace:
         ]
 
     def point(self, params: Mapping[str, Any], id_: str) -> Point | None:
-        """Return the point of a run from its stored hyperparameters; None if the run is outside these axes."""
+        """Return the point of a run from its stored hyperparameters; None if a value is outside its axis."""
         if params.keys() != set(self.names):
             return None
         point: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class SearchSpace:
         return {axis.name: point[axis.name] for axis in self.axes}
 
     def runs_of(self, experiment: Experiment) -> Iterator[tuple[Run, RunFolder]]:
-        """Yield the experiment's runs within these axes."""
+        """Yield the experiment's runs whose values belong to these axes."""
         for folder in experiment.runs.values():
             point = self.point(folder.params, folder.id)
             for run in () if point is None else self.runs(point):

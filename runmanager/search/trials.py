@@ -41,9 +41,9 @@ class Trial:
 
 
 class Trials:
-    """The trials of an experiment, and the sampler that continues from them.
+    """The trials of an experiment, and the sampler that continues from these trials.
 
-    The sampler is created on the first ask. The sampler gets the runs without a trial, then the trials by
+    The sampler is created before its first suggestion. It gets the runs without a trial, then the trials by
     number.
 
     Args:
@@ -64,8 +64,9 @@ class Trials:
         self._goals = goals
         self._search = search
         self._sampler: Sampler | None = None
-        self._others: dict[str, tuple[Point, TrialResult]] = {}  # runs without a trial, by identity
-        self._num_repeats = 0  # repeated suggestions in a row
+        # runs without a trial: identity -> point, result
+        self._others: dict[str, tuple[Point, TrialResult]] = {}
+        self._num_repeats = 0  # number of repeated suggestions in a row
         last = experiment.last_trial
         self._next = 0 if last is None else last + 1
         trials: dict[int, Trial] = {}
@@ -100,7 +101,7 @@ class Trials:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the sampler has nothing left to suggest."""
+        """Whether the sampler has no further suggestions."""
         return self._sampler is not None and self._sampler.is_exhausted
 
     @property
@@ -216,7 +217,7 @@ class Trials:
 
 
 def result_of(values: Sequence[float]) -> TrialResult:
-    """Return the result of an ended trial; without finite values it has failed."""
+    """Return the result of an ended trial; a trial without finite values has failed."""
     return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
 
 
