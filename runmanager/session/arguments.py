@@ -30,7 +30,7 @@ from runmanager.wording import did_you_mean
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Compute the fingerprint of code and data, and warn about values that the fingerprint leaves out.
+    """Compute the fingerprint of code and data, and warn about values that the fingerprint does not include.
 
     `data` may be a function that returns the data.
     """
@@ -162,7 +162,7 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
 
 
 def _one_name(repeats: Any) -> str:
-    """Return the name of the single repeat axis, "" if there are none or several."""
+    """Return the name of the single repeat axis, "" if there is not exactly one repeat axis."""
     axes = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
     return axes[0] if len(axes) == 1 and isinstance(axes[0], str) else ""
 
@@ -172,7 +172,7 @@ def _with_repeats(
 ) -> Mapping[Any, Any] | None:
     """Return a grid with the repeat axis of `decide`, whose values are 0, 1, 2, .
 
-    Unless the grid lists them.
+    unless the grid lists them.
     """
     name = _one_name(repeats)
     if not name:
@@ -257,7 +257,7 @@ def _problems_of_runs(runs: Sequence[Run]) -> Problems:
 
 
 def _is_axis(values: Any) -> bool:
-    # RunBuilder handles iterators and endless iterables
+    # RunBuilder handles iterators and infinite iterables
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
 
 

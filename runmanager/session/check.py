@@ -24,7 +24,7 @@ from runmanager.storage.lock import check_free
 from runmanager.wording import duration
 
 LONGEST_S = 300.0
-"""The time limit (s), after which the check of no further setting begins."""
+"""The time limit (s) after which no further check of a setting begins."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def try_settings(
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return one run of each setting, in an order in which the first runs cover each value of each axis.
+    """Return one run of each setting, ordered so that the first runs cover each value of each axis.
 
     >>> from runmanager.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
@@ -147,7 +147,7 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
 
 @contextlib.contextmanager
 def _experiment_folder(path: Path) -> Iterator[None]:
-    """Create a missing experiment folder, which executors expect, for the block; remove it afterwards."""
+    """Create a missing experiment folder, which executors expect; remove the folder after the block."""
     missing = [folder for folder in (path, path.parent) if not folder.exists()]
     durable.make_folder(path)
     try:
@@ -159,7 +159,7 @@ def _experiment_folder(path: Path) -> Iterator[None]:
 
 
 def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> list[str]:
-    """Return sentences about failed settings, phrased as for the failed runs of a grid."""
+    """Return sentences about failed settings, in the form of the sentences about failed runs of a grid."""
     import pandas as pd
 
     from runmanager.answers.failures import failures
@@ -169,7 +169,7 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     params = [{column(name): run._asdict().get(name) for name in names} for run, _ in ended]
     table = pd.DataFrame(params, dtype=object)
     table.attrs[HYPERPARAMETERS] = list(map(column, names))
-    # a loss that is not finite is no failure of the check
+    # a loss that is not finite does not fail the check
     fine = (Status.DIVERGED, Status.UNAVAILABLE)
     statuses = [Status.COMPLETED if outcome.status in fine else outcome.status for outcome in outcomes]
     table["status"] = list(map(str, statuses))

@@ -50,7 +50,7 @@ def choose(
     missing: Mapping[str, str],
     experiment: Experiment,
 ) -> Sequence[int]:
-    """Return the indexes of the runs with these numbers; without numbers, those of all runs.
+    """Return the indexes of the runs with these numbers; without numbers, the indexes of all runs.
 
     `missing` maps the identity of a run to the reason why the run cannot be executed here.
 
@@ -95,7 +95,7 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
     Changes that a debugger makes to process settings are not reported.
 
     Raises:
-        Exception: The exception of `train`, with the user's frames only.
+        Exception: The exception of `train`, with only the user's frames.
     """
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
     from runmanager.devices.process_state import process_state, set_back

@@ -1,4 +1,4 @@
-"""Dispatch of run events to listeners: the grid's immediately, the user's in a thread."""
+"""Dispatch of run events: immediately to the grid's listeners, in a thread to the user's listeners."""
 
 import threading
 from collections import deque
@@ -17,15 +17,16 @@ ANSWER_S = 10.0
 """The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""
 
 _MOST_WAITING = 1000  # maximum number of queued events per listener
-_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")  # dropped in this order; `run_ended` never is
+# events are dropped in this order; `run_ended` is never dropped
+_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")
 
 
 class Dispatcher:
     """The watch of an executor: passes its events to the listeners, in order.
 
     Args:
-        listeners: The listeners. If several of them stop a run, the reason of the first one counts.
-        stop: The state of signals, checked before each event; the exception of this check goes to the executor.
+        listeners: The listeners. If several listeners stop a run, the reason of the first of them counts.
+        stop: The state of signals, checked before each event; the check passes its exception to the executor.
         say: Prints a line.
         stopping: Called when a signal stops the grid.
     """
@@ -53,7 +54,7 @@ class Dispatcher:
     def run_progressed(self, run: Run, news: News) -> str:
         """Report the progress of a run.
 
-        If it is a question, return the reason why the run should stop, or "".
+        If the progress is a question, return the reason why the run should stop, or "".
         """
         self._stop.check()
         listeners = self._listening(self._id(run), run)
@@ -220,7 +221,7 @@ class Guarded(Listener):
                     self._is_late = False
 
     def _warn_once(self, problem: str) -> None:
-        """Print only the first problem, as further problems are similar or follow from the first one."""
+        """Print only the first problem, as further problems are similar or its consequences."""
         if not self._has_warned:
             self._has_warned = True
             self._say(f"! listener {self._name}: {printable(problem)}")

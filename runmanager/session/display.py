@@ -38,10 +38,10 @@ class Display(GridListener):
         """End the batch, or stop it."""
 
     def show_start(self, line: str) -> None:
-        """Show a temporary line until others follow."""
+        """Show a temporary line until other lines follow."""
 
     def show_progress(self, line: str) -> None:
-        """Replace the temporary line, if the display can."""
+        """Replace the temporary line, if the display can replace lines."""
 
     def clear(self, then: str = "") -> None:
         """Clear temporary lines for other output; then show a line."""
@@ -91,7 +91,7 @@ class Display(GridListener):
         """Called when further runs are due; a search may still add `more`."""
 
     def stopping(self, stop: Stop) -> None:
-        """Called when a signal stops the grid, maybe repeatedly."""
+        """Called when a signal stops the grid; several signals cause several calls."""
 
     def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
         """Show the plan: runs to execute, their devices, and completed runs."""

@@ -30,7 +30,7 @@ from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
-"""Exit codes; 2 means that nothing was started."""
+"""Exit codes; 2 means that no run was started."""
 
 
 class Execution:
@@ -38,7 +38,7 @@ class Execution:
 
     is_over = False
     """Whether the search has ended, with no further runs."""
-    _has_named_unread = False  # whether the axes that train does not read are reported
+    _has_named_unread = False  # whether the axes that train does not read have been reported
     num_lanes = 0
     """The maximum number of concurrent runs."""
     exit_code = COMPLETED
@@ -109,16 +109,17 @@ class Execution:
                 yield run.before
 
     def run(self) -> int:
-        """Execute runs until none is due; return the exit code."""
+        """Execute runs until no run is due; return the exit code."""
         for _ in self.steps():
             pass
         return self.exit_code
 
     def steps(self) -> Generator[tuple[Run, RunResult | None]]:
-        """Execute runs until none is due; if it `hands_over`, yield each ended run.
+        """Execute runs until no run is due; with `hands_over`, yield each ended run.
 
-        Between two steps, the lanes continue; closing the generator ends the lanes. With an executor that
-        `tells_begun`, runs that have begun or wait for a device are yielded too, with None as the result.
+        Between two yields, the lanes continue their runs; closing the generator ends the lanes. With an
+        executor that `tells_begun`, runs that have begun, or that wait for a device, are yielded too, with None
+        as the result.
         """
         is_first = True
         self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
@@ -150,7 +151,7 @@ class Execution:
 
     @property
     def plan(self) -> Plan:
-        """All runs, with those created by the search."""
+        """All runs, including the runs created by the search."""
         return self._decisions.plan
 
     @property
@@ -159,7 +160,7 @@ class Execution:
         return 0 if self.is_over else self._search.num_more()
 
     def close(self) -> None:
-        """Deliver pending events to the user's listeners, also of stopped runs."""
+        """Deliver pending events to the user's listeners, even events of stopped runs."""
         for id_ in self._dispatcher.begun:
             if planned := self._in_progress.get(id_):
                 self._dispatcher.run_stopped(id_, read_run(planned.folder).outcome, self._guarded)
@@ -225,14 +226,14 @@ class Execution:
         return exit_code
 
     def _add_more(self, runs: deque[Run]) -> None:
-        """Request more runs of the search while others are in progress."""
+        """Request more runs from the search while other runs are in progress."""
         more = self._decisions.next(self._in_progress.keys())
         self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
         self._begin(more)
         runs.extend(planned.run for planned in more.due)
 
     def _begin(self, batch: Plan) -> None:
-        """Print the decision, and commit runs that are behind as pruned, unless their journals do so."""
+        """Print the decision, and commit runs that are behind as pruned, unless their journals record this."""
         due = {planned.folder.id: planned for planned in batch.due}
         self._in_progress |= due
         self._retries |= dict.fromkeys(due, self._max_retries)
@@ -247,7 +248,7 @@ class Execution:
     def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
         """Warn about axes that `train` has never read in a run."""
         number = planned.folder.number
-        # a run of expand() also has values of its configuration, which are no axes
+        # a run of expand() also has values of its configuration, which are not axes
         if hasattr(planned.run, "__dict__"):
             unread = [name for name in unread if name in self._varying]
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):

@@ -30,9 +30,9 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     result = read_run(folder)
     is_begun = result.attempts > planned.before.attempts
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
-        return result.outcome  # the journal has the end; only the last message was lost
+        return result.outcome  # the journal has the end line; only the last message was lost
     outcome = replace(outcome, epochs=len(result.epochs))
-    # the run's values, as the folder stores values of most types as text
+    # use the run's values, as the folder stores values of most types as text
     task.experiment.open(params_of(planned.run))
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
@@ -44,16 +44,16 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
 
 
 class Exports(Listener):
-    """Writes the tables of an experiment, and spends at most a twentieth of the elapsed time on this."""
+    """Writes the tables of an experiment, which takes at most a twentieth of the elapsed time."""
 
     def __init__(self, experiment: Path) -> None:
         self._experiment = experiment
         self._next = 0.0
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Write the tables, unless writing is slow and they were written recently.
+        """Write the tables, unless writing is slow and the tables were written recently.
 
-        They are also written at the end.
+        The tables are also written at the end.
         """
         before = time.monotonic()
         if before >= self._next:
@@ -66,7 +66,7 @@ def write_tables(experiment: Path) -> None:
     """Write results.csv and results.json.
 
     Raises:
-        StorageError: They could not be written.
+        StorageError: The tables could not be written.
     """
     from runmanager.tables import columns as tables
     from runmanager.tables.files import write_results

@@ -14,8 +14,8 @@ class GoalWatch(Listener):
 
     Args:
         design: The design of the experiment.
-        results: Returns the results of earlier runs; if these have the metric of a goal, a later epoch may have
-            it too.
+        results: Returns the results of earlier runs; if these results have the metric of a goal, a later epoch
+            may have the metric too.
         say: Prints a line.
     """
 

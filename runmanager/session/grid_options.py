@@ -36,7 +36,7 @@ class Flag:
     """The command-line flag of an option.
 
     Attributes:
-        name: As in ``--jobs``.
+        name: The name of the flag, such as ``--jobs``.
         help: A description in one line.
         default: The default that --help shows; None for a flag without a value.
         heading: The heading in --help under which the flag is listed.
@@ -64,12 +64,12 @@ def _option(
 
     Args:
         default: The default value.
-        check: Appends errors of a value.
+        check: A function that appends the errors of a value.
         flag: The flag's description in one line; "" for no flag.
-        name: The name of the flag, if it differs from that of the option.
+        name: The name of the flag, if it differs from the name of the option.
         says: The default that --help shows, if it differs from `default`.
         heading: The heading in --help under which the flag is listed.
-        **settings: Arguments of argparse; without any, the flag takes no value.
+        **settings: Arguments of argparse; without such arguments, the flag takes no value.
     """
     how = settings or {"action": "store_const", "const": True}
     of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
@@ -232,7 +232,7 @@ class GridOptions:
                 problems.append(f"{rule}: allow it with max_runs={self.search.n}")
 
     def changed_from_default(self, names: Iterable[str]) -> list[str]:
-        """Return those of these options whose value is not the default."""
+        """Return the options whose value is not the default."""
         defaults = {option.name: option.default for option in fields(self)}
         values = {name: getattr(self, name) for name in names}
         # data= may be a tensor, whose == is elementwise
@@ -247,7 +247,7 @@ class GridOptions:
         return (Path(self.root) / self.experiment).absolute()
 
     def listeners_in(self, where: str) -> tuple[Listener, ...]:
-        """Return the listeners that are called in the parent, which are those of rank 0, or in the workers."""
+        """Return the listeners that are called in the parent (only on rank 0), or in the workers."""
         return tuple(
             listener
             for listener in self.listeners

@@ -36,8 +36,8 @@ class GridOutcome:
         outcomes: Each run of the grid with its outcome, in the order of the grid.
         results: One row per epoch of these runs, as from `load_results`.
         runs: One row per run, as from `load_runs`.
-        exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
-            130 Ctrl-C, 143 SIGTERM.
+        exit_code: 0 if all runs are done or unavailable, 1 if some runs failed or were not executed, 74 after a
+            storage failure, 129 after SIGHUP, 130 after Ctrl-C, 143 after SIGTERM.
         folder: The experiment's folder.
         panel: The panel shown at the end, which a notebook draws; None if the grid was only planned.
 
@@ -120,7 +120,7 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
 
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
-    """Return the time spent by the runs of this start, None if no run was executed."""
+    """Return the time spent by the runs of this launch, None if no run was executed."""
     from runmanager.answers.time_spent import RunTime, TimeSpent
 
     stopwatch = execution.stopwatch

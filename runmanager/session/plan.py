@@ -35,11 +35,11 @@ class Action(StrEnum):
     """The action for a run."""
 
     EXECUTE = "execute"
-    CONTINUE = "continue"  # execute the run, from its last checkpoint if there is one
+    CONTINUE = "continue"  # execute the run, from its last checkpoint if it has one
     # execute the run from its first epoch, as code, data, versions or loaded weights have changed
     START_OVER = "start over"
     WAIT = "wait"  # the run waits for a decision of the search
-    PRUNE = "prune"  # commit the run as pruned: it is behind, but its journal says interrupted
+    PRUNE = "prune"  # commit the run as pruned: the run is behind, but its journal says interrupted
     LEAVE = "leave"
 
     @property
@@ -67,7 +67,7 @@ class Plan:
     policy: tuple[str, str]  # `started_over` or `KEPT`
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
     order: Sequence[str] = ()  # identities of the due runs in order, after a decision
-    sentences: Sequence[str] = ()  # sentences of the search to print
+    sentences: Sequence[str] = ()  # sentences of the search, to be printed
     # reason why changes cannot be determined -> number of runs
     not_known: Mapping[str, int] = field(default_factory=dict)
 
@@ -92,7 +92,8 @@ class Plan:
             return sentences
         is_one_cause = len(self.changed) == 1
         causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
-        if len(causes) > _MOST_CAUSES:  # for example if runs load the weights of many encoders
+        # there are many causes, for example if runs load the weights of many encoders
+        if len(causes) > _MOST_CAUSES:
             causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
         done, meaning = self.policy
         verb = "is" if number == 1 else "are"
@@ -136,7 +137,7 @@ class Decisions:
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
     def next(self, in_progress: Collection[str] = ()) -> Plan:
-        """Return the plan where the due runs are executed and all others wait.
+        """Return the plan in which the due runs are executed and all other runs wait.
 
         While runs are in progress, the plan has only the runs of this decision.
         """
@@ -147,11 +148,11 @@ class Decisions:
 
     @property
     def plan(self) -> Plan:
-        """The plan with all runs, also those created by the search."""
+        """The plan with all runs, including the runs created by the search."""
         return replace(self._plan, runs=list(self._runs.values()))
 
     def asked_for(self) -> Plan:
-        """Return the plan without the runs that have not begun and that the search leaves out."""
+        """Return the plan without the runs that have not begun and are left out by the search."""
         left_out = self._search.left_out()
         runs = [run for run in self._runs.values() if run.before.attempts or run.folder.id not in left_out]
         return replace(self._plan, runs=runs)

@@ -26,7 +26,7 @@ class NextRung(RunListener):
         keep: str | None = None,
         until: float = 0.0,
     ) -> None:
-        """Compute the next rung: the first one after the epochs in earlier journals."""
+        """Compute the next rung: the first rung after the epochs in earlier journals."""
         self.last_epoch = self._halving.next_rung(num_committed)
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
@@ -45,14 +45,14 @@ class NextRung(RunListener):
         """Stop the run if it is at the rung.
 
         Raises:
-            PruneError: The epoch lacks the metric to compare runs by.
+            PruneError: The epoch lacks the metric by which runs are compared.
         """
         return self._at_rung(record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Stop the run if it is already at the rung.
 
-        This occurs if its last epoch is in the checkpoint, but not in the journal.
+        The run is at the rung if its last epoch is in the checkpoint, but not in the journal.
         """
         return self._at_rung(record)
 
@@ -66,7 +66,7 @@ class NextRung(RunListener):
 class Messenger(RunListener):
     """Reports the events of a run to the process that started the grid.
 
-    The time spent waiting for answers counts into no duration.
+    The time spent waiting for answers is part of no duration.
 
     Args:
         report: Sends a report; for a question, it returns the answer.
@@ -79,7 +79,7 @@ class Messenger(RunListener):
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Report a step."""
-        self._report(progress)  # the time to send counts into the epoch, but is short
+        self._report(progress)  # the time to send the report is part of the epoch's duration, but is short
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Report an epoch; return the reason why the run should stop."""

@@ -51,18 +51,18 @@ class Session:
     """
 
     train: Train
-    manager_of: Callable[[Any], Any]  # creates the manager for `train` from hooks
+    manager_of: Callable[[Any], Any]  # a function that creates the manager for `train` from hooks
     options: GridOptions
     experiment: Experiment
     executor: Executor
-    search: Search  # selects the due runs, or creates runs
+    search: Search  # the search that selects the due runs, or creates runs
     design: Design  # the design to store with the experiment
     fingerprint: Fingerprint  # code, data and versions that results depend on
     stop: Stop  # the state of signals; its exit code overrides the exit code of the runs
-    display: Display  # shows the grid to the user
+    display: Display  # the display that shows the grid to the user
     runs: Sequence[Run]  # the runs of the grid; for a search, the runs of the experiment
     missing: Mapping[str, str]  # identity of a run -> reason why the run cannot be executed here
-    chosen: Sequence[int] | None = None  # the indexes of the selected runs, None for all
+    chosen: Sequence[int] | None = None  # the indexes of the selected runs, None for all runs
     notes: Sequence[str] = ()  # sentences to print before the first run
     began: float = field(default_factory=time.monotonic)
     closing: ExitStack = field(default_factory=ExitStack)
@@ -84,8 +84,8 @@ class Session:
 
         Raises:
             LifecycleError: `runmanager verify` is importing the program.
-            GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; with all
-                problems.
+            GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; the
+                message lists all problems.
             DeviceError: A device is missing, and `missing_device` is "error".
         """
         began = time.monotonic()
@@ -95,7 +95,8 @@ class Session:
         executor = options.make_executor(problems)
         options.check_values(problems)
         with ExitStack() as closing:
-            stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger needs Ctrl-C
+            # with a debugger, Ctrl-C must keep its usual effect
+            stop = Stop() if numbers else closing.enter_context(Stop())
             listed = arguments.check_runs(params, train, options, problems)
             experiment = Experiment(options.path)
             design, changes = experiment.design.updated(arguments.check_design(options, listed))
@@ -121,7 +122,7 @@ class Session:
                 display.cleared(when=callable(options.data), then=starting),
                 stop.at_once(),
             ):
-                # `data` may download files for minutes, with its own progress bar
+                # the function `data` may download files for minutes, with its own progress bar
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
                 train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
@@ -205,7 +206,7 @@ class Session:
     def verify(self, recorded: RunResult) -> Verification:
         """Execute the first epoch of the grid's single run in this process.
 
-        Compare it with the recorded epoch.
+        Compare the new epoch with the recorded epoch.
         """
         (run,) = self.runs
         return execute_first_epoch(run, self.task, recorded, self.stop)
@@ -215,7 +216,7 @@ class Session:
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
         execution = self.execution(self.begin(), notes, followers)
-        self.closing.callback(execution.close)  # close the execution even if it raises
+        self.closing.callback(execution.close)  # close the execution even if it raises an exception
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
 
@@ -271,7 +272,7 @@ class Session:
 
     @property
     def _is_asked(self) -> bool:
-        """Whether a listener of this process may stop runs; the same on all ranks."""
+        """Whether a listener of this process may stop runs; the value is the same on all ranks."""
         stoppers = [
             listener for listener in self.options.listeners if listener.may_stop and listener.where == "parent"
         ]
@@ -289,7 +290,7 @@ class Session:
 
         Return the plan, where runs that stay pruned, by its rule or by `train`, are skipped.
 
-        When failed runs are executed again, so are runs pruned by `train`.
+        If failed runs are executed again, runs pruned by `train` are executed again too.
         """
         pruner = self.pruner
         if pruner:
@@ -349,10 +350,10 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
 
 
 def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
-    """Return the rule that stops runs at rungs, and the pruner that runs ask; at least one of them is None.
+    """Return the rule that stops runs at rungs, and the pruner that runs ask; at least one of the two is None.
 
     Raises:
-        InvalidArgumentError: There is no metric to compare runs by.
+        InvalidArgumentError: There is no metric by which runs can be compared.
     """
     prune = None if options.is_alone else options.prune
     if prune is None:

@@ -1,4 +1,4 @@
-"""Executes the runs queued by AskTell.start()."""
+"""The execution of the runs that AskTell.start() has queued."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -42,7 +42,7 @@ class StartedRuns:
         self._session: Session
         self._execution: Execution | None = None
         self._steps: Generator[tuple[Run, RunResult | None]]
-        self._has_begun = False  # whether a run was executed
+        self._has_begun = False  # whether any run was executed
         self._has_ended = False  # whether the execution has ended by itself
         self._ended: list[tuple[Run, RunResult]] = []  # ended runs that are not yet returned to the loop
         self._closing = ExitStack()
@@ -76,7 +76,7 @@ class StartedRuns:
         """Begin a run if a lane is free; if the run cannot be executed, `wait` returns the reason.
 
         Raises:
-            KeyboardInterrupt: As for `wait`, whose other exceptions may be raised too.
+            KeyboardInterrupt: The same as for `wait`; the other exceptions of `wait` may be raised too.
         """
         self._begun()
         self._search.start(run)
@@ -91,11 +91,11 @@ class StartedRuns:
                         break
 
     def wait(self) -> SearchResult | None:
-        """Execute runs until one has ended, and return its result; None if there is none.
+        """Execute runs until a run has ended, and return its result; None if there is no run.
 
         Raises:
             KeyboardInterrupt: Ctrl-C; `ask` returns the interrupted runs again.
-            SystemExit: SIGTERM or SIGHUP, with its exit code.
+            SystemExit: SIGTERM or SIGHUP, with the exit code of the signal.
             StorageError: An outcome could not be committed.
         """
         self._search.settle()
@@ -108,7 +108,7 @@ class StartedRuns:
         return self._search.take(*self._ended.pop(0))
 
     def _step(self) -> tuple[Run, RunResult | None]:
-        """Execute runs until one has begun or ended."""
+        """Execute runs until a run has begun or ended."""
         execution = self._begun()
         self._has_begun = True
         try:

@@ -1,4 +1,4 @@
-"""A stopwatch of runs: how long they occupy their lanes."""
+"""A stopwatch of runs: the time for which each run occupies its lane."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ class Stopwatch(Listener):
 
     Attributes:
         first: The time when the first run began (time.monotonic, s), None before the first run.
-        seconds: Identity of a run -> total time of its attempts in this start (s).
+        seconds: Identity of a run -> total time of its attempts in this launch (s).
     """
 
     def __init__(self) -> None:

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
 
-Train = Callable[[Run, Any], object]  # called with a run and its manager
+Train = Callable[[Run, Any], object]  # a function that is called with a run and its manager
 
-_DEBUGGER = "PYTHONBREAKPOINT"  # names the debugger of breakpoint(); a network debugger works in workers too
+# the variable that names the debugger of breakpoint(); a network debugger works in workers too
+_DEBUGGER = "PYTHONBREAKPOINT"
 _SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
@@ -52,7 +53,7 @@ class RunTask:
     fingerprint: Fingerprint
     keep_changed: bool
     jobs: int  # the maximum number of runs of the grid that share the machine
-    prune: SuccessiveHalving | None = None  # stops the run at rungs
+    prune: SuccessiveHalving | None = None  # the rule that stops the run at rungs
     rule: str = ""  # the rule to record if a listener stops a run
     asks: bool = False  # whether the run asks listeners in the parent
     listeners: Sequence[Listener] = ()  # listeners in the process of the run
@@ -69,9 +70,9 @@ class RunTask:
 
         Raises:
             StorageError: The outcome or an epoch could not be committed.
-            PruneError: The run cannot be stopped at a rung, or cannot be compared there.
-            Exception: The exception of `train`, if the task `raises`; under torchrun always, as the other ranks
-                wait for this process until it ends.
+            PruneError: The run cannot be stopped at a rung, or cannot be compared at a rung.
+            Exception: The exception of `train`, if the task `raises`. Under torchrun, the exception is always
+                raised, as the other ranks wait until this process ends.
         """
         from runmanager.devices import ranks
         from runmanager.session.run_listeners import Messenger, NextRung
@@ -104,7 +105,7 @@ class RunTask:
             epoch_type=self.epoch_type,
             evaluation_type=self.evaluation_type,
         )
-        # before train() computes its first sum
+        # set the threads before train() computes its first sum
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
         threads.keep(num_threads)
@@ -120,7 +121,7 @@ class RunTask:
             threads.give_back()
 
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
-        """Return the number of threads of a resumed run, None for a new one."""
+        """Return the number of threads of a resumed run, None for a new run."""
         folder = self.experiment.find(params_of(run))
         checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT, paths.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
@@ -197,12 +198,12 @@ def _spare_descriptors() -> Iterator[None]:
         yield
     finally:
         for descriptor in spare:
-            with suppress(OSError):  # the block has closed it already
+            with suppress(OSError):  # the error if the block has closed the descriptor already
                 os.close(descriptor)
 
 
 def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
-    """Commit the outcome of a run that raised an exception; raise it again if it ends the grid."""
+    """Commit the outcome of a run that raised an exception; raise the exception again if it ends the grid."""
     from runmanager.devices import ranks
 
     is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
@@ -234,11 +235,11 @@ def _failed(hooks: "Hooks", error: BaseException, run: Run) -> Outcome:
 
 
 def _forget_compiled() -> None:
-    """Reset torch.compile(), so that the next run compiles as the first one.
+    """Reset torch.compile(), so that the next run compiles in the same way as the first run.
 
     torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager execution.
     """
-    if "torch._dynamo" in sys.modules:  # do not import it here, which takes seconds
+    if "torch._dynamo" in sys.modules:  # do not import the module here, which takes seconds
         import torch
 
         torch.compiler.reset()

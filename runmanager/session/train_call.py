@@ -7,7 +7,7 @@ from typing import Any
 from runmanager.errors import Problems
 from runmanager.run import Run
 
-_OWN = 2  # leading parameters: the run and the manager
+_OWN = 2  # number of leading parameters: the run and the manager
 
 
 def defaults_of(train: Callable[..., object]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Pro
     """Append an error if a training function cannot be called with these runs."""
     try:
         signature = inspect.signature(train)
-    except (TypeError, ValueError):  # a builtin
+    except (TypeError, ValueError):  # a builtin has no signature
         return
     if list(signature.parameters)[:_OWN] == ["manager", "run"]:
         problems.append("train gets (run, manager), in this order, but takes (manager, run): exchange them")
@@ -47,12 +47,12 @@ def parameters_of(train: Callable[..., object]) -> Mapping[str, inspect.Paramete
     """Return the parameters of a training function; empty for a builtin."""
     try:
         return inspect.signature(train).parameters
-    except (TypeError, ValueError):  # a builtin
+    except (TypeError, ValueError):  # a builtin has no signature
         return {}
 
 
 def _named_like(further: Iterable[str], fields: Iterable[str]) -> list[str]:
-    """Return the parameters that are hyperparameters; if `opt.lr` is one, so is `opt`."""
+    """Return the parameters that are hyperparameters; if `opt.lr` is a hyperparameter, `opt` counts too."""
     names = {field.partition(".")[0] for field in fields}
     return [name for name in further if name in names]
 

@@ -19,8 +19,8 @@ from runmanager.training.listeners import RunListener
 from runmanager.training.metrics import How
 from runmanager.training.open_epoch import OpenEpoch
 
-_NUM_STEPS = 2  # steps of a check
-_NUM_BATCHES = 1  # batches of each evaluation of a check
+_NUM_STEPS = 2  # number of steps of a check
+_NUM_BATCHES = 1  # number of batches of each evaluation of a check
 
 
 class OneEpoch(RunListener):
@@ -50,7 +50,7 @@ class OneEpoch(RunListener):
 class CheckedEpoch(OpenEpoch):
     """An epoch of two steps.
 
-    A loop that takes its batches from another source is left when it tracks the third batch.
+    A loop that gets its batches from another source is left when it tracks the third batch.
     """
 
     most_steps = _NUM_STEPS

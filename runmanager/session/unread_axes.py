@@ -12,12 +12,12 @@ from runmanager.storage.fingerprint import reached_source
 from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
 
-_READ_BY_THE_GRID = "device"  # the grid itself reads it for each run
+_READ_BY_THE_GRID = "device"  # the grid itself reads this axis for each run
 _OF_ALL = (
     "__iter__", "__getitem__", "__reduce__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
     "__gt__", "__ge__", "__contains__", "__add__", "__mul__", "_asdict", "_replace", "count", "index",
 )  # fmt: skip
-"""Methods of a run that read all of its values."""
+"""Methods of a run that read all values of the run."""
 
 
 class Reads:
@@ -73,7 +73,8 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
     """Return the names that do not occur in the user's source files that are loaded.
 
     A name that occurs may be read in another run, by code that is chosen by name or imported later. The process
-    of a worker has loaded more modules than that of the grid, which has loaded more of the script.
+    of a worker has loaded more modules than the process of the grid; the process of the grid has loaded more of
+    the script.
     """
     if not unread:
         return ()
@@ -92,7 +93,7 @@ def _read_off(train: Callable[..., object]) -> set[str]:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == its_name:
                 names.add(attribute)
             case ast.Call(args=[ast.Name(id=name), ast.Constant(value=str(text)), *_]) if name == its_name:
-                names.add(text)  # an argument of getattr
+                names.add(text)  # the text is an argument of getattr
     return names
 
 

@@ -20,13 +20,13 @@ class Verification:
     """The metrics of a run's first epoch, from the record and from a new execution."""
 
     before: Mapping[str, float]
-    again: Mapping[str, float]  # empty if the epoch did not end
+    again: Mapping[str, float]  # metrics of the new execution; empty if the epoch did not end
     changed: Sequence[str]  # changes of code and versions since the recorded execution
     error: str = ""  # the reason why the epoch did not end
 
     @property
     def differing(self) -> list[str]:
-        """The metrics that differ in any bit, or that are missing on one side."""
+        """The metrics that differ in any bit, or are missing in one of the two executions."""
         names = [name for name in {**self.before, **self.again} if name not in TIMES]
         return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
 
