@@ -1,1 +1,1 @@
-"""What a run leaves behind."""
+"""The files of a run, and the code that writes and reads them."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from runmanager.errors import InvalidArgumentError
 from runmanager.storage import durable, paths
 
-_LONGEST = 200  # bytes of a name; a temporary name is longer
+_LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer
 _NOT_EVERYWHERE = set('<>:"|?*\\')  # characters that some systems do not allow in names
 _OLD = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.old\.tmp", re.DOTALL)
 _LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.new)?\.tmp", re.DOTALL)
@@ -26,11 +26,12 @@ _KINDS = (
     "artifact() takes the path of a file or folder, a text with its name, "
     "or an object with savefig(path), save(path) or to_csv(path)"
 )
-_SUFFIXES = {"savefig": ".png", "save": "", "to_csv": ".csv"}  # method -> suffix of a name that has none
+# method -> suffix that is added to a name without a suffix
+_SUFFIXES = {"savefig": ".png", "save": "", "to_csv": ".csv"}
 
 
 class _Save(NamedTuple):
-    """The method that writes an object to a path, and the suffix of names that have none."""
+    """The method that writes an object to a path, and the suffix that is added to names without a suffix."""
 
     write: Callable[[str], Any]
     suffix: str
@@ -59,7 +60,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
     if not is_writer:
         return target
     with _temporary() if save else nullcontext("") as temporary:
-        if save:  # first: an object that cannot be saved changes no file of the run
+        if save:  # save first, so that an object that cannot be saved changes no file of the run
             source = _saved(save, Path(temporary, target.name))
         _check_target(target, folder)
         durable.make_folder(target.parent)
@@ -110,7 +111,7 @@ def _source(content: Any, name: str | None) -> Path | None:
     if isinstance(content, str) and name is not None and not _is_like_path(content, name):
         return None
     hint = ""
-    with suppress(OSError, ValueError):  # raised for a long text, or a text with a NUL
+    with suppress(OSError, ValueError):  # the errors for a long text, or a text with a NUL
         hint = paths.nearest(path)
     hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
@@ -127,15 +128,15 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
 
 
 def _save_of(content: Any) -> _Save:
-    """Return how to save an object.
+    """Return the method that saves an object.
 
     Raises:
-        InvalidArgumentError: It has no such method.
+        InvalidArgumentError: The object has no such method.
     """
-    for saved in (content, getattr(content, "figure", None)):  # seaborn returns axes
+    for saved in (content, getattr(content, "figure", None)):  # seaborn returns axes, which have a figure
         for method, suffix in _SUFFIXES.items():
             if callable(write := getattr(saved, method, None)):
-                # images of PIL
+                # an image of PIL is saved as PNG
                 return _Save(write, suffix or (".png" if hasattr(saved, "_repr_png_") else ""))
     step = "write it to a file, as torch.save(x, 'x.pt'), and give the file: artifact('x.pt')"
     raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}: {step}"])
@@ -145,7 +146,7 @@ def _saved(save: _Save, path: Path) -> Path:
     """Write an object to a path, and return the path.
 
     Raises:
-        InvalidArgumentError: The object does not know the suffix, or wrote nothing to the path.
+        InvalidArgumentError: The object does not support the suffix, or wrote no file to the path.
     """
     try:
         save.write(str(path))
@@ -164,7 +165,7 @@ def _checked(name: Any) -> PurePosixPath:
     """Return a name as a relative path.
 
     Raises:
-        InvalidArgumentError: The name leads outside `artifacts/`, or some systems do not allow it.
+        InvalidArgumentError: The name leads outside `artifacts/`, or some systems do not allow the name.
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     if all(map(_is_usable, parts)):
@@ -258,7 +259,7 @@ def _instead_of_a_folder(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _aside(target: Path) -> Iterator[None]:
-    """Move the target aside during the block, then remove it; restore it if the block fails."""
+    """Rename the target during the block, then remove it; restore the target if the block fails."""
     old = _beside(target, "old") if os.path.lexists(target) else None
     if old:
         target.rename(old)
@@ -277,7 +278,7 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove temporary files of a writer that died, and restore the files that it had moved aside."""
+    """Remove temporary files of a writer that died, and restore the files that the writer had renamed."""
     for path in list(folder.iterdir()):
         if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
             path.rename(folder / match["name"])

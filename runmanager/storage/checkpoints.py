@@ -29,14 +29,14 @@ from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
 _OVERHEAD = 2**26  # the maximum number of bytes of a file in addition to its tensors
-_MOST_NAMED = 3  # parameters in a message
-_HASH = 32  # bytes of SHA-256
+_MOST_NAMED = 3  # maximum number of parameters in a message
+_HASH = 32  # number of bytes of a SHA-256
 _LARGEST = 1 << 36  # the maximum number of bytes of a checkpoint
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run's state after an epoch, or inside one."""
+    """The state of a run after an epoch, or inside an epoch."""
 
     id: str  # identity of the run
     record: EpochRecord  # repairs a journal without this record; inside an epoch, only the number is set
@@ -48,10 +48,10 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
-    """Write a checkpoint, and keep the previous one as second generation.
+    """Write a checkpoint, and keep the previous checkpoint as the second generation.
 
-    A checkpoint inside an epoch replaces the previous one inside an epoch. `verify` loads the new checkpoint
-    from memory first, so that an error occurs now and not on resume.
+    A checkpoint inside an epoch replaces the previous checkpoint inside an epoch. `verify` loads the new
+    checkpoint from memory first, so that an error occurs now and not on resume.
 
     Raises:
         CheckpointError: The checkpoint has objects that cannot be loaded safely, or is too large to be read.
@@ -82,7 +82,7 @@ def check_size(states: Mapping[str, Any]) -> None:
     """Refuse states that are too large to be read.
 
     Raises:
-        CheckpointError: The states are too large; the message names the largest.
+        CheckpointError: The states are too large; the message names the largest state.
     """
     sizes = {name: _num_bytes(state, set()) for name, state in states.items()}
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
@@ -98,8 +98,8 @@ def load_checkpoint(
 ) -> Checkpoint | None:
     """Read the newest intact checkpoint of a run; with `is_inside`, the checkpoint inside an epoch.
 
-    A damaged checkpoint, or one with another identity than `id_`, is renamed to ``*.damaged``; a sentence about
-    it is appended to `problems`.
+    A damaged checkpoint, or a checkpoint whose identity differs from `id_`, is renamed to ``*.damaged``; a
+    sentence about the checkpoint is appended to `problems`.
 
     Raises:
         StorageError: The system could not read an existing checkpoint.
@@ -154,7 +154,7 @@ def set_aside(folder: Path, attempt: int) -> None:
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
-    """Rename the weights of a superseded attempt, if there are any.
+    """Rename the weights of a superseded attempt, if the attempt has weights.
 
     Raises:
         StorageError: The weights could not be renamed.
@@ -179,7 +179,7 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
     """Load the saved weights of a run into a network; no code in the file is executed.
 
     Raises:
-        CheckpointError: The run has no weights, the file is damaged, or they do not fit the network.
+        CheckpointError: The run has no weights, the file is damaged, or the weights do not fit the network.
     """
     path = folder / paths.WEIGHTS
     if not path.exists():
@@ -256,7 +256,8 @@ def random_states(device: torch.device) -> dict[str, Any]:
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
-        "python": (version, torch.tensor(words), gauss),  # a tensor, as 625 separate numbers take a millisecond
+        # store a tensor, as 625 separate numbers take a millisecond
+        "python": (version, torch.tensor(words), gauss),
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
@@ -279,7 +280,7 @@ def _num_bytes(state: Any, seen: set[int]) -> int:
     """Count the bytes of the tensors in a state; shared memory is counted once."""
     if isinstance(state, torch.Tensor):
         if state.layout != torch.strided:
-            return state.numel() * state.element_size()  # an upper bound
+            return state.numel() * state.element_size()  # this size is an upper bound
         storage = state.untyped_storage()
         if storage.data_ptr() in seen:
             return 0

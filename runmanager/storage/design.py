@@ -26,9 +26,9 @@ _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of deci
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of `Decide`: the compared axis, and when it is decided."""
+    """The rule of `Decide`: the compared axis, and the conditions of a decision."""
 
-    axis: str | None = None  # the axis whose values are compared; None: settings are compared
+    axis: str | None = None  # the axis whose values are compared; None to compare settings
     margin: float | None = None  # differences up to the margin count as equal, in units of the metric
     error: float = 0.05  # the probability that a verdict is wrong
 
@@ -38,7 +38,7 @@ class Rule:
 
     @classmethod
     def from_json(cls, content: Any) -> "Rule | None":
-        """Read the entry of grid.json; None if it is damaged."""
+        """Read the entry of grid.json; None if the entry is damaged."""
         if not isinstance(content, Mapping):
             return None
         axis, margin, error = content.get("axis"), content.get("margin"), content.get("error", 0.05)
@@ -72,7 +72,7 @@ class Design:
     note: str | None = None  # a note on the whole experiment, in one line
     run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
     x_axis: str | None = None  # the x-axis of curves, see `runmanager.storage.x_axis`
-    goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first
+    goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first goal
 
     def updated(self, design: "Design") -> tuple["Design", list[str]]:
         """Override this design with the fields set in `design`; return the result and a sentence per change."""
@@ -87,22 +87,22 @@ class Design:
         return replace(self, **changed), sentences
 
     def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
-        """Return the repeat axes: the set ones, or by default the varying axes named in `SEEDS`."""
+        """Return the repeat axes: those set by the user, or by default the varying axes named in `SEEDS`."""
         return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
 
     def assumption(self, varying: Iterable[str]) -> str:
-        """Return a sentence that the repeat axes were chosen by name; "" if none were."""
+        """Return a sentence that the repeat axes were chosen by name; "" if no axis was chosen by name."""
         return assumption(self.repeating(varying)) if self.repeats is None else ""
 
     @property
     def all_goals(self) -> tuple[Goal, ...]:
-        """All goals: one, several for a search, or none."""
+        """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
 
     def misspelled(self, record: EpochRecord) -> str:
-        """Return a sentence if an epoch has not a goal's metric but a similar one, else "".
+        """Return a sentence if an epoch lacks a goal's metric but has a metric with a similar name, else "".
 
-        Without a similar one, a later epoch or the summary of a run may have it.
+        Without a similar name, a later epoch or the summary of a run may have the goal's metric.
         """
         for goal in self.all_goals:
             names = [name for name in record.metrics if not name.endswith("duration")]
@@ -168,7 +168,7 @@ class Design:
 
 
 def assumption(axes: Sequence[str]) -> str:
-    """Return a sentence that these axes were chosen as repeat axes by name; "" without axes.
+    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes.
 
     >>> assumption(["seed"])
     'By its name, seed only repeats a setting; repeats=() says that no axis does'

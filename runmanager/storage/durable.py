@@ -16,13 +16,13 @@ from runmanager.errors import StorageError
 _BINARY = getattr(os, "O_BINARY", 0)  # without this flag, Windows writes two bytes for a newline
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe would wait for its writer
 _A_LINK = "a link, which is not followed"
-_AT_ONCE = 1 << 20  # bytes per read when a file is copied
+_AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: after a crash too, readers see the old or the new content, never a part.
+    """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
 
     Raises:
         StorageError: The file could not be written; the old content is intact.
@@ -36,7 +36,7 @@ def copy_file(source: Path, path: Path) -> None:
     """Copy a file of any size, and write the copy as `write_file` does.
 
     Raises:
-        OSError: The source cannot be read, is a link, or is no file.
+        OSError: The source cannot be read, is a link, or is not a file.
         StorageError: The copy could not be written; the old content is intact.
     """
     with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
@@ -60,8 +60,8 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
 def create_file(path: Path, content: bytes) -> bool:
     """Create a file atomically with its content; return False if it already exists.
 
-    If several processes create it, one succeeds, on network file systems too. On file systems without hard
-    links, such as exFAT and mounted cloud drives, the file is empty for a moment.
+    If several processes create the file, only one succeeds, even on network file systems. On file systems
+    without hard links, such as exFAT and mounted cloud drives, the file is empty for a moment.
 
     Raises:
         StorageError: The file could not be written.
@@ -143,7 +143,7 @@ class AppendFile:
 
     @classmethod
     def reopen(cls, path: Path, length: int, size: int) -> Self:
-        """Open a file whose writer is gone; the first append cuts off everything after `length` bytes.
+        """Open a file whose writer has ended; the first append cuts off all content after `length` bytes.
 
         `size` is the file's size when it was read; the file must not have grown since.
 
@@ -163,10 +163,10 @@ class AppendFile:
         """Append one record.
 
         Raises:
-            StorageError: The record is not on disk; all earlier records are.
+            StorageError: The record is not on disk; all earlier records are on disk.
         """
         with explained(self.path):
-            self._cut()  # the cut after a failed append may have failed too
+            self._cut()  # cut again, as the cut after a failed append may have failed too
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
@@ -201,7 +201,7 @@ def version(state: os.stat_result) -> tuple[int, int, int]:
 def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
     """Open a file for reading during the block; yield its descriptor and its `os.stat_result`.
 
-    Every file of a run is opened by this function. It follows no links, as they may lead anywhere.
+    Every file of a run is opened by this function. It follows no links, as links may lead anywhere.
 
     Raises:
         OSError: The file cannot be read, or is not a regular file.
@@ -238,7 +238,7 @@ def read_end(path: str | Path, most: int) -> bytes:
 
 
 def read_at_most(descriptor: int, most: int) -> bytes:
-    """Read the next `most` bytes of an open file; fewer only at its end."""
+    """Read the next `most` bytes of an open file; fewer bytes only at the end of the file."""
     parts: list[bytes] = []
     while part := os.read(descriptor, most):  # reading 0 bytes ends the loop
         parts.append(part)
@@ -255,7 +255,7 @@ def strict_json(content: Any) -> bytes:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """During the block, turn an OSError about a file into a StorageError with advice."""
+    """During the block, convert an OSError about a file to a StorageError with advice."""
     try:
         yield
     except StorageError:

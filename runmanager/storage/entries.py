@@ -23,7 +23,8 @@ class RunFolder:
     number: int  # number of the run in the experiment, from 1; the column `run`
     id: str  # the identity of the hyperparameters
     params: Mapping[str, Any]
-    unavailable: str = ""  # reason why the run cannot be executed on this machine, empty if it can
+    # reason why the run cannot be executed on this machine, empty if the run can be executed
+    unavailable: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -67,7 +68,7 @@ def _checksum(entry: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
-    """Read a file with one JSON object; None if missing or unreadable, the latter noted in `damaged`."""
+    """Read a file with one JSON object; None if missing or unreadable. Note unreadable files in `damaged`."""
     damaged = [] if damaged is None else damaged
     try:
         content = json.loads(read_file(path, _LARGEST)[0])

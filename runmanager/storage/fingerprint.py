@@ -30,11 +30,12 @@ MOST_BYTES = 1 << 20
 """The maximum number of bytes of an array compared by content; of a larger array, only the shape is
 compared."""
 
-_MOST_TEXT = 1 << 24  # the maximum number of characters of any other value
-_OBJECT_SIZE = 128  # characters added per nested object, as a shared object is written wherever it occurs
-_MOST_HASHED = 1 << 26  # bytes of a tensor in data=; a larger tensor is sampled evenly
-_MOST_PARTS = 8  # parts of data with separate hashes
-_MOST_SHOWN = 80  # characters of a value
+_MOST_TEXT = 1 << 24  # the maximum number of characters of a value of any other type
+# number of characters added per nested object, as a shared object is written wherever it occurs
+_OBJECT_SIZE = 128
+_MOST_HASHED = 1 << 26  # maximum number of bytes of a tensor in data=; a larger tensor is sampled evenly
+_MOST_PARTS = 8  # maximum number of parts of data with separate hashes
+_MOST_SHOWN = 80  # maximum number of shown characters of a value
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
 _LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key
 _HOLDERS = (argparse.Namespace, types.SimpleNamespace)
@@ -45,10 +46,11 @@ _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("
 """The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
 
 _CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
-"""Modules whose functions return different values at each start."""
+"""Modules whose functions return different values at each launch."""
 _VOLATILE = "<clock or id>"
 _DEPTH = 5  # the maximum number of statements and functions followed in search of a clock
-_BEGAN = time.time() - 600  # 600 s earlier, as the program may import this package late
+# time when this process began; 600 s earlier, as the program may import this package late
+_BEGAN = time.time() - 600
 _MOMENT = re.compile(
     r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"
     r"(?:[.,]\d+)?(?![0-9a-f])"
@@ -63,12 +65,14 @@ _RECORDS: dict[object, Any] = {}
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
     """Compute the fingerprint of a training function.
 
-    It has the source of the user's functions and classes that `train` reaches, and the plain values that they
-    read. Any other object, such as a transform, is compared by the statements that assign it and the values
-    that these statements read. So is a value that comes from a clock, a random name or a process id.
+    The fingerprint has the source of the user's functions and classes that `train` reaches, and the plain
+    values that these functions and classes read. Any other object, such as a transform, is compared by the
+    statements that assign it and the values that these statements read. A value that comes from a clock, a
+    random name or a process id is compared in the same way.
 
-    `data` is tensors, arrays, a dataset of them, or a text that names a version of the data. Other data are
-    compared by type, length and repr. `notes` gets sentences about values that are not compared.
+    `data` consists of tensors, arrays, or a dataset of tensors or arrays; or it is a text that names a version
+    of the data. Other data are compared by type, length and repr. `notes` gets sentences about values that are
+    not compared.
     """
     reached = _Reached(train, data)
     if notes is not None:
@@ -106,7 +110,7 @@ class _Scope:
     outer: "_Scope | None" = None
 
     def having(self, name: str) -> "_Scope | None":
-        """Return the innermost scope that has a name: this scope or an outer one."""
+        """Return the innermost scope that has a name: this scope or an outer scope."""
         if name in self.values or (self.outer and name in self.bindings):
             return self
         return self.outer.having(name) if self.outer else None
@@ -253,9 +257,9 @@ class _Reached:
             self._read_content(name, value, key, scope)
 
     def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
-        """Record a function or class by its source; a library's function with an alias also by full name."""
+        """Record a function or class by its source, a library's function with an alias also by full name."""
         self._waiting += source.layers(value)
-        # such as step = scaled(step, 2)
+        # an assignment such as step = scaled(step, 2)
         if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
             self._read_statements(name, scope)
         if not source.is_users(value) and not name.endswith(getattr(value, "__name__", name)):
@@ -269,7 +273,7 @@ class _Reached:
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # if a function reads a clock, its number need not come from that clock
+        # if a function reads a clock, the number that it returns need not come from the clock
         depth = _DEPTH if isinstance(value, str) else 1
         if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
             text, writer.is_plain = _VOLATILE, False
@@ -280,7 +284,7 @@ class _Reached:
             self._read_statements(name.partition(".")[0], scope)
 
     def _note(self, name: str, value: _Value, scope: _Scope) -> None:
-        """Record a plain value and its statements, for a start at which the value is not plain."""
+        """Record a plain value and its statements, for a launch at which the value is not plain."""
         if name not in self.values or self.values[name].text != value.text:
             name = _unique(name, self.values)
             self.values[name] = value
@@ -312,7 +316,7 @@ class _Volatile:
         return self._is_text(scope.statements(name), scope, depth)
 
     def values_in(self, scope: _Scope) -> Sequence[Any]:
-        """Return the values that may be volatile parts of others: texts, and the process id if it is read."""
+        """Return the values that may be volatile parts of other values: texts, and the process id if read."""
         if scope.owner not in self._values:
             texts = {
                 name: value for name, value in list(scope.values.items()) if isinstance(value, str) and value
@@ -343,7 +347,7 @@ class _Volatile:
     def _is_text(self, text: str, scope: _Scope, depth: int) -> bool:
         key = (text, scope.owner, depth)
         if key not in self._texts:
-            self._texts[key] = False  # ends recursion
+            self._texts[key] = False  # this entry ends the recursion
             self._texts[key] = depth > 0 and any(
                 self._is_chain(chain, scope, depth) for chain in source.names_read(text)
             )
@@ -415,11 +419,12 @@ class _Text:
     def _array(self, value: Any, holders: tuple[int, ...]) -> str:
         text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
-            self.is_plain = False  # training changes a parameter; a meta tensor has no elements
+            self.is_plain = False  # not plain: training changes a parameter; a meta tensor has no elements
         elif getattr(value.dtype, "hasobject", False):
             return f"{text}, {self.of(value.tolist(), holders)})"
         elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
-            with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):  # quantized or nested
+            # the errors of quantized or nested tensors
+            with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):
                 return f"{text}, {digest(value)})"
         return f"{text})"
 
@@ -432,7 +437,7 @@ class _Text:
             return f"{text})"
         try:
             rows = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
-        except TypeError:  # such as cells with lists
+        except TypeError:  # the error of cells such as lists
             rows = value.to_numpy()
         kinds = [str(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
         return f"{text}, {kinds}, {digest(rows)})"
@@ -442,7 +447,8 @@ class _Text:
         items: Iterator[str]
         if isinstance(value, _SEQUENCES):
             items = (self.of(item, holders) for item in value)
-        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):  # a file-backed mapping
+        # a mapping without `close` is not backed by a file
+        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):
             items = (f"{self.of(key, holders)}: {self.of(item, holders)}" for key, item in value.items())
         elif isinstance(value, functools.partial):
             items = (self.of(item, holders) for item in (value.func, value.args, value.keywords))
@@ -463,7 +469,7 @@ class _Text:
         return self._spend(0 if size <= MOST_BYTES else _MOST_TEXT)
 
     def _spend(self, size: int) -> bool:
-        """Subtract characters from the budget; return whether any are left."""
+        """Subtract characters from the budget; return whether any characters are left."""
         self._left -= size
         if self._left <= 0:
             self.is_too_large, self.is_plain = True, False
@@ -477,14 +483,14 @@ def _scope_of(part: Any) -> _Scope:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is a function or a class, which are compared by source."""
+    """Whether a value is a function or a class, and is therefore compared by source."""
     if isinstance(value, functools.partial):
         return False
     return isinstance(value, types.MethodType) or source.layers(value)[0] is not type(value)
 
 
 def _is_settings(value: Any) -> bool:
-    """Whether an object is compared by its attributes: not if it has a state that training changes."""
+    """Whether an object is compared by its attributes: objects with a state that training changes are not."""
     others = (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping)
     if _is_code(value) or isinstance(value, others) or hasattr(type(value), "state_dict"):
         return False
@@ -504,7 +510,7 @@ def _cells(function: types.FunctionType) -> dict[str, Any]:
     """Return the closure variables of a function, by name."""
     cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # an empty cell
+        with contextlib.suppress(ValueError):  # the error of an empty cell
             cells[name] = cell.cell_contents
     return cells
 

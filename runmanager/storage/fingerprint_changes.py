@@ -10,16 +10,16 @@ Fingerprint = Mapping[str, Mapping[str, str]]
 class FingerprintChange(NamedTuple):
     """A difference between two fingerprints."""
 
-    kind: str  # the kind, as in a fingerprint
+    kind: str  # the kind of the changed part, as in a fingerprint
     name: str
-    before: str  # "" if there was none
+    before: str  # the value before the change; "" if there was no value
     now: str
 
     def __str__(self) -> str:
         match self.kind:
             case "code" | "statements":
                 return f"source of {self.name}"
-            case "loaded":  # a file of another run, as "weights of pretrain/001"
+            case "loaded":  # a file of another run, such as "weights of pretrain/001"
                 return self.name
             case "values" | "objects":
                 return f"{self.name} was {self.before}, is {self.now}"
@@ -32,10 +32,11 @@ class FingerprintChange(NamedTuple):
 def changes_between(
     before: Fingerprint, now: Fingerprint, *, only_common: bool = False
 ) -> list[FingerprintChange]:
-    """Return the differences between two fingerprints; kinds that either lacks are not compared.
+    """Return the differences between two fingerprints; kinds that only one fingerprint has are not compared.
 
-    Exception: data that were not given before count. Versions are compared by their first two numbers, so the
-    cpu and CUDA builds of a release are equal. `only_common` compares only names in both.
+    The exception is data: data that were not given before count as a difference. Versions are compared by their
+    first two numbers, so the cpu and CUDA builds of a release are equal. `only_common` compares only names that
+    are in both fingerprints.
 
     >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
     ['BATCH was 32, is 64']
@@ -47,7 +48,7 @@ def changes_between(
             old = old or {}
         if old is None or new is None:
             continue
-        # code that does not read a value any more has changed as well
+        # code that no longer reads a value has changed too
         is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
         # a statement counts if the values are incomplete
         plain = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()

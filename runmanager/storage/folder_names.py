@@ -31,7 +31,7 @@ def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
 def of_loop(
     params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the hyperparameters that name a run of a loop: all, as later runs may vary any of them.
+    """Return the hyperparameters that name a run of a loop: all, as any of them may vary in later runs.
 
     The device is included only if another run has a different device.
     """

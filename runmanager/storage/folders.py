@@ -117,7 +117,7 @@ class Experiment:
         return self.runs.get(identity(params))
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
-        """Find or create the folder of a run; `repeat=2` is a second run with the same parameters.
+        """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters.
 
         Raises:
             StorageError: The folder could not be written.
@@ -140,7 +140,7 @@ class Experiment:
         return run
 
     def _look_again(self) -> None:
-        """Load the runs whose folders another process has created since, such as a search."""
+        """Load the runs whose folders another process, such as a search, has created since the last read."""
         names = {run.path.name for run in self.runs.values()}
         folders, others = _run_folders(self.path)
         entries = {name: read_json(self.path / name / paths.RUN) for name in folders if name not in names}
@@ -218,7 +218,7 @@ def _with(document: Mapping[str, Any] | None, design: Design) -> dict[str, Any]:
 
 
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters as read back from JSON."""
+    """Return hyperparameters in the form in which they are read back from JSON."""
     return {name: decode(encode(value)) for name, value in params.items()}
 
 
@@ -276,7 +276,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def is_experiment(path: Path) -> bool:
-    """Whether a folder holds the runs of a grid; False if it is not readable."""
+    """Whether a folder holds the runs of a grid; False if the folder is not readable."""
     with contextlib.suppress(OSError):
         return (path / paths.GRID).is_file() or any(_has_run(path / name) for name in _run_folders(path)[0])
     return False
@@ -302,7 +302,7 @@ def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
 
 
 def no_experiment(path: Path, asked: Path | None = None) -> str:
-    """Return a message that a path is no experiment, with existing ones; `asked` is the user's path."""
+    """Return a message that the user's path `asked` is not an experiment, with existing experiments."""
     root = path if path.is_dir() and not is_experiment(path) else path.parent
     folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
     if not folders:
@@ -316,7 +316,7 @@ def _is_oversized(name: str) -> bool:
 
 
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
-    """Return the names of run folders, and similar names: links, files, and folders with a too large number."""
+    """Return the names of run folders, and similar names: links, files, folders with a too large number."""
     folders: list[str] = []
     others: set[str] = set()
     try:
@@ -340,18 +340,18 @@ class RunFolders:
     """
 
     def __init__(self, experiment: str | Experiment | None, root: str | PathLike[str]) -> None:
-        # None until the experiment's folder exists
+        # the experiment; None until its folder exists
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
-        # None for an experiment named by date and time
+        # name of the experiment; None for a name with date and time
         self.name = None if name is None else paths.check_experiment(name)
         paths.check_root(root)
         self._root = Path(root).absolute()  # the loop may change the working directory
-        self._num_begun: dict[str, int] = {}  # identity of a run -> number of begins
+        self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment; if it is to be named by date and time, its folder is created now."""
+        """The experiment; if its name has date and time, its folder is created now."""
         if self.opened is None:
             self.opened = Experiment(self._root / self.name if self.name else _dated(self._root))
         return self.opened

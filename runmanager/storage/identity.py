@@ -19,7 +19,7 @@ _ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch rou
 
 
 def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's hyperparameters, independent of their order, to 16 hex digits.
+    """Hash the canonical form of a run's hyperparameters to 16 hex digits; their order does not matter.
 
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True
@@ -44,9 +44,10 @@ def is_nameable(value: Any) -> bool:
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Return the canonical form of a value as strict JSON: equal values have equal forms.
 
-    Numbers are compared by value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. Lists equal
-    tuples. Arrays, tensors, sets and data classes are compared by content, classes and functions by full name,
-    torch devices by their text, and other values by class and `repr`.
+    Numbers are compared by value: ``1`` and ``1.0`` are the same hyperparameter, but ``True`` differs from
+    both. A list equals a tuple with the same elements. Arrays, tensors, sets and data classes are compared by
+    content, classes and functions by full name, torch devices by their text, and other values by class and
+    `repr`.
 
     >>> canonical((1.0, "a", None)), canonical(float("nan"))
     ([1, 'a', None], {'number': 'nan'})

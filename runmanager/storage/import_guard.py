@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from runmanager.errors import LifecycleError
 
 _refusal = ""
-"""Why no run may begin in this process; "" if runs may begin."""
+"""The reason why runs must not begin in this process; "" if runs can begin."""
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def check_beginning() -> None:
     """Raise an error if called inside a block of `begin_nothing`.
 
     Raises:
-        LifecycleError: No run may begin now.
+        LifecycleError: Runs must not begin now.
     """
     if _refusal:
         raise LifecycleError(_refusal)

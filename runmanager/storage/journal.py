@@ -1,13 +1,13 @@
 """Journals of attempts: one JSON line per epoch, appended and read back.
 
-A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
-a journal has the type ``start``, then come one ``epoch`` per epoch and an ``end``; a killed attempt has no
-``end``. Lines of type ``inside`` record checkpoints inside an epoch. Lines of other types are skipped: a later
-version may write them. An ``end`` also has the CRC-32 of all earlier bytes, as ``"whole"``, so that a finished
-journal is checked in one step.
+A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without this field. The first
+line of a journal has the type ``start``. Then follow one line ``epoch`` per epoch and a line ``end``; a killed
+attempt has no ``end``. Lines of type ``inside`` record checkpoints inside an epoch. Lines of other types are
+skipped, as later versions may write such lines. An ``end`` also has the CRC-32 of all earlier bytes, as
+``"whole"``, so that a finished journal is checked in one step.
 
 A checksum does not tell who wrote a line, so types are checked here too, and users of an `Attempt` need no
-checks. A fact of a wrong type is left out; a line that lacks a required fact is damaged.
+checks. A fact of a wrong type is omitted; a line that lacks a required fact is damaged.
 """
 
 import json
@@ -31,8 +31,8 @@ VERSION = 1
 _CRC = b',"crc":"%08x"}'
 _CRC_LENGTH = len(_CRC % 0)
 PIECE = 64 * 2**20
-"""The bytes read at once; no line of a journal is longer."""
-_MOST_NAMED = 10  # damaged lines in a message
+"""The maximum number of bytes per read; no line of a journal is longer."""
+_MOST_NAMED = 10  # maximum number of damaged lines in a message
 _INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
 _LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter line has no checksum
 
@@ -40,13 +40,14 @@ _EPOCHS = msgspec.json.Decoder(EpochRecord)
 DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
-"""The exceptions raised by a line that is no record."""
+"""The exceptions raised by a line that is not a record."""
 _TAKEN = COLUMNS - {*LEADING}
-"""Names that no metric may have: columns of the tables."""
+"""Names that a metric cannot have: columns of the tables."""
 _ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, within the range of Python's dates
+# seconds since 1970, within the range of Python's dates
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
 
 
 class Loaded(TypedDict):
@@ -104,12 +105,12 @@ class Attempt:
     number: int = 0  # number of the attempt, from the file's name
     start: Mapping[str, Any] = field(default_factory=dict)  # the first line, empty if it is damaged
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # the epochs by number
-    inside: Inside | None = None  # the last checkpoint inside the epoch after these
-    outcome: Outcome | None = None  # None without an end line
+    inside: Inside | None = None  # the last checkpoint inside the epoch after `epochs`
+    outcome: Outcome | None = None  # the outcome; None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # the last line, empty without an end
     loaded: dict[str, Loaded] = field(default_factory=dict)  # path, relative to the root -> the file
     damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
-    num_damaged: int = 0  # damaged lines
+    num_damaged: int = 0  # number of damaged lines
     num_lines: int = 0
     size: int = 0  # size of the lines in bytes
     crc: int = 0  # CRC-32 of the lines
@@ -176,7 +177,7 @@ class Journal:
 
 
 class NoJournal(Journal):
-    """The journal of a process that does not write, as ranks above 0."""
+    """The journal of a process that does not write, such as a rank above 0."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -206,12 +207,12 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 
 
 def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit the outcome of an attempt whose process is gone, in a new journal if it has none.
+    """Commit the outcome of an attempt whose process has ended, in a new journal if the attempt has no journal.
 
     `details` are facts for the first line of a new journal.
 
     Raises:
-        StorageError: It could not be committed.
+        StorageError: The outcome could not be committed.
     """
     number, path = max(paths.journals_by_attempt(folder).items(), default=(0, ""))
     with durable.explained(folder):
@@ -232,7 +233,7 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 def read_attempt(path: str | Path) -> Attempt:
     """Read a journal, complete or still growing; its content never raises an error.
 
-    A last line without newline is being written, or its writer died: it is skipped silently.
+    A last line without newline is being written, or its writer died: such a line is skipped silently.
 
     Raises:
         OSError: The file cannot be read at all.
@@ -303,7 +304,7 @@ def check_line(line: bytes) -> None:
     """Compare a line, without newline, with its checksum.
 
     Raises:
-        ValueError: They differ.
+        ValueError: Line and checksum differ.
     """
     if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
         raise ValueError("checksum differs")
@@ -326,7 +327,7 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
             record = msgspec.convert({**line, "metrics": metrics}, EpochRecord)
             if not _TAKEN.isdisjoint(metrics):
                 raise ValueError("a metric is called like another column")
-            "".join(metrics).encode()  # half a surrogate pair is no name of a column
+            "".join(metrics).encode()  # half a surrogate pair cannot be in the name of a column
             attempt.epochs[record.epoch], attempt.inside = record, None
         case "inside":
             attempt.inside = msgspec.convert(line, Inside)
@@ -336,7 +337,7 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
 
 
 def _fitting(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the facts of a line that have a wrong type."""
+    """Omit the facts of a line that have a wrong type."""
     return {name: value for name, value in line.items() if _fits(value, _KINDS.get(name, Any))}
 
 

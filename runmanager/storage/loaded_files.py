@@ -1,4 +1,4 @@
-"""The weights and artifacts of other runs that a run has loaded, and whether they have changed since."""
+"""The weights and artifacts of other runs that a run has loaded, and the changes of these files since then."""
 
 import functools
 import hashlib
@@ -68,7 +68,7 @@ def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange
 
 
 def not_known(before: RunResult, now: Fingerprint) -> list[str]:
-    """Say why it is not known whether a run has changed; empty if it is known."""
+    """Say why it is unknown whether a run has changed; return "" if it is known."""
     unknown = "whether they changed is not known"
     lost = [loaded_name(path) for path, _, digest in _compared(before) if not digest]
     reasons = [f"had loaded {name}, gone now: {unknown}" for name in lost]
@@ -83,7 +83,7 @@ def _compared(before: RunResult) -> Iterator[tuple[str, str, str]]:
 
 
 def _digest_of(path: Path) -> str:
-    """Return the digest of a file, or of all files in a folder; "" if there is none."""
+    """Return the digest of a file, or of all files in a folder; "" if there is no file."""
     if path.is_dir():
         inside = sorted(file for file in path.rglob("*") if file.is_file())
         texts = [f"{file.relative_to(path).as_posix()} {_digest_of(file)}" for file in inside]

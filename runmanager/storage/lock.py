@@ -2,8 +2,8 @@
 
 The lock file is created exclusively. On the same machine, the holder is alive if its process is alive. On other
 machines, the holder is alive while its heartbeat renews the time of the file, or while the kernel has the file
-locked. One of the two is enough: a long C call or a signal may stop the heartbeat, and a file system may lack
-locks.
+locked. One of the two signs is enough: a long C call or a signal may stop the heartbeat, and a file system may
+lack locks.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from runmanager.wording import printable
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
-_ANSWER_S = 1.0  # a query for a kernel lock may never return on a network file system
+_ANSWER_S = 1.0  # timeout for a query for a kernel lock, which may never return on a network file system
 _LARGEST = 2**20  # the maximum number of bytes of a lock file
 
 _held: dict[str, int] = {}
@@ -61,7 +61,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 
 def _release(path: Path, nonce: str) -> None:
     if _read(path).get("nonce") == nonce:
-        with suppress(OSError):  # a lock file left behind is stale
+        with suppress(OSError):  # a remaining lock file is stale
             path.unlink()
 
 
@@ -91,7 +91,8 @@ def _locked(path: Path) -> Iterator[bool | None]:
     answers: list[bool] = []
 
     def lock() -> None:
-        with suppress(ImportError, OSError):  # Windows, no locks, no file, or no permission
+        # the errors on Windows, without locks, without the file, or without permission
+        with suppress(ImportError, OSError):
             import fcntl
 
             descriptors.append(os.open(path, os.O_RDWR))
@@ -108,7 +109,7 @@ def _locked(path: Path) -> Iterator[bool | None]:
         yield answers[0] if answers else None
     finally:
         for descriptor in descriptors:
-            with suppress(OSError):  # already closed in the block
+            with suppress(OSError):  # the error if the block has closed the descriptor
                 os.close(descriptor)
 
 
@@ -134,13 +135,13 @@ def check_free(experiment: Path) -> None:
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
-    """Whether a holder is alive: on this machine by its process, on another machine by the age of its file."""
+    """Whether a holder is alive: by its process on this machine, by the lock file's age on another machine."""
     alive = _lives_here(process)
     return abs(age_s) < GONE_AFTER_S if alive is None else alive
 
 
 def _lives_here(process: dict[str, Any]) -> bool | None:
-    """Whether a holder on this machine is alive; None for another machine, even one with the same name."""
+    """Whether a holder on this machine is alive; None for another machine, even if its name is the same."""
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
     is_another = process.get("boot") != processes.this_process()["boot"]
@@ -157,7 +158,7 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
             return
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
-            return  # this file is ours: a network file system lost the answer and repeated the call
+            return  # this process created the file: a network file system lost the answer and repeated the call
         lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
             continue  # the lock was released, written or taken over in the meantime
@@ -204,7 +205,7 @@ def _state(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Replace the lock file of a dead holder; False if another process was faster.
+    """Replace the lock file of a dead holder; return False if another process was faster.
 
     Meanwhile this process holds a second lock file, named after the dead holder. If this process dies too,
     another process can take over the second lock file in the same way.

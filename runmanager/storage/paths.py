@@ -27,7 +27,7 @@ REPORT = "report.html"
 CACHE = ".cache"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
-"""In a run's folder: the checkpoints of an external trainer."""
+"""The folder of an external trainer's checkpoints, in a run's folder."""
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -35,12 +35,12 @@ _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
-"""The largest number of a run."""
-_LONGEST = 64  # characters of a run folder's name; TensorBoard cuts longer names
+"""The maximum number of a run."""
+_LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 
 def for_people(path: Path) -> Path:
-    """Return a path as shown in messages: relative if it is below the working directory."""
+    """Return a path as messages show it: relative if the path is below the working directory."""
     with suppress(OSError):  # the working directory may have been removed
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path
@@ -88,9 +88,9 @@ def check_experiment(name: str) -> str:
     """Return the name of an experiment if it is a valid folder name.
 
     Raises:
-        InvalidArgumentError: The name is not valid; the message suggests a valid one.
+        InvalidArgumentError: The name is not valid; the message suggests a valid name.
     """
-    value: object = name  # the caller may pass another type
+    value: object = name  # the caller may pass a value of another type
     if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and run_number(value) is None:
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
@@ -100,10 +100,10 @@ def check_experiment(name: str) -> str:
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
-    """Return the folder name of a run: its number, then these hyperparameters, in at most 64 characters.
+    """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters.
 
-    The name has only letters, digits and ``. _ = - ~``. So it is valid on every system, is easy to filter by,
-    and needs no quotes in a shell. TensorBoard breaks lines after the hyphens.
+    The name has only letters, digits and ``. _ = - ~``. So the name is valid on every system, easy to use in
+    filters, and needs no quotes in a shell. TensorBoard breaks lines after the hyphens.
 
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007-lr=0.01-device=cuda0'
@@ -141,7 +141,7 @@ def _is_unambiguous(value: Any) -> bool:
 
 
 def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters, with a hash of `whole` or the name at its end to keep it unique."""
+    """Cut a name to 64 characters; a hash of `whole` or of the name at its end keeps the name unique."""
     return name if len(name) <= _LONGEST else _marked(name, whole or name)
 
 
@@ -157,7 +157,7 @@ def run_number(folder: str) -> int | None:
 
 
 def number_text(folder: str) -> str:
-    """Return the number in a run's folder name with its zeros, "" for any other name.
+    """Return the number in a run's folder name with its leading zeros, "" for any other name.
 
     >>> number_text("007-lr=0.01"), number_text("2026-11-22")
     ('007', '')

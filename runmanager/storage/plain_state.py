@@ -16,7 +16,7 @@ _OF_OBJECTS = (
     {"growth_factor", "backoff_factor"},
 )  # fmt: skip
 """Keys of plain states that torch's optimizers, schedulers and scalers return."""
-_FLOAT64 = "float64"  # NumPy's: a float, with the same arithmetic
+_FLOAT64 = "float64"  # name of NumPy's type that is a subclass of float, with the same arithmetic
 
 
 def is_plain_state(part: Any) -> bool:
@@ -25,10 +25,10 @@ def is_plain_state(part: Any) -> bool:
 
 
 def copied(name: str, state: Any) -> Any:
-    """Copy plain state to save it; shared dicts and lists stay shared in the copy.
+    """Copy plain state, to save the copy; shared dicts and lists stay shared in the copy.
 
     Raises:
-        CheckpointError: It contains a value that is not JSON, the state of an object, or itself.
+        CheckpointError: The plain state contains a value that is not JSON, the state of an object, or itself.
     """
     return _copied(state, name, {}, is_outermost=True)
 
@@ -47,7 +47,7 @@ def _copied(value: Any, name: str, copies: dict[int, Any], *, is_outermost: bool
         if copies[id(value)] is None:
             raise CheckpointError(f"{name} contains itself: remove the cycle")
         return copies[id(value)]
-    copies[id(value)] = None  # None until the copy is complete
+    copies[id(value)] = None  # the copy; None until it is complete
     copy: Any
     if isinstance(value, dict):
         if any(keys <= value.keys() for keys in _OF_OBJECTS):
@@ -68,7 +68,7 @@ def _key(name: str, key: Any) -> str:
 
 
 def _advice(value: Any) -> str:  # noqa: PLR0911 - one for each kind
-    """Return an advice after which a run resumes right: a copy that the loop does not change is of no use."""
+    """Return advice on how a run resumes correctly: a copy that the loop does not change is useless."""
     if hasattr(value, "state_dict"):
         return "give it a name of its own in checkpoint="
     if isinstance(value, dict) and any(hasattr(item, "untyped_storage") for item in value.values()):
@@ -88,10 +88,10 @@ def _advice(value: Any) -> str:  # noqa: PLR0911 - one for each kind
 
 
 def fill(state: Any, saved: Any) -> None:
-    """Restore a saved state into a dict or list, and into its nested dicts and lists that still exist.
+    """Restore a saved state into a dict or list, and into those nested dicts and lists that still exist.
 
     Raises:
-        TypeError: One is a dict and the other a list, or `saved` is neither.
+        TypeError: One object is a dict and the other object is a list, or `saved` is neither a dict nor a list.
     """
     if not (isinstance(saved, (dict, list)) and isinstance(state, dict) == isinstance(saved, dict)):
         raise TypeError(f"it is a {type(state).__name__}, saved was a {type(saved).__name__}")
@@ -99,7 +99,7 @@ def fill(state: Any, saved: Any) -> None:
 
 
 def _fill(state: Any, saved: Any, objects: dict[int, Any], used: set[int]) -> None:
-    """Restore a state recursively: `objects` maps the id of a saved dict or list to the restored one."""
+    """Restore a state recursively: `objects` maps the id of a saved dict or list to the restored object."""
     before = dict(state) if isinstance(state, dict) else dict(enumerate(state))
     state.clear()
     for key, value in saved.items() if isinstance(saved, dict) else enumerate(saved):

@@ -11,8 +11,8 @@ from typing import Any
 def this_process() -> dict[str, Any]:
     """Return the identity of this process as JSON, unique across machines.
 
-    Process ids are reused. So the identity includes the boot of the machine and the start of the process, if
-    available.
+    Process ids are reused. So the identity includes the boot of the machine and the start time of the process,
+    if available.
     """
     pid = os.getpid()
     return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
@@ -37,7 +37,7 @@ def lives(process: Mapping[str, Any]) -> bool | None:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # a process of another user
+        pass  # the process belongs to another user
     started = process.get("pid_start", "")
     return not started or started == _started(pid)
 
@@ -55,7 +55,7 @@ def has_same_kernel(process: Mapping[str, Any]) -> bool:
 
 @cache
 def _boot() -> str:
-    """Return an identifier of the machine's boot and of the container: process ids are unique within these."""
+    """Return an identifier of boot and container: process ids are unique within a boot and a container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -31,7 +31,7 @@ def git_commit() -> str:
 
 
 def command() -> str:
-    """Return the name of the program without its arguments: these may contain secrets."""
+    """Return the name of the program without its arguments, as arguments may contain secrets."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
 
 

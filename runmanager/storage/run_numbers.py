@@ -1,4 +1,4 @@
-"""The numbers of a run: the last and best values of its metrics, and those of the epoch that it keeps."""
+"""The numbers of a run: last and best values of its metrics, and values at the epoch of the kept weights."""
 
 import math
 import statistics
@@ -10,11 +10,11 @@ from runmanager.storage.design import Design
 from runmanager.storage.run_state import RunResult
 
 KEPT = "kept "
-"""The prefix of the goal's column with the value at the epoch whose weights are kept."""
+"""The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""
 
 
 def ranked_numbers(run: RunResult, design: Design) -> dict[str, float]:
-    """Return the summary of a run; if it keeps its best weights, with the goal at their epoch."""
+    """Return the summary of a run; if the run keeps its best weights, with the goal's value at their epoch."""
     numbers, goal = run_summary(run), design.decisive([run.start])
     if goal and keeps(run) and goal.metric in numbers and goal.metric not in run.summary:
         numbers[f"{KEPT}{goal.metric}"] = kept(run, goal, numbers)
@@ -38,16 +38,16 @@ def run_summary(run: RunResult) -> dict[str, float]:
 
 
 def keeps(run: RunResult) -> Goal | None:
-    """Return the goal by which a run keeps its best weights, None if it keeps no weights or the last ones."""
+    """Return the goal by which a run keeps its best weights, None if it does not keep its best weights."""
     return Design().decisive([run.start])
 
 
 def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
-    """Return the metric of a goal at the epoch whose weights a run keeps, else its last value."""
+    """Return the metric of a goal at the epoch whose weights a run keeps, else the last value of the metric."""
     by = keeps(run)
     if by is None:
         return last.get(goal.metric, math.nan)
-    # a diverged epoch keeps no weights; of equal epochs the first is kept
+    # weights of a diverged epoch are not kept; of epochs with equal values, the first counts
     records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
     best = max(records, key=lambda record: by.score(record.metrics), default=None)
     if best is None or by.score(best.metrics) == -math.inf:

@@ -20,16 +20,16 @@ from runmanager.storage.journal import Attempt, Loaded, end_abandoned_attempt, r
 
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
-_MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: cells, and cells per value
+_MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: number of cells, and number of cells per value
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The state of a run, as its journals record it."""
+    """The state of a run, as recorded in its journals."""
 
     folder: RunFolder
     status: Status  # the status from the journals and, without an end line, from the process
-    epochs: Sequence[EpochRecord]  # each once, in order
+    epochs: Sequence[EpochRecord]  # the committed epochs, each once, in order
     attempts: int
     error: str  # the cause of a failure, in one line
     start: Mapping[str, Any]  # the first line of the last attempt
@@ -38,10 +38,10 @@ class RunResult:
     peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
     threads: int | None = None  # torch's number of threads in the first attempt, None if unknown
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
-    stopped_early: str = ""  # reason why the loop ended before the last epoch, or ""
+    stopped_early: str = ""  # the reason why the loop ended before the last epoch, or ""
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
-    pruned_by: str = ""  # see `Outcome`
+    pruned_by: str = ""  # the rule that pruned the run, see `Outcome`
     loaded: Mapping[str, Loaded] = field(default_factory=dict)  # path of a loaded file -> see `Loaded`
 
     @property
@@ -51,7 +51,7 @@ class RunResult:
 
     @property
     def next_step(self) -> str:
-        """Advice on what to do next, or ""."""
+        """Advice on the next step, or ""."""
         return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
 
     def error_log_tail(self, num_lines: int) -> list[str]:
@@ -80,7 +80,8 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
         epochs = []
     firsts = [index for index, attempt in enumerate(valid) if _starts_over(attempt)]
-    current = valid[firsts[-1] :] if firsts else valid  # since the last attempt that began with the first epoch
+    # the attempts since the last attempt that began with the first epoch
+    current = valid[firsts[-1] :] if firsts else valid
     last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
@@ -103,13 +104,13 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
 
 
 def read_attempts(folder: RunFolder) -> tuple[Sequence[Attempt], Sequence[Attempt]]:
-    """Return the readable attempts at a run, in order, and the valid ones among them."""
+    """Return the readable attempts at a run, in order, and the valid attempts among them."""
     attempts = _read_attempts(folder, [])[1]
     return attempts, _valid(attempts)
 
 
 def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
-    """Return a run's journals, attempt -> path, and the content of the readable ones."""
+    """Return a run's journals, attempt -> path, and the content of the readable journals."""
     journals: dict[int, str] = {}
     attempts: list[Attempt] = []
     with contextlib.suppress(OSError):
@@ -134,7 +135,7 @@ def _summary_of(end: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
-    """Whether a table of epochs would be huge and nearly empty, as every epoch has other metrics."""
+    """Whether a table of epochs would be huge and nearly empty, as every epoch has different metrics."""
     if len(epochs) < _FEW_EPOCHS:
         return False
     num_names = len(set().union(*(record.metrics for record in epochs)))
@@ -148,7 +149,7 @@ def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:
 
 def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
     """Commit "interrupted" for an attempt of this process whose journal has no end."""
-    # without this line, readers derive the same status after the end of this process
+    # without the end line, readers derive the same status after this process has ended
     with contextlib.suppress(StorageError):
         result = read_run(folder)
         ours = {**processes.this_process(), "attempt": attempt}
@@ -181,9 +182,9 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 
 
 def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts that ended before their first epoch: they do not change the state.
+    """Leave out attempts that ended before their first epoch, as such attempts do not change the state.
 
-    Exception: a pruned run that was resumed is not pruned any more.
+    There is one exception: a pruned run that was resumed is no longer pruned.
     """
     if not attempts:
         return attempts
@@ -204,7 +205,7 @@ def _starts_over(attempt: Attempt) -> bool:
 
 
 def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
-    """Return where the next epoch resumes, if the checkpoint file for it exists."""
+    """Return the position at which the next epoch resumes, if the checkpoint file for this position exists."""
     for attempt in reversed(attempts):
         inside = attempt.inside or inside_of(attempt.start)
         if inside or attempt.epochs:
@@ -214,7 +215,7 @@ def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> 
 
 
 def inside_of(start: Mapping[str, Any]) -> Inside | None:
-    """Return where in an epoch an attempt began, None for the first batch."""
+    """Return the position in an epoch at which an attempt began, None for the first batch."""
     return msgspec.convert(start["inside"], Inside) if "inside" in start else None
 
 
@@ -228,7 +229,7 @@ def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
         # an attempt resumes after this epoch, and supersedes later ones
         after = attempt.start.get("after")
         if attempt.epochs:
-            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # a damaged first line
+            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # the first line is damaged
             merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
         merged |= attempt.epochs
     return [record for _, record in sorted(merged.items())]

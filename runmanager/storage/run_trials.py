@@ -1,4 +1,4 @@
-"""The entries of a search in run.json: the trials of a run, and the value that a loop told."""
+"""The entries of a search in run.json: the trials of a run, and the value that a loop passed to `tell`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         number: The trial's number, unique in the experiment.
-        is_own: Whether the user asked for this setting, in place of a sampler.
+        is_own: Whether the user, not a sampler, chose this setting.
         attributes: The sampler's attributes of the trial.
     """
 
@@ -32,10 +32,10 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToldValue(msgspec.Struct, frozen=True):
-    """The value that a loop told for a run.
+    """The value that a loop passed to `tell` for a run.
 
     Attributes:
-        attempts: The number of attempts at the run at that time; a later attempt overrides the value.
+        attempts: The number of attempts at the run at the time of `tell`; a later attempt overrides the value.
         values: The value of each metric; None if the run failed.
     """
 
@@ -45,13 +45,13 @@ class ToldValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run, and the value that a loop told for the run."""
+    """The trials of a run, and the value that a loop passed to `tell` for the run."""
 
     trials: Sequence[KeptTrial] = ()
     told: ToldValue | None = None
 
     def adding(self, trials: Sequence[KeptTrial]) -> "RunTrials":
-        """Return these entries with further trials."""
+        """Return a copy of the entries with further trials."""
         numbers = {trial.number for trial in self.trials}
         new = [trial for trial in trials if trial.number not in numbers]
         return RunTrials([*self.trials, *new], self.told)

@@ -57,7 +57,7 @@ def is_users(part: Any) -> bool:
 def names_of(part: Any) -> dict[str, Any]:
     """Return the names in a module, or in the module of a function or class."""
     if isinstance(part, types.FunctionType):
-        return part.__globals__  # not from sys.modules, as the module may not be imported
+        return part.__globals__  # do not use sys.modules, as the module might not be imported
     name = getattr(part, "__module__", None)
     module = (
         part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
@@ -75,7 +75,7 @@ def layers(function: Any) -> list[Any]:
         elif isinstance(function, types.MethodType):
             owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
             function = owner if is_users(owner) else function.__func__
-        else:  # wrappers of functools.cache and wraps
+        else:  # the object is a wrapper of functools.cache or functools.wraps
             function = inspect.getattr_static(function, "__wrapped__", function)
     kinds = (type, types.FunctionType, types.BuiltinFunctionType)
     return [one for one in functions if isinstance(one, kinds)] or [type(functions[-1])]
@@ -112,7 +112,8 @@ def text_of(part: Any) -> str:
     return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
 
 
-@functools.lru_cache(maxsize=4096)  # by identity: every start of a grid asks for the same nodes
+# the cache compares nodes by identity, as every launch of a grid requests the same nodes
+@functools.lru_cache(maxsize=4096)
 def unparsed(node: ast.AST) -> str:
     """Return the text of a node."""
     return ast.unparse(node)
@@ -133,9 +134,9 @@ def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType
 
 
 def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """Return name -> statements that assign it, its items or its attributes, in nested blocks too.
+    """Return name -> statements that assign the name, its items or its attributes, even in nested blocks.
 
-    A new assignment outside blocks replaces earlier ones.
+    A new assignment outside blocks replaces earlier assignments.
     """
     bindings: dict[str, list[ast.stmt]] = {}
     for node in body:
@@ -178,7 +179,7 @@ def names_read(text: str) -> tuple[str, ...]:
 
 
 def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
-    """Return the attributes that functions read; with `texts`, also all texts, which may name attributes."""
+    """Return the attributes that functions read; with `texts`, also all texts, as texts may name attributes."""
     names: set[str] = set()
     for function in nodes:
         inside = [*ast.walk(function)]
@@ -196,7 +197,7 @@ def _parsed(text: str) -> Source:
         tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
     except (SyntaxError, ValueError, RecursionError):
         return Source([], {})
-    match tree.body:  # a cell magic such as %%time: its body is text
+    match tree.body:  # the body of a cell magic such as %%time is text
         case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
             return _parsed(cell)
     definitions: dict[str, list[ast.AST]] = {}
@@ -231,7 +232,7 @@ def _first_line(node: Any) -> int:
 
 
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield functions, classes and simple statements, in nested blocks too, and each `for` and `with`."""
+    """Yield functions, classes and simple statements, even in nested blocks, and each `for` and `with`."""
     for node in body:
         inside = [one for one in ast.iter_child_nodes(node) if isinstance(one, _IN_BLOCKS)]
         is_whole = not inside or isinstance(node, (*_FUNCTIONS, ast.ClassDef))
@@ -248,7 +249,7 @@ def _bound(node: ast.stmt) -> dict[str, bool]:
             return {name: True}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
             return {alias.asname or alias.name.partition(".")[0]: True for alias in names}
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):  # such as layers.append(...)
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):  # a call such as layers.append(...)
             return {_root(method): False}
     header = {ast.For: "target", ast.With: "items"}.get(type(node), "")
     parts = getattr(node, header, node)
@@ -281,7 +282,7 @@ def _free(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 class _Cleaner(ast.NodeTransformer):
-    """Removes docstrings, debugger calls and annotations; classes keep annotations, which may define fields."""
+    """Removes docstrings, debugger calls and annotations, except those of classes, which may define fields."""
 
     def __init__(self, tree: ast.Module) -> None:
         imports = [node for node in ast.walk(tree) if _imports_debugger(node)]
@@ -305,7 +306,7 @@ class _Cleaner(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        # keeps the function valid without its outer function
+        # `global` keeps the function valid without its outer function
         return ast.copy_location(ast.Global(node.names), node)
 
     def _has_no_effect(self, node: ast.AST) -> bool:

@@ -1,8 +1,8 @@
 """The step file of an attempt: its logged steps, in one line per block, beside the journal.
 
 Steps are not in the journal: every read of a status reads the whole journal. A line has the type ``steps`` and
-a checksum, as in the journal. It has an epoch, and for each name the steps and values: ``{"step_loss": [[50,
-100], [0.7, 0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
+a checksum, as in the journal. The line has an epoch, and for each name the steps and values: ``{"step_loss":
+[[50, 100], [0.7, 0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
 """
 
 import math
@@ -24,7 +24,7 @@ from runmanager.storage.journal import Attempt
 from runmanager.storage.run_state import inside_of, is_sparse, read_attempts
 
 STEP = "step"
-"""The third column, beside `run` and `epoch`; no value may have this name."""
+"""The third column, beside `run` and `epoch`; a logged value cannot have this name."""
 
 Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 """Name -> the steps of the run, in order, and the values."""
@@ -39,10 +39,10 @@ class StepFile:
         self._file: AppendFile | None = None
 
     def append(self, epoch: int, block: Block) -> None:
-        """Append a block; when this returns, the block is on disk.
+        """Append a block; when the method returns, the block is on disk.
 
         Raises:
-            StorageError: The block is not on disk; earlier blocks are.
+            StorageError: The block is not on disk; earlier blocks are on disk.
         """
         metrics = {
             name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
@@ -52,7 +52,7 @@ class StepFile:
         line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
         if self._file is None:
             with durable.explained(self._path):
-                self._path.unlink(missing_ok=True)  # left behind by an attempt whose journal is gone
+                self._path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
             self._file = AppendFile(self._path, line)
         else:
             self._file.append(line)
@@ -108,7 +108,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     starts = {attempt.number: attempt.start for attempt in attempts}
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
-    latest: _Parts = {}  # the latest values of all attempts, even of those killed before the first commit
+    latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
     for number in paths.journals_by_attempt(folder.path):
         path = folder.path / paths.steps(number)
         of_attempt: _Parts = {}
@@ -146,7 +146,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
 
 
 def _until(names: _Blocks, last: int) -> _Blocks:
-    """Cut off all steps after `last`."""
+    """Remove all steps after `last`."""
     cut = {name: [(steps[steps <= last], values[steps <= last]) for steps, values in blocks]
            for name, blocks in names.items()}  # fmt: skip
     return {
@@ -161,7 +161,7 @@ def _points(name: str, parts: _Parts) -> Points:
     values = np.concatenate([values for _, _, values in blocks])
     epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
     is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
-    if not is_later.all():  # for example, a line was copied by hand
+    if not is_later.all():  # steps are out of order, for example if a line was copied by hand
         order = np.lexsort((np.arange(len(steps)), steps, epochs))
         epochs, steps, values = epochs[order], steps[order], values[order]
         is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])

@@ -1,4 +1,4 @@
-"""User code: which files belong to the user, and which line raised an exception."""
+"""User code: the files that belong to the user, and the line that raised an exception."""
 
 import functools
 import os
@@ -18,7 +18,8 @@ _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 _INSTALLED = ("site-packages", "dist-packages")  # folders in the path of an installed file
 _GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
 _CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
-_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")  # lines without a file
+# the names that Python gives to code without a file
+_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")
 _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
 
 
@@ -29,7 +30,7 @@ class _Frame(NamedTuple):
 
 
 def is_users_file(file: str) -> bool:
-    """Whether a file is the user's: not of Python, an installed package or this package."""
+    """Whether a file is the user's: not a file of Python, of an installed package or of this package."""
     return not file.startswith("<") and not _is_library(file)
 
 
@@ -44,7 +45,7 @@ def location_of(error: BaseException) -> str:
     frames = [*_frames(error)]
     typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
     users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
-    # this package called an installed training function
+    # the frames of an installed training function that this package called
     installed = [frame for frame in frames if _is_installed(frame.file)][:1]
     return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
 

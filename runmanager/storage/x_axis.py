@@ -1,4 +1,4 @@
-"""The x-axis of curves: epochs, steps or samples seen, or a tracked column."""
+"""The x-axis of curves: epochs, steps, samples seen, or a tracked column."""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
     """Validate the x-axis of curves.
 
     Raises:
-        InvalidArgumentError: It is neither a predefined x-axis nor a valid name of a metric.
+        InvalidArgumentError: The value is neither a predefined x-axis nor a valid name of a metric.
 
     >>> check_x_axis("samples"), check_x_axis("env_steps")
     ('samples', 'env_steps')
@@ -37,7 +37,7 @@ def x_column(x_axis: str | None) -> str:
 
 
 def x_of(record: EpochRecord, x_axis: str | None) -> int:
-    """Return the x value of an epoch; without one, the number of the epoch."""
+    """Return the x value of an epoch; without an x value, the number of the epoch."""
     value = x_value(record, x_axis)
     return record.epoch if value is None else value
 
