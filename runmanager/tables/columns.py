@@ -30,7 +30,7 @@ ALL_GOALS = "all goals"
 EARLY = "stopped early"
 """The column with the reason why a loop over epochs ended before its last epoch."""
 INSIDE = "continues at"
-"""The column with the position inside an epoch, a batch, after which an interrupted run resumes."""
+"""The column with the batch inside an epoch after which an interrupted run resumes."""
 COLD = "cold start"
 """The column that marks the first epoch of each process."""
 
@@ -48,8 +48,8 @@ class Epochs:
     params: dict[str, list[Any]]  # hyperparameter -> its value in each run
     jobs: list[int]  # for each run, the number of runs that shared the machine, including this run
     epochs: Numbers  # the number of each epoch, sorted by run
-    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN if the epoch has none
-    cold: Numbers  # whether each epoch is the first of its process; empty if no run used an accelerator
+    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN if the epoch has no value
+    cold: Numbers  # whether each epoch is the first epoch of its process; empty if no run used an accelerator
 
 
 def by_column(runs: Sequence[RunResult]) -> Epochs:
@@ -133,7 +133,7 @@ def notes_of(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
-    """Build the table of runs; a run that keeps its best weights also has the goal at their epoch."""
+    """Build the table of runs; a run that keeps its best weights also has the goal's value at their epoch."""
     summaries = [run_summary(run) for run in runs]
     if goal and _is_of_epochs(goal, runs) and any(map(keeps, runs)):
         for run, summary in zip(runs, summaries, strict=True):
@@ -205,7 +205,7 @@ def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
-    """Build a table from plain values; columns get the types that `load_runs` gives them.
+    """Build a table from plain values; columns get the same types as in `load_runs`.
 
     A missing value is `pandas.NA`.
     """
@@ -213,15 +213,15 @@ def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.
 
 
 def check_table(table: object, *, needs_axes: bool = False) -> None:
-    """Refuse a table that is no DataFrame, or that does not name its hyperparameters.
+    """Refuse a table that is not a DataFrame, or does not name its hyperparameters.
 
-    Tables of other tools do not name hyperparameters; pandas drops the names in a `merge`, and in a `concat` of
-    tables with different goals. Without `needs_axes`, only a table of `load_runs` must name its
-    hyperparameters.
+    Tables of other tools do not name hyperparameters; pandas drops the names of hyperparameters in a `merge`,
+    and in a `concat` of tables with different goals. Without `needs_axes`, only a table of `load_runs` must
+    name its hyperparameters.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, for example the path of a table; it does not name its
-            hyperparameters; or one of them is in its index.
+            hyperparameters; or a hyperparameter is in the index of the table.
     """
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
@@ -237,7 +237,8 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
 def naming(table: pd.DataFrame, axes: Iterable[str] = ()) -> str:
     """Return the code that names a table's hyperparameters.
 
-    The names are the known ones and `axes`; without such names, the columns that may be hyperparameters.
+    The names are the names in the table and `axes`; without such names, the columns that may be
+    hyperparameters.
     """
     names = [*hyperparameters_of(table), *axes]
     for name in () if names else table:
@@ -254,7 +255,7 @@ def hyperparameters_of(table: pd.DataFrame) -> list[str]:
 
 
 def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
-    """Concatenate the tables of several experiments: `experiment` is the first column, `last` are the last.
+    """Concatenate the tables of several experiments; `experiment` is the first column, `last` the last columns.
 
     A single table is returned unchanged.
     """
@@ -338,7 +339,7 @@ def _column(values: list[Any]) -> pd.Series:
     if len(kinds) == 1 and kinds <= {int, bool, str}:
         try:
             return pd.Series(values)
-        # the first is from NumPy, the second from pyarrow if pandas stores text with it
+        # the first error is from NumPy, the second from pyarrow if pandas stores text with pyarrow
         except (OverflowError, UnicodeEncodeError):
             pass
     return pd.Series(values, dtype="object")
@@ -346,4 +347,5 @@ def _column(values: list[Any]) -> pd.Series:
 
 def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
     series = _values(values)
-    return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)  # without dtype, pandas guesses
+    # without dtype, pandas guesses the type
+    return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)

@@ -3,16 +3,17 @@
 The null hypothesis is that two settings are equal: swapping their results in any repeat changes nothing. Each
 difference is then as likely to be positive as negative, whatever its size. The evidence is the capital of a
 gambler who starts with 1 and bets on the sign of each difference, knowing its size. The bets are fair. So the
-probability that the evidence ever reaches 1 / error is at most `error`, however often one looks (Ville's
-inequality). The stakes follow the Bayes factor of the t statistic with a normal prior on the standardised
-effect (Gönen et al. 2005; Rouder et al. 2009), which has a closed form:
+probability that the evidence ever reaches 1 / error is at most `error`, however often the evidence is computed
+(Ville's inequality). The stakes follow the Bayes factor of the t statistic with a normal prior on the
+standardised effect (Gönen et al. 2005; Rouder et al. 2009), which has a closed form:
 
     log B_n = -log(g) / 2 - n / 2 * log(1 - (1 - 1 / g) * S^2 / (n * Q)),    g = 1 + n * prior,
 
 with the sum S and the sum of squares Q of n differences. A step multiplies the evidence by 2 B / (B + B'),
 where B' is B with the sign of the newest difference flipped. B alone is valid evidence too if differences are
-normal (Pérez-Ortiz, Lardy, de Heide and Grünwald 2024). It is misleading if differences take two values, for
-example if some trainings fail to learn. `python -m benchmarks verdict` shows both.
+normal (Pérez-Ortiz, Lardy, de Heide and Grünwald 2024). B alone is misleading if differences have only two
+values, for example if some trainings fail to learn. `python -m benchmarks verdict` shows both kinds of
+evidence.
 """
 
 import functools
@@ -26,18 +27,18 @@ import numpy as np
 from runmanager.tables.columns import Numbers
 
 ERROR = 0.05
-"""The probability that a verdict is wrong, over all settings and all looks together."""
+"""The probability that a verdict is wrong, over all settings and all evaluations of the verdict."""
 IDENTICAL = 5
 """The number of repeats after which results that were always equal count as identical."""
 LARGEST = 1e100
-"""The largest difference that is compared: the squares of larger differences may overflow."""
+"""The maximum difference that is compared: the squares of larger differences may overflow."""
 ROUNDING = 1e-12
 """The relative size below which a deviation counts as rounding."""
 
 _PRIOR = 8.0  # variance of the standardised effect
-_MOST = 1000  # largest number of repeats in an estimate
-_FARTHEST = 1e7  # farthest end of an interval, in units of the largest deviation from the mean
-_REFINED = 6  # number of refinements of the grid on which an end is searched
+_MOST = 1000  # maximum number of repeats in an estimate
+_FARTHEST = 1e7  # maximum distance of an interval's end, in units of the largest deviation from the mean
+_REFINED = 6  # number of refinements of the grid on which the end of an interval is searched
 _EARLIER = 1.15  # factor on the effect, as evidence fluctuates and crosses a level before its mean does
 
 
@@ -60,7 +61,7 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
 
     Args:
         values: The differences.
-        num_pairs: The number of compared pairs of settings; the error is divided by it.
+        num_pairs: The number of compared pairs of settings; the error is divided by this number.
         error: The probability that any of the intervals ever misses its true mean.
 
     >>> difference([1.0, 2.0, 3.0])
@@ -85,8 +86,8 @@ def log_evidence(differences: Numbers) -> Numbers:
         differences: (..., repeats) in order; NaN if a repeat is missing.
 
     Returns:
-        (..., repeats), 0 without evidence against equality. The result does not depend on the unit, or on the
-        sign of all differences together.
+        (..., repeats), 0 without evidence against equality. The result does not depend on the unit of the
+        differences, and does not change if all differences change their sign.
 
     >>> log_evidence(np.array([2.0, 1.0, 2.0, 3.0, 2.0, 2.0])).round(1).tolist()
     [0.0, 0.5, 1.2, 1.9, 2.5, 3.2]
@@ -128,7 +129,7 @@ def interval(differences: Numbers, least: float) -> tuple[float, float]:
 
 
 def _end(centered: Numbers, side: float, steps: Numbers, level: float) -> float:
-    """Return the farthest mean on a side that is not excluded, to six digits; NaN if that side is unbounded."""
+    """Return the farthest mean on a side that is not excluded, to six digits; NaN if there is no bound."""
     for _ in range(_REFINED):
         is_inside = log_evidence(centered - side * steps[:, None])[:, -1] < level
         last = int(np.flatnonzero(is_inside)[-1]) if is_inside.any() else 0
@@ -142,20 +143,20 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
     """Return the evidence that the leader differs from each other setting, corrected for all pairs of settings.
 
     This is a closed test (Marcus, Peritz and Gabriel 1976): its error holds for all pairs together. A partition
-    divides all settings into groups of equal settings. Two settings differ if every partition with both in one
-    group is rejected. The evidence against a partition is a weighted mean of the evidence against the pairs in
-    its groups; in a group of m out of k settings, a pair has the weight 2 / (k (m - 1)). Pairs that contain
-    neither of the two settings can only add evidence. They are left out, so that the partition with the least
-    evidence is easy to find.
+    divides all settings into groups of equal settings. Two settings differ if every partition that has both
+    settings in one group is rejected. The evidence against a partition is a weighted mean of the evidence
+    against the pairs in its groups; in a group of m out of k settings, a pair has the weight 2 / (k (m - 1)).
+    Pairs that contain neither of the two settings can only add evidence. Such pairs are left out, so that the
+    partition with the smallest evidence is easy to find.
 
     Args:
         evidence: (..., settings, settings) The evidence for a difference of each pair alone, symmetric.
         leader: The position of a setting; it may be chosen after seeing the results.
 
     Returns:
-        (..., settings), 0 for the leader itself. With two settings, it is the evidence of their pair. If the
-        leader has the evidence e against each other setting, the result is e * 2 / k; a Bonferroni correction
-        would give e * 2 / (k (k - 1)).
+        (..., settings), 0 for the leader itself. With two settings, the result is the evidence of their pair.
+        If the leader has the evidence e against each other setting, the result is e * 2 / k; a Bonferroni
+        correction would give e * 2 / (k (k - 1)).
     """
     k = evidence.shape[-1]
     together = np.zeros(evidence.shape[:-1])
@@ -178,7 +179,7 @@ def limit(n: int) -> float:
 
 @functools.cache
 def fewest(least: float) -> int:
-    """Return the smallest number of repeats whose evidence can reach `least`.
+    """Return the minimum number of repeats whose evidence can reach `least`.
 
     >>> fewest(20), fewest(80)
     (6, 8)

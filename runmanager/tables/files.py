@@ -58,20 +58,19 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table to a file; `load_table` restores its types, hyperparameters, goal and repeat axes.
 
     The file appears by rename, complete. Values of the types None, bool, int, float, str, tuple, list, dict,
-    torch.device and torch.dtype round-trip; other values become text. If only some rows are exported, a
-    column gets the type of their values. The index is not written.
+    torch.device and torch.dtype round-trip; other values become text. If only some rows are exported, a column
+    gets the type of the values in these rows. The index is not written.
 
     Args:
         table: The table of `load_runs` or `load_results`, or rows of it.
         path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet`` (which needs
             ``torch-runmanager[parquet]``).
-            CSV: one cell per value; tuples, lists and dicts are JSON. Text gets a ``'`` in front if a
-            spreadsheet would execute it (it begins with ``= + - @``) or if it looks like a number. The column
-            ``hyperparameters`` names the hyperparameters, and has the goal and the repeat axes if they were
-            given.
-            JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row
-            omits its missing values.
-            Parquet: columns of mixed types as JSON.
+            CSV: one cell per value; tuples, lists and dicts are JSON. A text gets a ``'`` in front if a
+                spreadsheet would execute the text (it begins with ``= + - @``), or if the text looks like a
+                number. The column
+            ``hyperparameters`` names the hyperparameters, and has the goal and the repeat axes if the user has
+            set them. JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and
+            ``rows``; a row omits its missing values. Parquet: columns of mixed types as JSON.
 
     Raises:
         InvalidArgumentError: `table` is not a DataFrame, or `path` has another suffix.
@@ -107,12 +106,12 @@ def load_table(
             names end in loss or accuracy.
         repeats: The hyperparameters that only repeat a setting, as in `best`; their columns need not be among
             `hyperparameters`.
-        goal: The goal, or several, as in `best`.
+        goal: The goal, or several goals, as in `best`.
 
     Returns:
-        The table as it was exported; for the tutorial's file, a table like that of `load_results`. Of a
-        DataFrame, a copy with the same columns; named levels of its index become columns, and the words of
-        other tools for statuses, such as FINISHED, those of runmanager, in the column `status`.
+        The table as it was exported; for the tutorial's file, a table like that of `load_results`. For a
+        DataFrame, a copy with the same columns; named levels of its index become columns. In the column
+        `status`, the words of other tools, such as FINISHED, become the words of runmanager.
 
     Raises:
         InvalidArgumentError: `table` has another suffix, the file holds no table, `hyperparameters` or

@@ -1,8 +1,8 @@
 """Load the results of runs as tables.
 
-The journals are the truth. An experiment of many runs also keeps a cached copy of its numbers, which loads
-fast. The copy is used only if no journal has changed since. It consists of NumPy arrays and JSON, without
-pickles, and may be deleted.
+The journals are the truth. An experiment of many runs also keeps a cached copy of its numbers, as this copy
+loads fast. The copy is used only if no journal has changed since. The copy consists of NumPy arrays and JSON,
+without pickles, and may be deleted.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LAST = ("jobs", "threads", "peak memory", "stopped early", "continues at", "parameters", "attempts", "mixed",
         "folder", "error")  # fmt: skip
 COPY_VERSION = 1
-_WORTH_A_COPY = 200  # least number of runs for a copy
+_WORTH_A_COPY = 200  # minimum number of runs for a copy
 _MOST_NAMED = 5  # maximum number of damaged files in a warning
 
 Version = tuple[int, int, int]
@@ -61,12 +61,12 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
         The columns `run, epoch, loss, accuracy, epoch duration, run duration` (s), the hyperparameters in axis
         order with their types, then further metrics. With several experiments, `experiment` comes first.
 
-        If runs shared the machine, `jobs` comes last: the largest number of the grid's runs at one time. If a
+        If runs shared the machine, `jobs` comes last: the maximum number of concurrent runs of the grid. If a
         run used an accelerator, `cold start` marks the first epoch of each process. This epoch is slower, as
         libraries and kernels are loaded at their first use.
 
     Raises:
-        NoRunsError: There is no such path.
+        NoRunsError: The path does not exist.
 
     Example:
         >>> load_results("runs/circle").groupby("run")["accuracy"].max().to_dict()
@@ -99,12 +99,12 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
         Further columns tell how a run was executed: `threads` (of torch), `parameters` (of the network),
         `attempts`, `mixed` (whether code, data, versions or threads changed between epochs), `error`. Some
-        columns exist only if a run has a value: `jobs` (the largest number of the grid's runs that shared the
-        machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (why the loop ended early),
-        `continues at` (the position inside an epoch at which the run resumes).
+        columns exist only if a run has a value: `jobs` (the maximum number of the grid's runs that shared the
+        machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (the reason why the loop
+        ended early), `continues at` (the position inside an epoch at which the run resumes).
 
     Raises:
-        NoRunsError: There is no such path.
+        NoRunsError: The path does not exist.
 
     Example:
         >>> load_runs("runs/circle")[["run", "lr", "width", "accuracy"]].values.tolist()[0]
@@ -121,10 +121,10 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Return the runs of each experiment under a path, with runs not yet executed, and the damaged files.
+    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files.
 
     Raises:
-        NoRunsError: There is no such path.
+        NoRunsError: The path does not exist.
     """
     damaged: list[str] = []
     with _without_collection():
@@ -145,7 +145,7 @@ def _text(path: Paths) -> str:
 
 
 def _find(path: Path) -> tuple[list[Path], Path | None]:
-    """Return the folders of the experiments under a path, and the run's folder if the path is one."""
+    """Return the folders of the experiments under a path, and the run's folder if the path is a run."""
     if not path.exists():
         hint = paths.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
         raise NoRunsError(f"no results at {str(path)!r}: {hint}")
@@ -201,7 +201,7 @@ def _epochs_table(
 
 
 def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> "Epochs":
-    """Read the epochs of an experiment, from its copy if that is up to date; or the epochs of some runs."""
+    """Read the epochs of an experiment, from its copy if the copy is up to date; or the epochs of some runs."""
     from runmanager.tables import columns as tables
 
     if runs is not None:
@@ -221,12 +221,12 @@ def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[
 
 
 _SWITCHING = threading.Lock()
-_reading: dict[object, bool] = {}  # each active block -> whether the collector was on before the first one
+_reading: dict[object, bool] = {}  # each active block -> whether the collector was on before the first block
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the garbage collector off: scanning a million new dicts takes as long as reading them."""
+    """Switch the garbage collector off: scanning a million new dicts takes as long as reading these dicts."""
     block = object()
     try:
         with _SWITCHING:
@@ -293,7 +293,7 @@ def _is_whole(epochs: "Epochs") -> bool:
 
 
 def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
-    """Store a copy, with the versions of folders and journals that were taken before reading the journals."""
+    """Store a copy, with the versions of folders and journals from before the journals were read."""
     folders, versions = before
     document = {
         "v": COPY_VERSION,
@@ -311,7 +311,7 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     if _copy(experiment).parent.is_symlink():
-        return  # do not write, as a link may lead out of the experiment
+        return  # write no copy, as a link may lead out of the experiment
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 

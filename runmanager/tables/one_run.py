@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class LoadedRun:
-    """A run under the root, as its files record it.
+    """A run under the root, as recorded in its files.
 
     Attributes:
         number: The run's number, as in the column `run`.
@@ -66,7 +66,7 @@ class LoadedRun:
         """Load the weights of ``epochs(keep=...)`` into a network; no code in the file is executed.
 
         Args:
-            network: A network like the one that was trained; its weights are replaced.
+            network: A network like the trained network; its weights are replaced.
 
         Raises:
             CheckpointError: The run has saved no weights, or its weights do not fit the network.
@@ -113,14 +113,14 @@ def load_run(run: Any) -> LoadedRun:
     """Load one run.
 
     Args:
-        run: A path with the run's number behind its experiment's folder, as "runs/circle/8"; the run's folder;
-            or a row of `load_runs`, as in ``load_run(best(runs).iloc[0])``.
+        run: A path with the run's number behind its experiment's folder, such as "runs/circle/8"; the run's
+            folder; or a row of `load_runs`, as in ``load_run(best(runs).iloc[0])``.
 
     Returns:
         The run, without its weights.
 
     Raises:
-        NoRunsError: There is no such run; the message says which runs exist.
+        NoRunsError: The run does not exist; the message names the existing runs.
         InvalidArgumentError: `run` is neither a path nor a row of `load_runs`.
 
     Example:
@@ -168,7 +168,7 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         The folder of the experiment, and the run.
 
     Raises:
-        NoRunsError: There is no such run; the message says which runs exist.
+        NoRunsError: The run does not exist; the message names the existing runs.
     """
     absolute = paths.absolute(path)
     experiment = absolute.parent.resolve()

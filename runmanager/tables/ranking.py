@@ -1,4 +1,4 @@
-"""The ranking of settings, the best first, that every function, command, panel and page uses.
+"""The ranking of settings, the best first; every function, command, panel and page uses this ranking.
 
 The functions take the table of `load_runs`, or rows of it. Only completed runs count: a pruned or interrupted
 run has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
@@ -65,13 +65,13 @@ class Setting:
 
     params: Mapping[str, Any]  # the hyperparameters that vary between settings
     rows: Sequence[int]  # the positions of its runs in the table
-    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, its values in the completed runs
+    numbers: Sequence[Sequence[float]] = ((),)  # for each goal, the values in the completed runs
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
     run: int | None = None  # the run's number, if the setting is a single run
 
     @cached_property
     def means(self) -> list[float]:
-        """The mean of each goal, the deciding goal first; NaN if no run has a number."""
+        """The mean of each goal, the deciding goal first; NaN if no run has a value."""
         return [statistics_of(numbers).mean for numbers in self.numbers]
 
     @cached_property
@@ -86,7 +86,7 @@ class Setting:
 
     @property
     def mean(self) -> float:
-        """The mean of the goal, NaN if no run has a number."""
+        """The mean of the goal, NaN if no run has a value."""
         return self.statistics.mean
 
     @property
@@ -105,16 +105,16 @@ class Ranking:
     """The settings of a table of runs, the best first.
 
     A setting that lacks one of several goals ranks below all settings that have every goal. A setting with one
-    repeat ranks below all settings with several, as its result may be luck. Means that differ only by rounding
-    are a tie: the next goal breaks it, then the order of the table.
+    repeat ranks below all settings with several repeats, as its result may be luck. Means that differ only by
+    rounding are a tie: the next goal breaks the tie, then the order of the table.
     """
 
-    # the goals, whose metrics are columns; the first one decides, the others break its ties
+    # the goals, whose metrics are columns; the first goal decides, the others break its ties
     goals: Sequence[Goal]
     repeats: Sequence[str]  # the repeat axes
     is_assumed: bool  # whether the repeat axes were recognised only by their names
-    settings: Sequence[Setting]  # the settings that have a number, the best first
-    others: Sequence[Setting]  # the settings that have no number
+    settings: Sequence[Setting]  # the settings that have a value of the goal, the best first
+    others: Sequence[Setting]  # the settings without a value of the goal
 
     @classmethod
     def of(
@@ -140,12 +140,12 @@ class Ranking:
 
     @property
     def all_settings(self) -> list[Setting]:
-        """The settings that have a number, the best first, then the others."""
+        """The settings that have a value of the goal, the best first, then the other settings."""
         return [*self.settings, *self.others]
 
     @property
     def leaders(self) -> Sequence[Setting]:
-        """The settings that compete for the first rank: the settings in the tier of the best one."""
+        """The settings that compete for the first rank: the settings in the tier of the best setting."""
         least = [_tier(setting) for setting in self.settings[:1]]
         return [setting for setting in self.settings if [_tier(setting)] == least]
 
@@ -158,7 +158,7 @@ class Ranking:
 
     @property
     def count(self) -> str:
-        """Say how many settings are ranked, as they have a number, of all."""
+        """Say how many of all settings are ranked: the settings that have a value of the goal."""
         number, what = len(self.settings), f"{self.noun}s"
         if not self.others:
             return f"{all_of(number, what)} are ranked" if number > 1 else f"1 {self.noun} is ranked"
@@ -172,7 +172,7 @@ class Ranking:
 
     @property
     def first(self) -> Sequence[Setting]:
-        """The settings for a table of the best ones: with several goals, the Pareto front."""
+        """The settings for a table of the best settings: with several goals, the Pareto front."""
         return self.front if len(self.goals) > 1 else self.settings
 
     @property
@@ -183,9 +183,9 @@ class Ranking:
         return sum(all(is_same(*pair) for pair in means) for means in pairs)
 
     def why_below(self, setting: Setting) -> str:
-        """Return the reason why a setting does not compete: it has one repeat, or lacks a goal.
+        """Return the reason why a setting does not compete: the setting has one repeat, or lacks a goal.
 
-        "" if it competes.
+        Return "" if the setting competes.
         """
         if _tier(setting) == _tier(self.settings[0]):
             return ""
@@ -198,7 +198,7 @@ class Ranking:
 
     @property
     def assumption(self) -> str:
-        """Return a sentence with the axes that count as repeat axes because of their names, "" if none do."""
+        """Return a sentence with the axes that count as repeat axes by their names; "" without such axes."""
         return assumption(self.repeats) if self.is_assumed else ""
 
     @property
@@ -211,9 +211,9 @@ class Ranking:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that vary between all settings, even if all settings with a number share them.
+        """The hyperparameters that vary between all settings, even if not between settings with a value.
 
-        The device is left out if all settings that have a number or have failed share it.
+        The device is left out if all settings that have a value of the goal, or have failed, share it.
         """
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
         names = [name for setting in self.all_settings[:1] for name in setting.params]
@@ -222,7 +222,7 @@ class Ranking:
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
         params = {name: setting.params[name] for name in self.varying}
-        if "experiment" in params:  # an experiment may lack hyperparameters of another one
+        if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
             params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
         others = [each.params for each in self.all_settings if each is not setting]
         named, *_ = labels([params, *({name: each.get(name) for name in params} for each in others)])
@@ -242,7 +242,7 @@ class Ranking:
     def interval(self, setting: Setting) -> str:
         """Return the 95 % interval of a mean as text, "" without a spread.
 
-        That of an accuracy is clipped to 0 to 1.
+        The interval of an accuracy is clipped to the range from 0 to 1.
         """
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
         return ends
@@ -315,10 +315,10 @@ def front_of(scores: Numbers) -> list[int]:
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
-    """Write intervals as text, "" for one that says nothing.
+    """Write intervals as text, "" for an interval without information.
 
-    The interval of an accuracy is clipped to 0 to 1. It says nothing if it is all of that, or if both ends are
-    the same number, as of equal repeats.
+    The interval of an accuracy is clipped to the range from 0 to 1. An interval has no information if it covers
+    this whole range, or if both ends are the same number, as for equal repeats.
 
     >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
     ['0.71 to 0.73', '', '']
@@ -335,7 +335,7 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
 
 
 def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
-    """Return the score of each run, NaN if the run has no number or its setting lacks one of several goals."""
+    """Return the score of each run; NaN if the run has no value, or its setting lacks one of several goals."""
     scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
     for setting in ranking.settings:
         if any(map(math.isnan, setting.means)) and not any(map(math.isnan, ranking.settings[0].means)):
@@ -428,7 +428,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
-    """Return a goal whose metric is a column: if it exists, the column at the epoch of the saved weights.
+    """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights.
 
     Raises:
         InvalidArgumentError: `given` names no column, or a metric without a known direction.
@@ -453,7 +453,7 @@ def _known_goals(runs: pd.DataFrame) -> list[Goal]:
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name.
 
-    The list is empty if no run has such a metric. Further goals count only if a run has a number for them.
+    The list is empty if no run has such a metric. Further goals count only if a run has a value of them.
 
     Raises:
         InvalidArgumentError: The experiments have different goals, or no run has the metric of the goal.
@@ -504,7 +504,7 @@ def metrics_of(runs: pd.DataFrame) -> list[str]:
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
     """Return the repeat axes of runs, and whether they were recognised only by their names.
 
-    The axes of the argument come first, then the axes of ``run_grid(repeats=...)``, then the axes of
+    The axes in the argument have precedence, then the axes of ``run_grid(repeats=...)``, then the axes of
     `Design.repeating`.
     """
     if repeats is not None:
@@ -537,27 +537,29 @@ def best(
     Args:
         runs: The table of `load_runs` or `load_results`, or rows of it.
         goal: The goal that decides: "max:<metric>", "min:<metric>", or a metric with a known direction. If
-            several are given, the first decides, and the others break its ties. The default is the goal of
-            ``run_grid(goal=...)``, else the metric of ``keep=``, else the first accuracy of validation, test
-            and training, else the first loss. If the best weights are kept, a goal counts at their epoch: the
-            column `kept accuracy`. ``"best accuracy"`` is the accuracy of the best epoch.
+            several goals are given, the first goal decides, and the others break its ties. The default is the
+            goal of ``run_grid(goal=...)``, else the metric of ``keep=``, else the first accuracy of validation,
+            test and training, else the first loss. If the best weights are kept, the goal's value at their
+            epoch counts, from the column `kept accuracy`. ``"best accuracy"`` is the accuracy of the best
+            epoch.
         n: The number of rows to return; all by default.
         repeats: The axes that only repeat a setting. The default is ``run_grid(repeats=...)``, else the axes
-            that vary and are called seed, fold, split, trial or repeat; `show` names them. With ``()`` runs are
-            sorted one by one.
+            that vary and are named seed, fold, split, trial or repeat; `show` names these axes. With ``()``
+            runs are sorted one by one.
 
     Returns:
         The rows, the best first; ties keep the order of `runs`. Runs that did not complete, or have no finite
-        number, come last: first the pruned ones, sorted by their metric, then the others in their order.
+        value, come last: first the pruned runs, sorted by their metric, then the other runs in their order.
 
         With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
         the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of
-        `load_run`. A setting with a single completed run comes after all settings with several, as its result
-        may be luck. ``attrs["assumed"]`` names the axes that were taken as repeat axes because of their names.
+        `load_run`. A setting with a single completed run comes after all settings with several completed runs,
+        as its result may be luck. ``attrs["assumed"]`` lists the axes that count as repeat axes because of
+        their names.
 
     Raises:
         InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known
-            direction; or `repeats` names no hyperparameter; or `n` is not a number of rows.
+            direction; or `repeats` names no hyperparameter; or `n` is not a valid number of rows.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2, 3], "accuracy": [0.81, 0.86, 0.79]})
@@ -580,7 +582,8 @@ def best(
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
     """Return one row per setting.
 
-    With repeat axes, the row has averages and the number of runs; without, it is the row of the run.
+    With repeat axes, the row has averages and the number of runs; without repeat axes, the row is the row of
+    the run.
     """
     if not ranking.repeats:
         table = runs.iloc[[setting.rows[0] for setting in settings]]
@@ -611,9 +614,9 @@ def over_repeats(
     Returns:
         One row per setting, with the other hyperparameters that vary. Each averaged column, such as `accuracy`,
         becomes five columns. `accuracy n` is the number of completed runs that have a value, `accuracy mean` is
-        their mean. `accuracy std` is their standard deviation, divided by n - 1. `accuracy low` and
-        `accuracy high` are the 95 % interval of the mean, by Student's t. A single run has neither standard
-        deviation nor interval. If runs failed, `failed repeats` counts the setting's runs that failed,
+        the mean of these values. `accuracy std` is their standard deviation, with the divisor n - 1. `accuracy
+        low` and `accuracy high` are the 95 % interval of the mean, by Student's t. A single run has neither
+        standard deviation nor interval. If runs failed, `failed repeats` counts the setting's runs that failed,
         diverged, hung or were killed. `runs` lists the setting's runs as arguments of `load_run`.
 
     Raises:
@@ -689,7 +692,7 @@ def axes_of(runs: pd.DataFrame) -> list[str]:
 def check_comparable(
     runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[str], *, are_runs: bool = True
 ) -> None:
-    """Refuse rows that cannot be compared by these hyperparameters and columns.
+    """Refuse rows that cannot be compared by the given hyperparameters and columns.
 
     Raises:
         InvalidArgumentError: `axes` names no hyperparameter, `columns` names no column of numbers, or the rows
@@ -757,7 +760,7 @@ class Statistics(NamedTuple):
 
     n: int
     mean: float
-    std: float  # divided by n - 1
+    std: float  # standard deviation, with the divisor n - 1
     low: float  # the 95 % interval of the mean, by Student's t
     high: float
 
@@ -771,7 +774,7 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     n, mean, std = len(numbers), math.nan, math.nan
     with contextlib.suppress(OverflowError, ZeroDivisionError):  # the sum overflows, or n is 0 or 1
         mean = math.fsum(numbers) / n
-        # a mean that is only rounding, such as that of 0.1, 0.2 and -0.3
+        # a mean that is only rounding, such as the mean of 0.1, 0.2 and -0.3
         mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean
         std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
     half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan

@@ -30,7 +30,7 @@ _ANY = re.compile(".*", re.DOTALL)
 
 
 def _written(names: str) -> re.Pattern[str]:
-    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # hidden files come from writers that died
+    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # the hidden files are from writers that died
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Contents:
 
 
 def look(run: RunFolder) -> Contents:
-    """Return the files that removing a run removes, and the files that it keeps.
+    """Return the files that the removal of a run removes, and the files that it keeps.
 
     Raises:
         OSError: The run's folder cannot be read.
@@ -53,7 +53,7 @@ def look(run: RunFolder) -> Contents:
 
 
 def look_at_experiment(experiment: Path) -> Contents:
-    """Return the files that removing an experiment removes, and the files that it keeps.
+    """Return the files that the removal of an experiment removes, and the files that it keeps.
 
     Raises:
         OSError: The experiment's folder, or a folder in it, cannot be read.
@@ -110,7 +110,7 @@ def remove_experiment(experiment: Path) -> None:
     """
     with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
         folders = _folders_in(experiment)
-        holder = experiment / paths.HOLDER  # removed last, as the lock file keeps other writers out
+        holder = experiment / paths.HOLDER  # the lock file is removed last, as it excludes other writers
         _unlink(path for path in look_at_experiment(experiment).files if path != holder)
         for folder in folders:
             _remove_run_if_empty(folder)
@@ -166,7 +166,7 @@ def _remove_run_if_empty(folder: Path) -> None:
 
 
 def _remove_folders(folder: Path) -> None:
-    """Remove a folder and its subfolders, as long as they are empty."""
+    """Remove a folder and its subfolders, except folders that are not empty."""
     for inside, _, _ in os.walk(folder, topdown=False) if _is_folder(folder) else ():
         _remove_if_empty(Path(inside))
 

@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     """Load the values of `manager.log`: one row per step at which a run logged a value.
 
-    The columns are `run, epoch, step`, and one per logged name; a missing value is NaN. `step` counts from the
-    run's first epoch. If there are several experiments, `experiment` comes first. Steps of an uncommitted epoch
-    are included until that epoch is executed again. One `RunsWarning` names the damaged files.
+    The columns are `run, epoch, step`, and one column per logged name; a missing value is NaN. `step` counts
+    from the run's first epoch. If there are several experiments, `experiment` comes first. Steps of an
+    uncommitted epoch are included until that epoch is executed again. One `RunsWarning` names the damaged
+    files.
 
     Args:
-        runs: The root of all experiments, an experiment's folder, a run as "runs/circle/8", or a list of such
-            paths; or a table of `load_runs`, rows of it as ``best(runs).head(3)``, one row, or a `LoadedRun`.
+        runs: The root of all experiments, an experiment's folder, a run such as "runs/circle/8", or a list of
+            such paths; or a table of `load_runs`, rows of such a table, for example ``best(runs).head(3)``, one
+            row, or a `LoadedRun`.
 
     Returns:
         The table, in the order of runs and steps.
 
     Raises:
-        NoRunsError: There is no such path.
+        NoRunsError: The path does not exist.
         InvalidArgumentError: `runs` is neither a path nor rows of `load_runs`.
 
     Example:

@@ -20,19 +20,19 @@ from runmanager.wording import did_you_mean, durations, join, listed, printable
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that are displayed as durations."""
 
-_MOST_IN_NOTEBOOK = 8  # maximum number of columns
+_MOST_IN_NOTEBOOK = 8  # maximum number of columns in a notebook
 _MOST_NAMES = 6  # maximum number of hidden columns that the caption names
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Some rows and columns of a table, which are drawn in a notebook and are text elsewhere.
+    """Some rows and columns of a table, drawn as a table in a notebook and written as text elsewhere.
 
     Attributes:
         table: The rows, with the most important columns first.
         notes: The caption, as sentences: the order of the rows, and the columns that are left out.
         main: The columns that are drawn by default.
-        first: The columns by importance; narrow terminals leave out the last ones.
+        first: The columns by importance; narrow terminals leave out the last columns.
         best: The positions of the rows to emphasize.
         bars: Column -> the number with an empty bar, and the number with a full bar.
         whole: The same rows with all columns.
@@ -86,7 +86,7 @@ class View:
         return self.drawn().to_latex()
 
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
-        """Return the table for display, with the given columns or the main ones.
+        """Return the table for display, with the given columns or the main columns.
 
         Args:
             names: The columns; by default the main columns that have a value.
@@ -132,7 +132,7 @@ class View:
         return [str(name) for name in self.table if name not in params]
 
     def hidden(self, left_out: Sequence[str]) -> list[str]:
-        """Return the columns that are not drawn: first `left_out`, for lack of room, then the others."""
+        """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
 
     def _fitted(self, width: int) -> tuple[Table, str]:
@@ -172,7 +172,10 @@ def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
 
 
 def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, float]:
-    """Return the numbers with an empty and a full bar; unless `from_zero`, the smallest one has a short bar."""
+    """Return the number with an empty bar and the number with a full bar.
+
+    Unless `from_zero`, the smallest number has a short bar.
+    """
     numbers = [float(value) for value in values if isinstance(value, float | int) and math.isfinite(value)]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     return (0.0, high) if from_zero else (low - (high - low) / 9, high)

@@ -1,7 +1,7 @@
 """Select rows by a condition such as ``lr<0.1 and status=failed``, with pandas' `query`.
 
-A condition has comparisons, and, or, not, in and parentheses, as in `DataFrame.query`. ``=`` means ``==``,
-names and values may contain spaces, and a word that is not a number is text.
+A condition has comparisons, and, or, not, in and parentheses, as in `DataFrame.query`. In addition, ``=`` is
+accepted for ``==``, names and values may contain spaces, and a word that is not a number is text.
 
 User input is never evaluated: the query has placeholders for columns, and values are parameters. Numbers are
 compared with numbers; other values are compared by their text in a table.
@@ -53,7 +53,7 @@ class Token:
 
     @property
     def readings(self) -> list[Any]:
-        """The values that the token may mean: text and, without quotes, also a number or a constant."""
+        """The possible values of the token: text and, without quotes, also a number or a constant."""
         number = as_number(self.content)
         if self.kind == "words" and self.content.lower() in _CONSTANTS:
             return [_CONSTANTS[self.content.lower()], self.content]
@@ -139,7 +139,7 @@ class _Query:
 
     def _split(self) -> Iterator[Token]:
         odd = [re.escape(name) for name in sorted(self._runs, key=len, reverse=True) if not name.isidentifier()]
-        # a name may have parentheses, as loss (hyperparameter)
+        # a name may have parentheses, such as loss (hyperparameter)
         names = rf"(?P<name>`[^`]*`|(?:{'|'.join(odd) or '(?!)'})(?!{_LETTER}))"
         pattern = re.compile(rf"\s*(?:{names}|{_TOKEN})", re.DOTALL | re.VERBOSE | re.IGNORECASE)
         offset = 0
@@ -171,7 +171,7 @@ class _Query:
 
     def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> str:
         order = _ORDER.get(type(sign))
-        # for example 0.1>lr
+        # the column is on the right, as in 0.1>lr
         if order and self._is_column(right) and as_number(self._token(left).content) is not None:
             left, right, order = right, left, order.translate(str.maketrans("<>", "><"))
         if not self._is_column(left):
@@ -194,9 +194,9 @@ class _Query:
         return f"{self._column(name)} {'in' if isinstance(sign, _EQUAL) else 'not in'} {self._value(values)}"
 
     def _fitting(self, name: str, node: ast.expr) -> list[Any]:
-        """Return the meanings of a value that fit the types in a column.
+        """Return the possible values of a token that fit the types in a column.
 
-        Refuse a value without such a meaning.
+        Refuse a token without such a value.
         """
         token, readings, kinds = self._token(node), self._readings(node), self._kinds(name)
         if name == "status" and not {*map(str, Status), *map(str, self._runs[name])} & set(readings):
@@ -212,7 +212,7 @@ class _Query:
         if isinstance(node, ast.Name):
             return token.readings
         end = self._at((node.end_col_offset or 1) - 1).end
-        try:  # a tuple or list as in a table, (0.9, 0.99) or [64, 64]
+        try:  # a tuple or list in the form of a table, such as (0.9, 0.99) or [64, 64]
             return [text(ast.literal_eval(self._where[token.begin : end]))]
         except (ValueError, SyntaxError):
             self._refuse(token, "expected one value; several need in, as lr in (1, 2), and text needs quotes")
