@@ -12,15 +12,15 @@ from runmanager.hyperparameters import counted
 Measure = Callable[[Any], int]
 """The function of `batch_size=`: batch -> its number of samples."""
 
-_IMAGE_DIMENSIONS = 3  # channels, height and width of one image
+_IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
 def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) -> int:
     """Return the number of samples of a batch.
 
-    A number is the number of samples. A tensor or an array counts by its first dimension, a packed sequence by
-    its sequences. All parts of a tuple, a list or a mapping must have the same size. A nested list is a list of
-    parts, or has one sample per item; the size of the other parts decides.
+    A number is the number of samples. A tensor or an array has as many samples as its first dimension, a packed
+    sequence as many as it has sequences. All parts of a tuple, a list or a mapping must have the same size. A
+    nested list is a list of parts, or has one sample per item; the size of the other parts decides.
 
     Args:
         batch: A batch of a loader, or a number.
@@ -65,9 +65,9 @@ def may_be_images(items: Sequence[Any]) -> bool:
 
 
 def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
-    """Return the possible sizes of a batch, or of a part of one."""
+    """Return the possible sizes of a batch, or of a part of a batch."""
     if isinstance(item, int) and not isinstance(item, bool):
-        return set() if is_part else {item}  # a number in a batch is data
+        return set() if is_part else {item}  # a number in a part of a batch is data
     if isinstance(item, PackedSequence):
         return {int(item.batch_sizes[0])}
     if (shape := getattr(item, "shape", None)) is not None and not callable(shape):

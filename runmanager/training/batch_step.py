@@ -14,7 +14,7 @@ BatchStep = Callable[[nn.Module, Any], Any]
 """The function of `step=`: network, batch -> (loss, outputs, targets)."""
 
 Pair = tuple[Any, Any]
-"""Inputs and labels."""
+"""A batch of inputs and labels."""
 
 Computed = tuple[Any, Any, Any]
 """Loss, outputs and targets. Outputs and targets are None if the step returned only the loss."""
@@ -40,7 +40,7 @@ def of_step(result: Any) -> Computed:
     """Unpack the result of a step: (loss, outputs, targets), or only the loss.
 
     Raises:
-        MetricError: The result is neither of these.
+        MetricError: The result has neither of these forms.
     """
     if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
         return result

@@ -48,7 +48,7 @@ def status_of(error: BaseException) -> Status:
     """Return the status of a run that raised an exception: out of memory, killed, or failed.
 
     SLURM and similar systems end a job by SIGTERM to all of its processes. A loader's processes may receive
-    SIGTERM first; their end is no fault of the run.
+    SIGTERM first; the run is not the cause of their end.
     """
     if _memory_error(error) is not None:
         return Status.OUT_OF_MEMORY
@@ -68,11 +68,11 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     """
     device_error = next(filter(_device_error, _chain(error)), None)
     short_of_memory = _memory_error(error)
-    worker = _LOADER_WORKER.match(str(error))  # torch puts the worker's traceback into the message
+    worker = _LOADER_WORKER.match(str(error))  # torch adds the worker's traceback to the message
     parts = [f"worker {worker[1]} of the loader"] if worker else []
     parts += [f"epoch {epoch}"] if epoch else []
     if evaluation := next((note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)), ""):
-        parts.append(evaluation)  # the step is that of the training before the evaluation
+        parts.append(evaluation)  # the step is the last step of the training before the evaluation
     elif epoch and step:
         parts.append(f"step {step}")
     parts += filter(None, [location_of(short_of_memory or device_error or error) or location_of(error)])
@@ -94,7 +94,7 @@ def write_traceback(error: BaseException, path: Path) -> None:
     """Write the traceback of an error to a file.
 
     Raises:
-        StorageError: It could not be written.
+        StorageError: The traceback could not be written.
     """
     lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
     durable.write_file(path, "".join(lines).encode("utf-8", "replace"))
@@ -165,7 +165,7 @@ def _is_loader_stopped(error: BaseException) -> bool:
         if isinstance(link, RuntimeError) and _LOADER_STOPPED.search(str(link)):
             return True
         is_lost = isinstance(link, RuntimeError) and _LOADER_LOST.search(str(link))
-        # the queue of a loader's process, or the sockets of its tensors, may raise these
+        # the queue of a loader's process, or the sockets of its tensors, may raise these exceptions
         if is_lost or isinstance(link, (OSError, EOFError)):
             selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(link.__traceback__)]
             loaders = [loader for loader in selves if isinstance(loader, _MultiProcessingDataLoaderIter)]

@@ -15,11 +15,12 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
 
     Raises:
-        MetricError: The shapes do not match, so that broadcasting would compare every sample with every other.
+        MetricError: The shapes do not match, so that broadcasting would compare every sample with every other
+            sample.
     """
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
-        labels = labels.argmax(dim=1)  # one-hot labels
+        labels = labels.argmax(dim=1)  # the labels are one-hot
     if not are_classes(preds, labels):
         if are_classes(labels, preds):
             call = "track_num_correct"

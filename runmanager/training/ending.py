@@ -28,11 +28,11 @@ class Ending:
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
         self.status, self.cause = Status.COMPLETED, ""
-        self.early_stop = EarlyStop(EpochOptions())  # the loop's options
+        self.early_stop = EarlyStop(EpochOptions())  # early stopping by the options of the loop
         self.stopped_early = ""  # reason why the loop ends before its last epoch
-        self._num_epochs: int | None = None  # the argument of the loop
+        self._num_epochs: int | None = None  # number of epochs, the argument of the loop
         self._resumed: EpochRecord | None = None  # the last record of earlier attempts
-        self._pruned_by = ""  # see `Outcome`
+        self._pruned_by = ""  # the rule that pruned the run, see `Outcome`
 
     def begin_loop(self, num_epochs: int | None) -> int | None:
         """Return the last epoch of a loop: its argument, or an earlier epoch at which a listener stops the run.
@@ -67,7 +67,7 @@ class Ending:
             self._decide(record, stop_reason, reason)
 
     def _decide(self, record: EpochRecord, stop_reason: str, reason: Reason | None) -> None:
-        """Stop the run by the first reason, unless this epoch is the last one or the run has failed."""
+        """Stop the run by the first reason, unless this epoch is the last epoch or the run has failed."""
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
@@ -95,7 +95,7 @@ class Ending:
         return self.status is not Status.COMPLETED or bool(self.stopped_early)
 
     def set(self, status: Status, cause: str) -> None:
-        """Set the outcome, overriding earlier ones."""
+        """Set the outcome, overriding earlier outcomes."""
         self.status, self.cause, self._pruned_by = status, cause, ""
 
     def outcome(self, num_committed: int) -> Outcome:
@@ -104,7 +104,7 @@ class Ending:
 
 
 class EarlyStop(Listener):
-    """Early stopping from committed epochs alone, so that a resumed run stops after the same epoch.
+    """Early stopping that uses only committed epochs, so that a resumed run stops after the same epoch.
 
     Args:
         options: The options with `patience`, `min_delta` and `max_seconds`.
@@ -117,7 +117,7 @@ class EarlyStop(Listener):
         self._options, self._goal = options, goal
         self._best = -math.inf  # the best `Goal.score` so far
         self._best_epoch = 0
-        self._value = math.nan  # the metric in the best epoch
+        self._value = math.nan  # the value of the metric in the best epoch
         self.reason = ""
         """The reason why the loop stops, "" while it continues."""
 

@@ -26,7 +26,7 @@ from runmanager.training.metrics import EpochSums, How, check_column, column_of,
 
 
 class Metric(Protocol):
-    """A metric that is updated with each batch, as those of torchmetrics."""
+    """A metric that is updated with each batch, such as a metric of torchmetrics."""
 
     def update(self, outputs: Any, targets: Any, /) -> None:
         """Update the metric with a batch."""
@@ -62,13 +62,13 @@ class Evaluation(_Means):
 
 
 class OpenEvaluation:
-    """An evaluation in progress; nothing waits for the device before `read`.
+    """An evaluation in progress; no method except `read` waits for the device.
 
     Args:
         name: The prefix of the evaluation's columns.
         on_batch: Called at each batch.
         measure: The user's function that counts the samples of a batch, None by default.
-        params: The run's hyperparameters; no column may have such a name.
+        params: The run's hyperparameters; a column cannot have such a name.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def evaluate(
 ) -> None:
     """Apply a network to the batches of an evaluation; the caller reads the result with `OpenEvaluation.read`.
 
-    If targets are classes, `counts` counts the predictions per class. The other arguments are those of
+    If targets are classes, `counts` counts the predictions per class. The other arguments are the arguments of
     `RunManager.evaluate`.
     """
     metrics = _ready(metrics, evaluation)
@@ -175,7 +175,7 @@ def check_evaluated(call: str, loader: Any, name: Any) -> None:
     """Check the loader and the name of an evaluation; `call` names the caller.
 
     Raises:
-        MetricError: Loader and name are swapped, or one of them has another type.
+        MetricError: Loader and name are swapped, or one of them has a wrong type.
     """
     if isinstance(loader, nn.Module):
         raise MetricError(f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')")

@@ -19,11 +19,12 @@ class GridContext:
     """The settings of a `RunManager` that come from the grid; the grid writes the tables of its runs.
 
     Attributes:
-        run: The only run that may begin, None for any.
+        run: The only run that may begin; None if any run may begin.
         jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
         fingerprint: The code, data and versions that results depend on. A run that began with a different
             fingerprint starts over.
-        keep_changed: Whether such a run is resumed instead; it is marked as mixed.
+        keep_changed: Whether a run with a different fingerprint is resumed instead; such a run is marked as
+            mixed.
         goal: The experiment's goal, which TensorBoard shows.
         x_axis: The x-axis of the experiment's curves.
         listeners: The listeners in the run's process, called after TensorBoard.

@@ -45,7 +45,7 @@ from runmanager.user_frames import user_level
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
 
-All managers share it, as `run_grid` has one manager per run.
+All managers share this mapping, as `run_grid` has one manager per run.
 """
 
 _NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
@@ -83,7 +83,7 @@ class Hooks:
         folders: The run folders.
         measure: The user's function that counts the samples of a batch, None by default.
         design: The goal and the x-axis to store with the experiment.
-        grid: The settings of the grid, None for a loop without one.
+        grid: The settings of the grid, None for a loop without a grid.
         boards: The factory of TensorBoard listeners, None for no TensorBoard.
         output: The display and tables of a loop without a grid.
         epoch_type: The class of an open epoch, by default `OpenEpoch`.
@@ -93,7 +93,7 @@ class Hooks:
         run_params: The current run.
         run_count: The number of runs that have begun.
         rows: One row per finished epoch.
-        outcome: The outcome of the last run, None before the first one and while a run is open.
+        outcome: The outcome of the last run, None before the first run and while a run is open.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Hooks:
         self.is_of_grid = grid is not None
         self.grid = grid or GridContext()
         self.goal: Goal | None = design.goal if design else None
-        self.current: OpenRun | None = None  # still set after the run has ended
-        self._design = design  # None after it was written
+        self.current: OpenRun | None = None  # the current or the last run
+        self._design = design  # the design to store; None after it was written
         self._boards, self._output = boards, output
         self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
-        self._scope = ExitStack()  # restores the current device when the run ends
+        self._scope = ExitStack()  # the stack that restores the current device when the run ends
 
     @property
     def hyperparameters(self) -> Collection[str]:
@@ -165,7 +165,7 @@ class Hooks:
         return epoch
 
     def tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
-        """Return the target of tracked values: the open evaluation, else the epoch."""
+        """Return the target of tracked values: the open evaluation, else the open epoch."""
         evaluation = None if self.current is None else self.current.evaluation
         return self.open_epoch(call) if evaluation is None else evaluation
 
@@ -274,7 +274,7 @@ class Hooks:
                 self.open_run("end_run()").close_loop()
                 end()
         except KeyboardInterrupt:
-            self.end_interrupted()  # the interrupt came while the run began or ended
+            self.end_interrupted()  # the run is still open if the interrupt came while the run began or ended
             raise
 
     def epochs(
@@ -342,14 +342,14 @@ class Hooks:
         if error is not None:
             self.end_by(error, self.run_params)
         else:
-            # without end_run(), it is not certain that the run has completed
+            # without a call of end_run(), it is not certain that the run has completed
             if opened.outcome.status is Status.COMPLETED:
                 opened.interrupt(LEFT_OPEN)
             self._close()
         return self.outcome or opened.outcome
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
-        """End the open run as failed or out of memory; if none is open, open `run` for that."""
+        """End the open run as failed or out of memory; if no run is open, open `run` first."""
         if not self.is_open and not ranks.is_main():
             self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, torch.device("cpu")))
             return self.outcome
@@ -367,18 +367,18 @@ class Hooks:
             return
         if self.is_open:
             self.current.interrupt("interrupted")
-            with suppress(StorageError):  # a journal without an end line means interrupted too
+            with suppress(StorageError):  # a journal without an end line counts as interrupted too
                 self._close()
         self.current.commit_lost_end()
 
     def watched(self, options: EpochOptions) -> Goal | None:
-        """Return the goal that `patience` watches: that of `keep`, else that of the experiment.
+        """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment.
 
-        None without `patience`.
+        Return None without `patience`.
 
         Raises:
             CheckpointError: `keep` is not valid.
-            InvalidArgumentError: There is no such goal.
+            InvalidArgumentError: Neither `keep` nor the experiment has a goal.
         """
         patience = options.patience
         goal = resuming.goal_of(options.keep) or self.goal
@@ -403,7 +403,7 @@ class Hooks:
                 self.current.measure = before
 
     def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
-        """Return the device of a run; a run without a device has that of its network.
+        """Return the device of a run; a run without a device has the device of its network.
 
         Raises:
             DeviceError: The device is missing.
@@ -456,7 +456,7 @@ class Hooks:
             self._commit_epoch(is_left=False)  # a resumed run continues after this epoch
 
     def _end_open_run(self, end: Callable[[], None]) -> None:
-        """End the open run when the next one begins, as the tutorial's class did."""
+        """End the open run when the next run begins, as the tutorial's class did."""
         opened = self.open_run("begin_run()")
         number = opened.folder.number
         if self.grid.run is not None:

@@ -1,7 +1,7 @@
 """Checkpoints inside epochs: they are written at intervals, and a run resumes at the next batch.
 
-The loader restores its own state, or is replayed: its order is drawn again with the random states at the
-epoch's start, and finished batches are dropped.
+The loader restores its own state, or is replayed: its order is drawn again with the random states from the
+start of the epoch, and finished batches are dropped.
 """
 
 import inspect
@@ -81,14 +81,15 @@ class InsideEpoch:
         records: Sequence[EpochRecord],
         problems: list[str],
     ) -> None:
-        # a reference cycle would keep both alive until garbage collection
+        # a reference cycle would keep both objects alive until garbage collection
         self._run, self._state = weakref.proxy(run), state
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
         self._batches, self._seconds = interval
         self._warned: set[str] = set()
         self._last = 0.0  # the end of the last commit (perf_counter, s)
         self._epoch = 0  # the epoch whose first loop over the batches has begun
-        self._is_first = self._is_due = False  # the first batch has not ended; a commit is due after this batch
+        # whether the first batch has not ended; whether a commit is due after this batch
+        self._is_first = self._is_due = False
         self._pass: _LoaderPass | None = None  # the current pass, while it can be saved
         self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
         if interval == (None, None):
@@ -102,7 +103,7 @@ class InsideEpoch:
 
     @property
     def position(self) -> Inside | None:
-        """The position where the next epoch resumes, None if it begins at its first batch."""
+        """The position where the next epoch resumes, None if the epoch begins at its first batch."""
         return None if self._saved is None else _position_of(self._saved)
 
     @property
@@ -132,7 +133,7 @@ class InsideEpoch:
         return self._pass.batches
 
     def batch_ended(self, epoch: OpenEpoch) -> None:
-        """Commit the state after a batch, if it is due.
+        """Commit the state after a batch, if a commit is due.
 
         A batch without tracked values is skipped: the loop may not have trained on it yet.
 
@@ -232,7 +233,10 @@ class InsideEpoch:
         epoch.add_checkpointing(perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:
-        """Restore the saved state; random states come last, so that the next batch is loaded with them."""
+        """Restore the saved state.
+
+        Random states come last, so that the next batch is loaded with these states.
+        """
         run, inside = self._run, saved.inside
         assert inside is not None
         for name, part in self._state.parts.items():
@@ -247,7 +251,8 @@ class InsideEpoch:
         epoch.load(inside["epoch"])
 
     def _say(self, sentence: str) -> None:
-        kind = re.sub(r"\d+", "", sentence)  # numbers are ignored, to warn once and not in each epoch
+        # numbers are ignored, so that the warning is given once and not in each epoch
+        kind = re.sub(r"\d+", "", sentence)
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=user_level())
@@ -259,7 +264,7 @@ def _position_of(saved: Checkpoint) -> Inside:
 
 
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return the parameters of networks and optimizers, each once; their gradients may be accumulating."""
+    """Return the parameters of networks and optimizers, each once; gradients may be accumulating in them."""
     parameters: dict[int, torch.Tensor] = {}
     for part in parts.values():
         if isinstance(part, nn.Module):
@@ -277,17 +282,18 @@ class _LoaderPass:
     """One pass over a loader: `batches` yields its batches, and `state` returns its position.
 
     A DataLoader is replaced by a copy whose sampler is wrapped, to verify the order of its indices. A subclass
-    of DataLoader may behave differently from its copy, and persistent workers belong to one loader: these
+    of DataLoader may behave differently from its copy, and persistent workers belong to one loader: such
     loaders are not copied, and their order is not verified.
     """
 
     def __init__(self, loader: Any, device: torch.device) -> None:
         self._loader, self._device = loader, device
         self._generators = dict(loaders.generators(loader))
-        self._order: _Order | None = None  # None if the order is not verified
+        self._order: _Order | None = None  # the order of indices; None if it is not verified
         self._begin: Mapping[str, Any] = {}
         self.batches: Iterator[Any] = iter(())
-        self.drawing = ""  # the source of random numbers that may differ from those of an uninterrupted pass
+        # the source of random numbers that may differ from the numbers of an uninterrupted pass
+        self.drawing = ""
 
     def begin(self) -> None:
         """Begin at the first batch."""
@@ -298,7 +304,7 @@ class _LoaderPass:
         """Return the loader's position after a batch, from 1.
 
         Raises:
-            _NotResumedError: The loader has no state, or repeats its sampler.
+            _NotResumedError: The loader has no state, or replays its sampler.
         """
         length = loaders.num_batches(self._loader)
         state: dict[str, Any] = {"begin": self._begin, "length": length}
@@ -356,7 +362,7 @@ class _LoaderPass:
     ) -> None:
         """Replay the finished batches: draw their indices.
 
-        Load the batches if workers may draw random numbers.
+        Also load the batches if workers may draw random numbers.
         """
         has_workers = bool(getattr(self._loader, "num_workers", 0))
         self.batches = self._started(0 if has_workers and not skip else batch)
@@ -398,9 +404,9 @@ class _Order:
         self._num_skipped = num_skipped
 
     def __iter__(self) -> "_Order":
-        # some samplers draw here, and a loader with workers creates two iterators
+        # some samplers draw random numbers in this call, and a loader with workers creates two iterators
         self._indices = iter(self._sampler)
-        self.crcs = array("L", [0])  # after each batch: the checksum of all indices so far
+        self.crcs = array("L", [0])  # the checksum of all indices so far, after each batch
         return self
 
     def __next__(self) -> Any:
@@ -408,7 +414,7 @@ class _Order:
         return self._checksummed(next(self._indices))
 
     def skip(self) -> None:
-        """Skip the first indices, unless this is done already."""
+        """Skip the first indices, unless they have been skipped already."""
         for index in itertools.islice(self._indices, max(0, self._num_skipped + 1 - len(self.crcs))):
             self._checksummed(index)
 
@@ -432,7 +438,7 @@ def _alike(loader: DataLoader[Any], order: _Order) -> DataLoader[Any]:
 
 
 def _problem_of(loader: Any) -> str:
-    """Return why a loader cannot resume inside an epoch, "" if it can.
+    """Return the reason why a loader cannot resume inside an epoch, "" if it can.
 
     >>> _problem_of([1, 2]), _problem_of(iter([1, 2]))
     ('', 'a list_iterator has no state_dict()')

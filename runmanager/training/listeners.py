@@ -22,7 +22,7 @@ from runmanager.training import loaders
 from runmanager.wording import printable
 
 EVERY_S = 0.5
-"""The least time (s) between two reports of steps."""
+"""The minimum time (s) between two reports of steps."""
 
 
 class Counts(Protocol):
@@ -42,9 +42,9 @@ class RunListener(Listener):
 
     Attributes:
         rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
-            if the run only waits for other runs; None if the run then counts as completed.
+            if the stopped run only waits for other runs; None if the stopped run counts as completed.
         last_epoch: The epoch after which the listener stops the run, None if this is unknown in advance.
-        seconds: The time (s) spent in the listener so far that counts into no duration.
+        seconds: The time (s) spent in the listener so far that is part of no duration.
     """
 
     rule: str | None = ""
@@ -131,17 +131,20 @@ class Listeners:
 
     @property
     def seconds(self) -> float:
-        """The time (s) spent in the listeners so far that counts into no duration."""
+        """The time (s) spent in the listeners so far that is part of no duration."""
         return self._waited + sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:
-        """Report the begin of the run."""
+        """Report the start of the run."""
         self._network = network
         for listener in self:
             listener.run_began(listener.run, network, loader)
 
     def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Report a step, but limit the rate of reports; return the seconds that do not count into the run."""
+        """Report a step, but limit the rate of reports.
+
+        Return the seconds that are not part of the run's duration.
+        """
         now = perf_counter()
         if now < self._next:
             return 0.0
@@ -163,19 +166,20 @@ class Listeners:
         answers = [(listener, ask(listener)) for listener in self]
         reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
         before = perf_counter()
-        # after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
+        # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
         reason = ranks.broadcast(reason)
         self._waited += perf_counter() - before
         return reason
 
 
-_warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()  # listeners of this process by id
+# id -> listener of this process that a warning was about
+_warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()
 
 
 class UserListeners(RunListener):
     """The listeners of a user: their exceptions are reported once, and they cannot change numbers.
 
-    Random states, and modes and buffers of the network, are restored. Their time does not count into any
+    Random states, and modes and buffers of the network, are restored. The time of the listeners is part of no
     duration.
 
     Args:
@@ -190,7 +194,7 @@ class UserListeners(RunListener):
         self._loader: Any = None
 
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
-        """Report the begin of the run."""
+        """Report the start of the run."""
         self._network, self._loader = network, loader
         self._tell("run_began", lambda: (self._run, network, loader))
 
@@ -203,7 +207,7 @@ class UserListeners(RunListener):
         return self._answer(record, self._listeners)
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Ask the listeners whose answers count again."""
+        """Ask again the listeners whose answers count."""
         return self._answer(record, [listener for listener in self._listeners if listener.may_stop])
 
     def run_ended(self, outcome: Outcome) -> None:
@@ -240,7 +244,7 @@ class UserListeners(RunListener):
                     raise
                 except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
                     _warn(listener, fault_of(method, error))
-        # wait for the listener's work on the device, so that it counts into no epoch
+        # wait for the listener's work on the device, so that its time is part of no epoch
         if method != "step_ended":
             wait_for(device)
         self.seconds += perf_counter() - before

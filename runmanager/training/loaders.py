@@ -41,8 +41,8 @@ class ImageTensors(Dataset[Batch]):
         return len(self.labels)
 
     def __getitem__(self, index: Any) -> Batch:
-        """Return the image and label at an index, or those at a slice or list of indices."""
-        if isinstance(index, list):  # one conversion for images and labels
+        """Return the image and label at an index, or the images and labels at a slice or a list of indices."""
+        if isinstance(index, list):  # convert the list once for images and labels
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
             of_images = _on(self.images.device, index)
             same = self.labels.device == self.images.device
@@ -69,10 +69,10 @@ class ImageTensors(Dataset[Batch]):
         """Return the first images and labels, without copying.
 
         Args:
-            count: The number of samples; all if there are fewer.
+            count: The number of samples; all samples if there are fewer.
 
         Returns:
-            A data set that shares their memory.
+            A data set that shares the memory of this data set.
 
         Example:
             >>> data = ImageTensors(torch.zeros(6, 1, 28, 28), torch.zeros(6, dtype=torch.int64))
@@ -86,7 +86,7 @@ class TensorLoader(DataLoader[Batch]):
     """Load batches of `ImageTensors` with torch's DataLoader, one indexing per batch instead of one per image.
 
     Batches arrive on `device`, images as floats in 0..1: ``(B, C, H, W)`` float32 and ``(B,)`` int64.
-    The worker processes of `num_workers` fetch bytes; scaling is done on the device.
+    Worker processes fetch bytes; the device scales the images to floats.
 
     Args:
         dataset: Images and labels, in main memory if there are workers.
@@ -143,7 +143,7 @@ def to_unit(images: torch.Tensor) -> torch.Tensor:
 
 
 def _on(device: torch.device, index: torch.Tensor) -> torch.Tensor:
-    """Send an index to the device of the data; otherwise indexing waits for a synchronous copy."""
+    """Send an index to the device of the data; otherwise, indexing waits for a synchronous copy."""
     return index if device.type == "cpu" else send(pinned(index, device), device)
 
 
@@ -171,7 +171,7 @@ def size_of_batch(loader: Any, number: int) -> int | None:
 
 def num_batches(loader: Any) -> int | None:
     """Return the number of batches of a loader, None if unknown."""
-    with suppress(Exception):  # __len__ of a user's data set may raise anything
+    with suppress(Exception):  # __len__ of a user's data set may raise any exception
         return len(loader)
     return None
 

@@ -8,7 +8,7 @@ import torch
 
 from runmanager.errors import MetricError
 
-_CHANNELS = (1, 3)  # gray and color
+_CHANNELS = (1, 3)  # numbers of channels of gray and color images
 
 
 def may_be_image(value: Any) -> bool:
@@ -24,13 +24,13 @@ def may_be_image(value: Any) -> bool:
 
 
 def image_of(name: str, value: Any) -> Any:
-    """Return a figure as it is, an image as uint8 ``(C, H, W)`` on the CPU, None for other matrices.
+    """Return a figure unchanged, an image as uint8 ``(C, H, W)`` on the CPU, None for other matrices.
 
     An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of uint8, bool, or floats from 0
     to 1; reading it waits for the device.
 
     Raises:
-        MetricError: It has the shape of a color image, and other floats.
+        MetricError: The value has the shape of a color image, but floats outside 0 to 1.
 
     >>> image_of("mask", torch.tensor([[0.0, 1.0]])).tolist()
     [[[0, 255]]]
@@ -39,7 +39,7 @@ def image_of(name: str, value: Any) -> Any:
         return value
     try:
         image = (value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))).detach().cpu()
-    except (TypeError, NotImplementedError):  # objects; a tensor without data
+    except (TypeError, NotImplementedError):  # the errors of objects, and of a tensor without data
         return None
     if image.ndim == 2:  # noqa: PLR2004 - (H, W)
         image = image[None]

@@ -34,7 +34,7 @@ class EpochSums:
     def __init__(self, measure: Measure | None = None) -> None:
         self._measure = measure
         self._batch: Any = None  # the current batch, until its samples are counted
-        self.last_size: int | None = None  # samples in the current batch
+        self.last_size: int | None = None  # number of samples in the current batch
         self.is_tracked = False  # whether the current batch has a value
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
@@ -125,7 +125,7 @@ class EpochSums:
         """Add the mean of a metric over `weight` samples.
 
         Raises:
-            MetricError: It is not a single number.
+            MetricError: The value is not a single number.
         """
         value = single(name, mean)
         if name not in self._sums:
@@ -136,7 +136,7 @@ class EpochSums:
         """Add a value of the current batch, see `RunManager.track`.
 
         Raises:
-            MetricError: It is not a single number, or `how` is invalid or different from before.
+            MetricError: The value is not a single number, or `how` is invalid or differs from an earlier call.
         """
         if how not in get_args(How):
             rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
@@ -248,7 +248,8 @@ class EpochSums:
         return measured(self._measure, batch)
 
     def _match(self) -> None:
-        # the tutorial's older form is track_loss(loss): its n-th call belongs to track_num_correct's n-th
+        # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of
+        # track_num_correct
         while self._unsized and self._unsized[0][0] <= len(self._sizes):
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
@@ -284,10 +285,10 @@ def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
-    """Return a single number in double precision; as a float if it is on the cpu.
+    """Return a single number in double precision; as a float if the number is on the cpu.
 
     Raises:
-        MetricError: It is not a single number.
+        MetricError: The value is not a single number.
     """
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
@@ -298,7 +299,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         if not _is_read_at_once(value):
             scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
             dtype = exact(scalar.device)
-            # copy, as the loop may modify the tensor
+            # clone the value, as the loop may modify the tensor
             return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)
         value = value.item()
     with suppress(TypeError, ValueError):
@@ -338,7 +339,7 @@ def _is_mean(value: object) -> bool:
 
 
 def check_column(name: str, params: Container[str]) -> None:
-    """Check that a metric may have a name: it is an identifier, and no column or hyperparameter has it.
+    """Check the name of a metric: it is an identifier, and not the name of a column or a hyperparameter.
 
     Raises:
         MetricError: The name is taken, or not an identifier.
@@ -382,5 +383,5 @@ def column_of(name: str) -> str:
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:
-    """Whether reading a value needs no synchronization; sums of numbers are faster than of tensors."""
+    """Whether reading a value needs no synchronization; sums of numbers are faster than sums of tensors."""
     return tensor.is_cpu

@@ -17,11 +17,15 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
-"""Phases whose time does not count into the epoch's duration."""
-_begun: set[tuple[int, str, int]] = set()  # (process, device), whose first epoch is marked in the tables
+"""Phases whose time is not part of the epoch's duration."""
+# pairs (process, device) whose first epoch has been marked in the tables
+_begun: set[tuple[int, str, int]] = set()
 
 OnStep = Callable[[Callable[[], BatchProgress]], float]
-"""Called at each batch with a function that returns the progress; returns seconds not to count."""
+"""Called at each batch with a function that returns the progress.
+
+Returns the seconds that are not part of the epoch's duration.
+"""
 
 
 class Continuing(Protocol):
@@ -35,7 +39,7 @@ class Continuing(Protocol):
         """Begin to load batches."""
 
     def batch_ended(self, epoch: "OpenEpoch", /) -> None:
-        """Commit the state after a batch, if it is due."""
+        """Commit the state after a batch, if a commit is due."""
 
     def is_uncounted(self) -> None:
         """Warn once that batches do not come from `batches`."""
@@ -54,7 +58,7 @@ class OpenEpoch:
     """
 
     most_steps: int | None = None
-    """The most batches of an epoch when a run is only checked."""
+    """The maximum number of batches of an epoch when a run is only checked."""
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class OpenEpoch:
         self._is_cold = first_use not in _begun
         _begun.add(first_use)
         torch_devices.wait_for(device)
-        self.start, self.start_time = perf_counter(), time.time()  # start_time is wall time
+        self.start, self.start_time = perf_counter(), time.time()  # perf_counter (s), and wall time (s)
 
     @property
     def resume_batch(self) -> int:
@@ -100,9 +104,9 @@ class OpenEpoch:
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Start loading, and return an iterator over the loader's batches on the device.
 
-        The time of the loader is `phase_data_s`. It does not include the transfer to the device: from pageable
-        memory, a transfer waits for earlier work of the device. With `skip`, finished batches of earlier
-        attempts are not loaded.
+        The time of the loader is `phase_data_s`. This time does not include the transfer to the device: from
+        pageable memory, a transfer waits for earlier work of the device. With `skip`, finished batches of
+        earlier attempts are not loaded.
         """
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
@@ -186,7 +190,7 @@ class OpenEpoch:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Resume an epoch from saved measurements, replacing the current ones."""
+        """Resume an epoch from saved measurements, replacing the current measurements."""
         self._continued = perf_counter()
         self.start = self._continued - state["seconds"]
         self.step = state["step"]
@@ -202,7 +206,7 @@ class OpenEpoch:
         self.stop_clock()
 
     def stop_clock(self) -> None:
-        """Stop the clock, unless it has stopped: later time does not count into the epoch's duration."""
+        """Stop the clock, unless it has stopped: later time is not part of the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
             self._end = perf_counter()
@@ -212,11 +216,11 @@ class OpenEpoch:
     def record(self, run_start: float, steps: StepLog) -> EpochRecord:
         """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s).
 
-        The parts of its time are in seconds, except `throughput_images_per_s`: the samples of all ranks per
-        second of the epoch's duration. Pending values in `steps` are written first.
+        The parts of the epoch's time are in seconds, except `throughput_images_per_s`: the samples of all ranks
+        per second of the epoch's duration. Pending values in `steps` are written first.
 
         Raises:
-            RankError: Another rank is gone.
+            RankError: The process of another rank has ended.
             MetricError: The losses cannot be weighted.
             StorageError: The steps could not be written.
         """
@@ -237,9 +241,9 @@ class OpenEpoch:
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Return a sentence about the first loss that is not finite and the loss before it.
+        """Return a sentence about the first loss that is not finite, and the previous loss.
 
-        "" if all are finite.
+        Return "" if all losses are finite.
 
         Before the first step, the loss is `last_loss`, the mean of the previous epoch; None without a previous
         epoch.

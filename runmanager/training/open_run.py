@@ -44,7 +44,7 @@ class Boards(Protocol):
         """Return the listener of an attempt at a run."""
 
     def counts(self) -> Counts:
-        """Return the counts of predictions per class; the same on all ranks."""
+        """Return the object that counts predictions per class; all ranks get such an object."""
 
 
 class OpenRun:
@@ -72,8 +72,8 @@ class OpenRun:
         types: tuple[type[OpenEpoch], type[OpenEvaluation]] = (OpenEpoch, OpenEvaluation),
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
-        self.epoch: OpenEpoch | None = None  # None between epochs
-        self.evaluation: OpenEvaluation | None = None  # None if no evaluation is open
+        self.epoch: OpenEpoch | None = None  # the open epoch; None between epochs
+        self.evaluation: OpenEvaluation | None = None  # the open evaluation; None if no evaluation is open
         self.number = 0  # the last epoch begun or resumed; 0 before the first epoch and after the end
         self.resume_epoch: int | None = None  # the epoch after which the attempt resumes, None if unset
         self.num_epochs: int | None = None  # number of epochs of the loop, None without a loop
@@ -85,19 +85,19 @@ class OpenRun:
         self.epoch_type, self.evaluation_type = types
         self.measure = measure  # the user's function that counts the samples of a batch, None by default
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
-        self.journal: Journal | None = None  # None until the attempt begins
+        self.journal: Journal | None = None  # the journal; None until the attempt begins
         self._committed = 0  # the last committed epoch
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
         self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
         self._replaced = 0  # the earlier attempt whose weights must not be overwritten
         self._threads = Threads()
-        # weak, so that break in a for loop ends the generator
+        # a weak reference, so that break in a for loop ends the generator
         self._loop: weakref.ref[Generator[int]] | None = None
         self._peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
         self._sums: EpochSums | None = None  # the sums of the current or last epoch
         self._last_metrics: Mapping[str, float] = {}
-        self._boards = boards  # the same on all ranks; only rank 0 has the listener
+        self._boards = boards  # the factory is the same on all ranks; only rank 0 has the listener
         self.board: RunListener | None = None
         details = _circumstances(device, network)
         self._details = {**details, **grid.facts()}
@@ -119,7 +119,7 @@ class OpenRun:
         return perf_counter() - self.start - self.listeners.seconds
 
     def resume(self, options: EpochOptions) -> tuple[list[EpochRecord], list[str]]:
-        """Resume the run after its last committed epoch, or inside the next one; from now on, save the parts.
+        """Resume the run after its last committed epoch, or inside the next epoch; from now on, save the parts.
 
         Returns the records of earlier epochs, and a sentence for each unused file.
         """
@@ -146,7 +146,7 @@ class OpenRun:
         if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
             is_mixed = True
             problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
-        # the last epoch may be in the checkpoint alone
+        # the last epoch may be only in the checkpoint
         num_committed = ranks.broadcast(min(len(records), len(committed)))
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = self._committed
@@ -184,7 +184,8 @@ class OpenRun:
                 yield self.number
             except GeneratorExit:
                 if self.epoch is not None:
-                    self.epoch.leave()  # by break or an exception; the outcome of the run depends on which
+                    # the loop was left by break or by an exception, which the outcome of the run depends on
+                    self.epoch.leave()
                 raise
             end()
         self.is_trained = True
@@ -217,7 +218,7 @@ class OpenRun:
         """Stop the clock, read the sums of all ranks and commit the epoch, in which the loop may be left.
 
         Raises:
-            RankError: Another rank is gone.
+            RankError: The process of another rank has ended.
             MetricError: The losses cannot be weighted.
             StorageError: The epoch could not be committed.
         """
@@ -233,14 +234,15 @@ class OpenRun:
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
-            # before the journal, as the record in the checkpoint repairs a journal that lacks it
+            # save before the journal is written, as the record in the checkpoint repairs a journal without the
+            # record
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
         return ranks.broadcast(record)  # other ranks continue only after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Report an epoch to the listeners; the run stops if one of them returns a reason."""
+        """Report an epoch to the listeners; the run stops if a listener returns a reason."""
         # read the peak now, as TensorBoard's listener allocates memory too
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         self.ending.epoch_ended(record, is_left=is_left)
@@ -250,7 +252,7 @@ class OpenRun:
         """Log values of the current step, see `RunManager.log`.
 
         Raises:
-            LifecycleError: No epoch is open, or an evaluation is.
+            LifecycleError: No epoch is open, or an evaluation is open.
         """
         if self.evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
@@ -286,7 +288,7 @@ class OpenRun:
     ) -> Iterator[OpenEvaluation]:
         """Collect values that are tracked in the block in the columns of an evaluation.
 
-        Append these to the results.
+        Append these columns to the results.
 
         Raises:
             LifecycleError: Another evaluation is open.
@@ -345,7 +347,8 @@ class OpenRun:
             return
         if ranks.is_main():
             causes.write_traceback(error, self.folder.path / paths.ERROR_LOG)
-        number = self.number if self.number > self._committed else 0  # also of an epoch that is being committed
+        # the number of an epoch that is open or being committed, else 0
+        number = self.number if self.number > self._committed else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
         self.ending.set(causes.status_of(error), causes.cause_of(error, self.device, number, step))
 
@@ -375,7 +378,7 @@ class OpenRun:
                 self.resume_state.forget()
         except BaseException:
             if self.board:
-                self.board.run_ended(outcome)  # this closes the event file
+                self.board.run_ended(outcome)  # this call closes the event file
             raise
         finally:
             self._threads.give_back()
@@ -430,7 +433,8 @@ class OpenRun:
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics
-            self.start -= records[-1].metrics["run duration"]  # the clock continues from that time
+            # the clock continues from the duration of the earlier attempts
+            self.start -= records[-1].metrics["run duration"]
             self.steps.resume(records)
 
 

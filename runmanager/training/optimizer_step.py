@@ -28,7 +28,7 @@ def num_samples(batch: Any) -> int:
     """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels.
 
     Raises:
-        MetricError: The batch cannot be cut: its parts have different lengths or unknown types.
+        MetricError: The batch cannot be cut, as its parts have different lengths or unknown types.
     """
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
@@ -50,7 +50,7 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     A list within a batch may hold parts or samples, as for `batch_size`.
 
     Raises:
-        MetricError: A part has another length.
+        MetricError: A part has a length different from the batch.
 
     >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
     {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
@@ -78,8 +78,9 @@ def _are_parts(items: Any, size: int) -> bool:
 class OptimizerStep:
     """The optimizer's step of a batch.
 
-    Its arguments are those of `fit`; `compute` is its `step`, `measure` its `batch_size`. The micro-batch size
-    that "auto" has chosen is saved in checkpoints, because rounding depends on it.
+    The arguments are the arguments of `fit`; `compute` is the argument `step`, `measure` is the argument
+    `batch_size`. The micro-batch size that "auto" has chosen is saved in checkpoints, as rounding depends on
+    this size.
     """
 
     def __init__(
@@ -108,10 +109,11 @@ class OptimizerStep:
         self._memory_format = memory_format
         self._clip_grad_norm = clip_grad_norm
         self._computed_again = list(network.children()) if checkpoint_activations else []
-        self._buffers = list(network.buffers()) if self._is_auto else []  # a forward pass may change them
+        # the buffers, as a forward pass may change them
+        self._buffers = list(network.buffers()) if self._is_auto else []
 
     def __call__(self, batch: Any) -> Computed:
-        """Take one step for a batch of (inputs, labels), or with `compute` for any batch.
+        """Make one step for a batch of (inputs, labels), or with `compute` for any batch.
 
         Returns:
             The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
@@ -123,13 +125,13 @@ class OptimizerStep:
         if self._clip_grad_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
-        self._scaler.step(self._optimizer)  # without loss scaling, this is a plain step
+        self._scaler.step(self._optimizer)  # without loss scaling, the scaler makes a plain step
         self._scaler.update()
         return computed
 
     @property
     def reduced_to(self) -> int | None:
-        """The micro-batch size that was chosen when memory ran out, None before that."""
+        """The micro-batch size that was chosen when memory ran out, None before memory ran out."""
         return self.size if self._is_auto else None
 
     def parts(self) -> dict[str, Any]:
@@ -162,7 +164,7 @@ class OptimizerStep:
                 size = min(self.size or num, num)
                 if size == 1 or causes.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
-            # after the except clause, as it holds the exception, whose frames hold tensors
+            # restore after the except clause: the clause holds the exception, whose frames hold tensors
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
             self.size = (size + 1) // 2
@@ -238,7 +240,7 @@ def _computes(device: torch.device, precision: str) -> bool:
         with quiet(), _autocast(device, precision):  # torch warns that autocast has no effect
             images = torch.ones(2, 1, 8, 8, device=device)
             weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
-            features = functional.conv2d(images, weights).flatten(1)  # (2, 72)
+            features = functional.conv2d(images, weights).flatten(1)  # shape (2, 72)
             product = features @ features.t()
         product.float().sum().backward()  # type: ignore[no-untyped-call]
     except RuntimeError:

@@ -27,7 +27,7 @@ from runmanager.wording import did_you_mean
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
 Parts = Mapping[str, Any] | None
-"""The argument `checkpoint=`."""
+"""The type of the argument `checkpoint=`."""
 
 
 class ResumeState:
@@ -69,17 +69,17 @@ class ResumeState:
         _check_network(parts or {})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
-        """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
+        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks.
 
         `committed` are the epochs in the journals, on rank 0.
 
         Returns:
-            The records of the epochs that are not executed again; the last one may be in the checkpoint but not
-            in the journals. Empty if the run starts over. On rank 0 also a sentence for every unusable
+            The records of the epochs that are not executed again; the last record may be in the checkpoint but
+            not in the journals. Empty if the run starts over. On rank 0 also a sentence for every unusable
             checkpoint.
 
         Raises:
-            CheckpointError: A state does not fit its part: the code has changed.
+            CheckpointError: A state does not fit its part, as the code has changed.
         """
         problems: list[str] = []
         if not self.is_saved:
@@ -124,7 +124,7 @@ class ResumeState:
 
         Raises:
             CheckpointError: A state could not be loaded safely, or the epoch lacks the metric of `keep`.
-            StorageError: It could not be written; the previous checkpoint is intact.
+            StorageError: The state could not be written; the previous checkpoint is intact.
         """
         if ranks.is_main():
             self._keep_weights(record, network)
@@ -152,7 +152,7 @@ class ResumeState:
 
         Raises:
             CheckpointError: A state could not be loaded safely.
-            StorageError: It could not be written; the previous checkpoint is intact.
+            StorageError: The state could not be written; the previous checkpoint is intact.
         """
         states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
         random = checkpoints.random_states(self._device)
@@ -166,7 +166,7 @@ class ResumeState:
     def learning_rate(self) -> float | None:
         """Return the learning rate of the first optimizer's first group, None without an optimizer.
 
-        Never raises.
+        The function never raises an exception.
         """
         optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
@@ -190,7 +190,7 @@ class ResumeState:
         for name, part in self.parts.items():
             checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
-            # the loader draws the seed of its workers once, before the saved random state
+            # the loader draws the seed of its workers only once, before the random state is saved
             next(iter(self._loader), None)
         if of_this or rank == 0:
             checkpoints.restore_random(of_this["random"] if of_this else saved.random, self._device)
@@ -220,9 +220,9 @@ class ResumeState:
 def earlier_of(
     folder: RunFolder, grid: GridContext, problems: list[str]
 ) -> tuple[Sequence[EpochRecord], bool, int | None]:
-    """Read the earlier state of a run: its epochs, its number of threads, and whether resuming makes it mixed.
+    """Read the earlier state of a run: epochs, number of threads, and whether resuming makes the run mixed.
 
-    If the run starts over, its checkpoint is moved aside.
+    If the run starts over, its checkpoint is renamed.
     """
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
@@ -241,7 +241,7 @@ def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_
 def goal_of(keep: str | None) -> Goal | None:
     """Return the goal that selects the epoch of the saved weights.
 
-    None for the last epoch, or if no weights are saved.
+    Return None for the last epoch, or if no weights are saved.
 
     Raises:
         CheckpointError: `keep` is not valid.
@@ -260,14 +260,14 @@ def goal_of(keep: str | None) -> Goal | None:
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     """Return the attempt whose weights a new attempt must not overwrite when the run starts over.
 
-    0 if there is none.
+    Return 0 if there is no such attempt.
     """
     if not (folder.path / paths.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
-    number = earlier.start.get("attempt")  # later attempts had no epoch
+    number = earlier.start.get("attempt")  # attempts after this attempt had no epoch
     return number if isinstance(number, int) else earlier.attempts
 
 
@@ -288,7 +288,7 @@ def _check_network(parts: Mapping[str, Any]) -> None:
 
 
 def _kinds(state: Any) -> Iterator[type]:
-    """Yield the types in a state; each is loaded once, to verify that it can be loaded safely."""
+    """Yield the types in a state; each type is loaded once, to verify that it can be loaded safely."""
     yield type(state)
     if isinstance(state, (list, tuple, Mapping)):
         for item in [*state.keys(), *state.values()] if isinstance(state, Mapping) else state:

@@ -20,14 +20,14 @@ from runmanager.training.weighted_sum import read_values
 BLOCK = 4096
 """The maximum number of values that are read and written at once."""
 LATEST_S = 10.0
-"""The longest time (s) until an incomplete block is written, so that curves grow during long epochs."""
+"""The maximum time (s) until an incomplete block is written, so that curves grow during long epochs."""
 
 
 class StepLog:
     """The logged values of single steps of a run.
 
     A step is a batch, counted by `batches` or else by `track_loss`. If a name is logged twice in a batch, the
-    second value begins another step. Only rank 0 writes its values; other ranks validate theirs.
+    second value begins another step. Only rank 0 writes its values; other ranks only validate their values.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class StepLog:
         listeners: Iterable[RunListener] = (),
         x_axis: str | None = None,
     ) -> None:
-        self.before = 0  # steps of ended epochs
-        self._samples = 0.0  # samples of ended epochs
+        self.before = 0  # number of steps of ended epochs
+        self._samples = 0.0  # number of samples of ended epochs
         self._x_axis = x_axis
         self._file = StepFile(folder, attempt)
         self._params = params
@@ -50,8 +50,8 @@ class StepLog:
         self._last: dict[str, int] = {}  # column -> the last step of the epoch with a value
         self._steps: dict[str, list[int]] = {}
         self._values: dict[str, list[torch.Tensor | float]] = {}
-        self._num_values = 0  # values not yet written
-        self._since = 0.0  # time of the first one not yet written
+        self._num_values = 0  # number of values that are not written yet
+        self._since = 0.0  # time of the first value that is not written yet
         self._images: set[str] = set()  # columns of the images of the epoch
 
     def resume(self, records: Sequence[EpochRecord]) -> None:
@@ -69,7 +69,7 @@ class StepLog:
         return self._step
 
     def state(self) -> tuple[int, dict[str, int]]:
-        """Return the position in the epoch to save; all values must be written before."""
+        """Return the position in the epoch to save; all values must have been written before."""
         return self._step, dict(self._last)
 
     def load(self, state: tuple[int, Mapping[str, int]]) -> None:
@@ -84,7 +84,7 @@ class StepLog:
         """Write pending values; return the epoch's number of steps.
 
         Raises:
-            StorageError: They could not be written.
+            StorageError: The values could not be written.
         """
         self.write()
         num_steps = max(num_batches, self._step)
@@ -122,7 +122,7 @@ class StepLog:
 
         Args:
             values: Name -> value.
-            every: The value is logged in every `every`-th step only.
+            every: The value is logged only in every `every`-th step.
             epoch: The number of the epoch.
             batch: The number of the batch in the epoch, 0 if batches are not counted.
 
@@ -154,10 +154,11 @@ class StepLog:
         """Read pending values from their device and write them; return the duration of writing (s).
 
         Raises:
-            StorageError: They could not be written.
+            StorageError: The values could not be written.
         """
         steps, values = self._steps, self._values
-        self._steps, self._values, self._num_values = {}, {}, 0  # after a failure too, as there is no retry
+        # drop the values even after a failure, as there is no retry
+        self._steps, self._values, self._num_values = {}, {}, 0
         if not values:
             return 0.0
         numbers = iter(read_values([value for of_column in values.values() for value in of_column]))

@@ -1,4 +1,4 @@
-"""The number of threads of a resumed run: that of the first attempt, so that results are bit-identical."""
+"""The thread count of a resumed run: that of the first attempt, so that results are bit-identical."""
 
 import torch
 
@@ -12,7 +12,7 @@ class Threads:
         self._before = self._number = torch.get_num_threads()
 
     def keep(self, number: int | None) -> str:
-        """Set torch's thread count to that of the first attempt; None does not change it.
+        """Set torch's thread count to the thread count of the first attempt; None does not change it.
 
         The order of floating-point sums depends on the number of threads.
 
@@ -29,6 +29,6 @@ class Threads:
         return ""
 
     def give_back(self) -> None:
-        """Restore torch's thread count, unless the run has set another one."""
+        """Restore torch's thread count, unless the run has set a different thread count."""
         if self._number != self._before and torch.get_num_threads() == self._number:
             torch.set_num_threads(self._before)

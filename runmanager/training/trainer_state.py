@@ -30,9 +30,10 @@ class TrainerState:
         last: Number of committed epochs -> epoch after which the trainer resumes, 0 for none.
         save_epoch: Called with the number of an epoch before its commit, to write its checkpoint.
         forget: Called when the run has completed.
-        learning_rate: Returns the current learning rate, None if there is none. Never raises.
+        learning_rate: Returns the current learning rate, None without a learning rate. The function never
+            raises an exception.
         is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
-        was_left: Whether the loop had ended early; always False, as trainers handle that themselves.
+        was_left: Whether the loop had ended early; always False, as trainers handle an early end themselves.
     """
 
     last: Callable[[int], int] = int

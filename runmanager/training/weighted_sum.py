@@ -14,7 +14,7 @@ CHUNK = 1024
 class WeightedSum:
     """A weighted sum of single values: numbers are added immediately, tensors on their device in chunks.
 
-    Tensors are collected in a list until a chunk is full, which saves two operations per batch on the device.
+    Tensors are collected in a list until a chunk is full, as this saves two operations per batch on the device.
     """
 
     def __init__(self, first_not_finite: "FirstNotFinite | None" = None) -> None:
@@ -23,7 +23,7 @@ class WeightedSum:
         self._values: list[torch.Tensor | float] = []
         self._factors: list[int] = []
         self._of_tensors: torch.Tensor | None = None
-        self._first_not_finite = first_not_finite  # receives the values in order
+        self._first_not_finite = first_not_finite  # the object that receives the values in order
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
         """Add ``factor * value`` for `weight` samples. A tensor is referenced, not copied."""
@@ -42,7 +42,8 @@ class WeightedSum:
     def mean_of_numbers(self) -> float | None:
         """Return the mean so far; None without values.
 
-        With tensors it is None too, as adding the collected tensors now would change the last bits of the sum.
+        With tensors, the result is None too, as adding the collected tensors now would change the last bits of
+        the sum.
         """
         is_exact = self.weight and not self._values and self._of_tensors is None
         return self._of_numbers / self.weight if is_exact else None
@@ -55,7 +56,7 @@ class WeightedSum:
     def state(self) -> dict[str, Any]:
         """Return the state to save.
 
-        It includes the unfinished chunk, as adding the chunk now would change the last bits of the sum.
+        The state includes the unfinished chunk, as adding the chunk now would change the last bits of the sum.
         """
         first = self._first_not_finite
         return {
@@ -74,12 +75,12 @@ class WeightedSum:
         vars(self).update({**_on(device, state), "_values": values, "_first_not_finite": first})
 
     def _fold(self) -> None:
-        # not in place, as hooks may be called inside or outside no_grad and inference_mode
+        # the addition is not in place, as hooks may be called inside or outside no_grad and inference_mode
         if not self._values:
             return
         values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
         start = 0
-        # usually all factors are equal, except that of the last batch
+        # usually all factors are equal, except the factor of the last batch
         for factor, same in itertools.groupby(self._factors):
             end = start + len(list(same))
             part = values[start:end].sum() * factor
@@ -124,9 +125,9 @@ class FirstNotFinite:
         self._last, self._size = values[-1:], len(values)
 
     def result(self) -> tuple[int, float, float | None] | None:
-        """Return the number of the first value that is not finite, from 1, this value and the previous one.
+        """Return the number of the first value that is not finite, from 1, this value and the previous value.
 
-        None if all values are finite.
+        Return None if all values are finite.
         """
         if self._first is not None or self._window is None:
             return self._first
@@ -143,7 +144,7 @@ def _if_finite(value: float) -> float | None:
 
 
 def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
-    """Stack single values ``(n,)`` in double precision, on a device, by default that of the first tensor."""
+    """Stack single values ``(n,)`` in double precision on a device, by default that of the first tensor."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     device = device or tensors[0].device
     if len(tensors) < len(values) or any(tensor.device != device for tensor in tensors):
@@ -164,7 +165,7 @@ def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
 
 
 Packed = tuple[list[float], list[bool]]
-"""Single values as numbers, and whether each is a tensor."""
+"""Single values as numbers, and for each value whether it was a tensor."""
 
 
 def packed(values: Sequence[torch.Tensor | float]) -> Packed:
@@ -173,7 +174,7 @@ def packed(values: Sequence[torch.Tensor | float]) -> Packed:
 
 
 def unpacked(state: Packed, device: torch.device) -> list[torch.Tensor | float]:
-    """Return packed values, tensors on a device."""
+    """Return the values of a packed list, with tensors on a device."""
     numbers, are_tensors = state
     are_counts = all(isinstance(number, int) for number in numbers)
     tensors = torch.tensor(numbers, dtype=torch.int64 if are_counts else exact(device), device=device).unbind()
