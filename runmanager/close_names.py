@@ -9,7 +9,7 @@ _SHORT = 3  # maximum number of letters of a short name
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return the most similar name, ignoring case; "" if none is similar.
+    """Return the most similar name, ignoring case; "" if no name is similar.
 
     >>> closest("widht", ["lr", "width"]), closest("LT", ["lr", "seed"]), closest("x", ["lr"])
     ('width', 'lr', '')

@@ -56,7 +56,7 @@ def fashion_mnist(
 ) -> ImageTensors:
     """Load Fashion-MNIST as tensors.
 
-    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified. The ``.gz``
+    The files are the files of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified. The ``.gz``
     files are unpacked if needed; torchvision downloads missing or damaged files.
 
     Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
@@ -64,7 +64,7 @@ def fashion_mnist(
     Args:
         root: The folder that holds ``FashionMNIST/raw``.
         train: Whether to load the training set; otherwise the test set.
-        size: The number of images to load, from the first one on; None for all.
+        size: The number of images to load, beginning with the first image; None for all images.
 
     Returns:
         Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of both for the test set.

@@ -58,7 +58,7 @@ class GridError(RunManagerError, ValueError):
     """An invalid grid.
 
     Attributes:
-        problems: One sentence per problem, with what to write instead.
+        problems: One sentence per problem, with the code to write instead.
 
     Example:
         >>> from runmanager import RunBuilder
@@ -208,7 +208,7 @@ class SettingError(RunManagerError, ValueError):
     """Invalid settings of `fit`.
 
     Attributes:
-        problems: One sentence per problem, with what to write instead.
+        problems: One sentence per problem, with the code to write instead.
 
     Example:
         >>> str(SettingError(["epochs is negative", "precision is unknown"]))

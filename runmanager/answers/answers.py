@@ -1,4 +1,4 @@
-"""The answers from a table of runs; the panel, the page, notebooks and commands show parts of them."""
+"""The answers from a table of runs; the panel, the page, notebooks and commands show some of the answers."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -142,7 +142,7 @@ def verdict(
 
     Returns:
         The verdict. A difference uses only the repeats that both rivals have. Failed and diverged repeats have
-        no number; the sentence counts them.
+        no value; the sentence counts such repeats.
 
     Raises:
         InvalidArgumentError: `axis` or `repeats` names no hyperparameter, `goal` names no column of numbers or

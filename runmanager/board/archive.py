@@ -60,7 +60,7 @@ def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
             return
         try:
             event = Event.FromString(event_file.body(record))
-        except DecodeError:  # the content is no Event, despite a valid checksum
+        except DecodeError:  # the content is not an Event, despite a valid checksum
             return
         yield position, event
 

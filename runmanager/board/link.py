@@ -123,7 +123,7 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
 
 
 def _query(experiments: Experiments) -> str:
-    parts = {"smoothing": "0"}  # the default, 0.6, distorts short curves
+    parts = {"smoothing": "0"}  # the default smoothing, 0.6, distorts short curves
     color = _color(experiments)
     if color:
         parts["runColorGroup"] = f"regex:{color}"

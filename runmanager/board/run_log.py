@@ -131,7 +131,7 @@ class RunLog(RunListener):
     ) -> None:
         """Create the event file.
 
-        A resumed attempt gets a file beside the earlier ones. In two cases, the new file replaces the earlier
+        A resumed attempt gets a file beside the earlier files. In two cases, the new file replaces the earlier
         files and takes over their events: if the earlier files end the HParams session, whose status
         TensorBoard would keep forever, or if their steps are not epochs, as TensorBoard would drop such steps.
         An attempt that starts at the first epoch also replaces the earlier files, but drops their events.

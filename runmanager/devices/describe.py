@@ -91,7 +91,7 @@ def _main_memory(field: str, pages: str) -> float:
         pass
     try:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
-    except (AttributeError, OSError, ValueError):  # this system lacks the query
+    except (AttributeError, OSError, ValueError):  # the errors if this system lacks the query
         return math.nan
 
 

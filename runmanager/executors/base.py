@@ -114,7 +114,8 @@ class Executor(ABC):
 
         Args:
             train: The user's function, which the task calls.
-            folder: The experiment's folder. It may not exist yet, but exists when runs are executed.
+            folder: The experiment's folder. The folder is created before runs are executed, but possibly after
+                this call.
 
         Raises:
             GridError: The function cannot be sent; the message names the part that cannot be sent.

@@ -239,7 +239,7 @@ class Pool:
         device = lane.device
         pause_s = _PAUSE_S
         is_ours = any(other.device == device for other in self.busy)
-        if not is_ours:  # if it is ours, a run of this grid may fill the device
+        if not is_ours:  # otherwise, a run of this grid may fill the device
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

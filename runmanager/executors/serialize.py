@@ -190,7 +190,7 @@ def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # the cell is still empty
+        except ValueError:  # the error if the cell is still empty
             continue
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     yield from (("a default", part) for part in defaults)

@@ -512,8 +512,8 @@ class RunManager:
     def save(self, fileName: str | PathLike[str]) -> None:  # noqa: N803 - the tutorial's name
         """Write the rows of this manager's runs to ``fileName.csv`` and ``fileName.json``.
 
-        The formats are those of the tutorial: in the CSV, the index is the first, unnamed column; the JSON is a
-        list of objects.
+        The formats are the formats of the tutorial: in the CSV, the index is the first, unnamed column; the
+        JSON is a list of objects.
 
         Args:
             fileName: The path of both files, without their suffixes.
@@ -851,7 +851,7 @@ class RunManager:
 
         If the property is read before the first epoch, the run resumes at the following epoch. Save your state
         before `end_epoch`, so that each committed epoch has its state. If your last state is older, set
-        `resume_epoch` to the epoch of that state; without any state, set it to 0. Within
+        `resume_epoch` to the epoch of that state; without any state, set `resume_epoch` to 0. Within
         ``epochs(checkpoint=...)``, the property is the restored epoch.
 
         Example:

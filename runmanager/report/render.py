@@ -60,7 +60,8 @@ class WrittenReport(_Path):
         """Return a link relative to the notebook's folder, as its server serves only files in that folder."""
         try:
             relative = os.path.relpath(self)
-        except (OSError, ValueError):  # the file is on another drive, or the working directory was deleted
+        # the errors if the file is on another drive, or the working directory was deleted
+        except (OSError, ValueError):
             relative = os.fspath(self)
         address = quote(relative.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
         name = html.escape(relative.encode("utf-8", "replace").decode())

@@ -67,7 +67,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
             runs += RunBuilder.get_runs(grid, max_runs=options.max_runs)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
-    with suppress(GridError):  # get_runs has reported the error
+    with suppress(GridError):  # get_runs has reported this error
         problems += _problems_of_axes(grid or {})
     if callable(train):
         check_calls(train, runs, problems)

@@ -154,7 +154,7 @@ def _experiment_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         for folder in missing:
-            with contextlib.suppress(OSError):  # the folder is not empty
+            with contextlib.suppress(OSError):  # the error if the folder is not empty
                 folder.rmdir()
 
 

@@ -173,8 +173,8 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
 def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
     """Whether the holder named in a lock file is alive.
 
-    Without a sign of life, watch the file for longer than a heartbeat's period: clocks may have jumped, and a
-    new holder may not have written the file yet.
+    Without a sign of life, watch the file for longer than a heartbeat's period: clocks may have jumped, and it
+    is possible that a new holder has not written the file yet.
     """
     alive = _lives_here(process)
     if alive is not None:

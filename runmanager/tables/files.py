@@ -109,7 +109,7 @@ def load_table(
         goal: The goal, or several goals, as in `best`.
 
     Returns:
-        The table as it was exported; for the tutorial's file, a table like that of `load_results`. For a
+        The table as it was exported; for the tutorial's file, a table in the format of `load_results`. For a
         DataFrame, a copy with the same columns; named levels of its index become columns. In the column
         `status`, the words of other tools, such as FINISHED, become the words of runmanager.
 
@@ -161,7 +161,7 @@ def load_table(
 def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:
     """Copy a table of another tool.
 
-    Types of hyperparameters and words for statuses become those of our tables.
+    Types of hyperparameters and words for statuses become the types and words of our tables.
     """
     levels = [name for name in table.index.names if name is not None and name not in table]
     copy = table.reset_index(levels).reset_index(drop=True) if levels else table.reset_index(drop=True)

@@ -453,7 +453,7 @@ def _known_goals(runs: pd.DataFrame) -> list[Goal]:
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name.
 
-    The list is empty if no run has such a metric. Further goals count only if a run has a value of them.
+    The list is empty if no run has such a metric. A further goal counts only if a run has a value of this goal.
 
     Raises:
         InvalidArgumentError: The experiments have different goals, or no run has the metric of the goal.
@@ -772,7 +772,8 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     (2.0, 1.0, 0)
     """
     n, mean, std = len(numbers), math.nan, math.nan
-    with contextlib.suppress(OverflowError, ZeroDivisionError):  # the sum overflows, or n is 0 or 1
+    # the errors if the sum overflows, or n is 0 or 1
+    with contextlib.suppress(OverflowError, ZeroDivisionError):
         mean = math.fsum(numbers) / n
         # a mean that is only rounding, such as the mean of 0.1, 0.2 and -0.3
         mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean

@@ -172,7 +172,7 @@ def _remove_folders(folder: Path) -> None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # the folder has other files, which stay
+    with contextlib.suppress(OSError):  # the error if the folder has other files, which stay
         folder.rmdir()
 
 

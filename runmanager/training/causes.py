@@ -137,7 +137,7 @@ def _free(text: str, device: torch.device) -> str:
     """Return a sentence with the free memory of a device: from the error message, else the current value."""
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
-    with contextlib.suppress(Exception):  # a failed device may not answer
+    with contextlib.suppress(Exception):  # it is possible that a failed device does not answer
         if device.type not in ("cpu", "meta"):
             free, total = torch.accelerator.get_memory_info(device)
             return f"{gib(free)} of {gib(total)}"

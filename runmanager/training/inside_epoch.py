@@ -135,7 +135,8 @@ class InsideEpoch:
     def batch_ended(self, epoch: OpenEpoch) -> None:
         """Commit the state after a batch, if a commit is due.
 
-        A batch without tracked values is skipped: the loop may not have trained on it yet.
+        A batch without tracked values is skipped: it is unknown whether the loop has trained on this batch
+        already.
 
         Raises:
             CheckpointError: The state could not be loaded safely.

@@ -43,7 +43,7 @@ def num_samples(batch: Any) -> int:
 
 
 def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
-    """Cut samples from a batch of `size` samples, or from a part of it.
+    """Cut samples from a batch of `size` samples, or from a part of such a batch.
 
     Numbers, text and other values without samples are copied into every piece.
 

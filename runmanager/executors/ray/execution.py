@@ -76,7 +76,8 @@ class RayExecution:
         self._needs = needs
         self._notices = notices
         self._flights: dict[int, _Flight] = {}
-        self._resting: deque[tuple[float, Run, int]] = deque()  # end of the pause, run, number of lost nodes
+        # (end of the pause, run, number of lost nodes) of each paused run
+        self._resting: deque[tuple[float, Run, int]] = deque()
         self._numbers = itertools.count()
         self._nodes: dict[str, Node] = {}
         self._avoided: set[str] = set()

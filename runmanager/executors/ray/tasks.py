@@ -101,7 +101,7 @@ def torch_version() -> str:
 
 def unfit(driver: DriverInfo, sent: bytes) -> str:
     """Return the reason why runs cannot be executed on this node, "" if they can."""
-    with contextlib.suppress(OSError):  # a missing folder is reported below, by the probe
+    with contextlib.suppress(OSError):  # the probe below reports a missing folder
         os.chdir(driver.directory)
     version = torch_version()
     if version.split(".")[:2] != driver.torch.split(".")[:2]:
