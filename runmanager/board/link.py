@@ -25,7 +25,7 @@ DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
 _SELECTED = 500  # maximum number of runs for which the Time Series page selects runs by itself
-_TICKED = 40  # maximum number of runs of which the pages of text and images select all
+_TICKED = 40  # maximum number of runs for which the pages of text and images select all runs
 _ROWS = 100  # number of rows that HParams shows at first
 _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"

@@ -114,7 +114,7 @@ class Lane:
                 wait_s = 0.2  # time to write the stacks
 
     def kill(self) -> None:
-        """Kill the process and its children, except those that cannot be killed."""
+        """Kill the process and its children, except processes that cannot be killed."""
         self.process.kill()
         self.process.join(_PATIENCE_S)
         if hasattr(os, "killpg") and self.process.pid:

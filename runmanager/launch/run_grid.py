@@ -158,7 +158,7 @@ def run_grid(
             of a rung lacks the metric. Committed results are kept.
         StorageError: The experiment's folder could not be written before the first run.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while data were loaded or settings were checked;
-            nothing was written. With `only`, the error can occur at any time.
+            nothing was written. With `only`, Ctrl-C and these signals raise this exception at any time.
         Exception: With `only`, the exception of `train`.
 
     Example:

@@ -170,9 +170,9 @@ def _one_name(repeats: Any) -> str:
 def _with_repeats(
     params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
 ) -> Mapping[Any, Any] | None:
-    """Return a grid with the repeat axis of `decide`, whose values are 0, 1, 2, .
+    """Return a grid with the repeat axis of `decide`.
 
-    unless the grid lists them.
+    Unless the grid lists the values of this axis, the values are 0, 1, 2, and so on.
     """
     name = _one_name(repeats)
     if not name:

@@ -19,7 +19,7 @@ _ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch rou
 
 
 def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's hyperparameters to 16 hex digits; their order does not matter.
+    """Hash the canonical form of a run's hyperparameters, in any order, to 16 hex digits.
 
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True

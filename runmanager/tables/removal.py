@@ -84,7 +84,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
     Raises:
         ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the rest.
+        StorageError: A file could not be removed; the same call removes the remaining files.
     """
     from runmanager.tables import columns as tables
     from runmanager.tables.files import write_results
@@ -106,7 +106,7 @@ def remove_experiment(experiment: Path) -> None:
 
     Raises:
         ExperimentLockedError: A process executes the experiment; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the rest.
+        StorageError: A file could not be removed; the same call removes the remaining files.
     """
     with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
         folders = _folders_in(experiment)
@@ -123,7 +123,7 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
     Raises:
         ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the rest.
+        StorageError: A file could not be removed; the same call removes the remaining files.
     """
     runs = list(runs)
     with _while_held(experiment, runs):

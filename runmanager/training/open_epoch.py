@@ -51,7 +51,7 @@ class OpenEpoch:
     Only the begin and the end of the epoch wait for the device.
 
     Args:
-        params: The run's hyperparameters; no metric may have such a name.
+        params: The run's hyperparameters; a metric cannot have such a name.
         num_epochs: The number of epochs of the loop, None without a loop.
         on_step: Called at each batch, or None.
         measure: The user's function that counts the samples of a batch, None by default.
