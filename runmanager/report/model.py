@@ -90,6 +90,11 @@ class ReportData:
         return self.answers.matters.measure != CHANGE
 
     @property
+    def num_epochs(self) -> int:
+        """The number of epochs of all runs."""
+        return sum(len(run.epochs) for run in self.results)
+
+    @property
     def ranked(self) -> list[int]:
         """All runs: the runs in `order`, then the pruned runs by score, then the others."""
         sign = -1 if self.is_larger_better else 1

@@ -21,6 +21,7 @@ from runmanager.answers.effects import OVERALL, paired, speeds
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
+from runmanager.outcome import Status
 from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
@@ -240,6 +241,7 @@ def _table(data: ReportData) -> dict[str, Any]:
         rows.append({"index": index, "cells": cells})
     essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
     lasts = [*others[: len(goals) or 1], *times[-1:], *names]
+    lasts += numbers if Status.PRUNED in data.answers.counts else []  # their scores are of different epochs
     essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
     narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
     return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}

@@ -45,12 +45,14 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     """Return the key numbers of the report as (name, value) pairs."""
     counts, number = data.answers.counts, len(data.results)
     completed = counts.get(Status.COMPLETED, 0)
-    cards = [("runs", f"{number:,}")]
+    cards = [("run" if number == 1 else "runs", f"{number:,}")]
     if completed < number:
         cards = [("completed", f"{completed:,} of {number:,}")]
         cards += [(word, f"{count:,}") for word, count in counts.items() if word != Status.COMPLETED]
-    epochs = sum(len(run.epochs) for run in data.results)
-    return [*cards, ("epochs", f"{epochs:,}"), ("run time", duration(data.answers.run_seconds))]
+    if not (epochs := data.num_epochs):
+        return cards
+    time = ("run time", duration(data.answers.run_seconds))
+    return [*cards, ("epoch" if epochs == 1 else "epochs", f"{epochs:,}"), time]
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:

@@ -237,15 +237,13 @@ def shared_sentence(data: ReportData) -> str:
 
 
 def order_sentence(data: ReportData) -> str:
-    """Return a sentence on the order of the table of runs."""
+    """Return a sentence on the order of the table of runs, of which at least one is ranked."""
     findings = data.findings
-    parts = [counted(len(data.results), "run")]
-    if data.order:
-        parts = [capital(findings.count)] if not findings.repeats else [f"{parts[0]}; {findings.count}"]
-    if data.order:
-        first = "those of the best setting first" if findings.repeats else f"the best first by {data.metric}"
-        parts += [first, "then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
-        parts += ["then the others" if len(data.rated) < len(data.results) else ""]
+    count = f"{counted(len(data.results), 'run')}; {findings.count}" if findings.repeats else findings.count
+    first = "those of the best setting first" if findings.repeats else f"the best first by {data.metric}"
+    parts = [capital(count), first]
+    parts += ["then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
+    parts += ["then the others" if len(data.rated) < len(data.results) else ""]
     return f"{', '.join(filter(None, parts))}."
 
 
@@ -266,10 +264,11 @@ def failures_sentence(answers: Answers) -> str:
 
 def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
     """Return a sentence on the number of epochs, the run time and the number of machines."""
-    epochs = sum(len(run.epochs) for run in data.results)
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
-    return f"{counted(epochs, 'epoch')}, with a run time of {duration(data.answers.run_seconds)}{where}."
+    return (
+        f"{counted(data.num_epochs, 'epoch')}, with a run time of {duration(data.answers.run_seconds)}{where}."
+    )
 
 
 def _correlation(data: ReportData, change: Change) -> str:

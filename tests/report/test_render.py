@@ -91,6 +91,37 @@ def test_what_says_nothing_is_left_out_with_its_link(tmp_path):
     assert [section.get("id") for section in page.iter("section")] == ["best", "how"]
 
 
+def test_a_page_of_one_run_does_not_speak_of_several(tmp_path):
+    page = report(write_runs(tmp_path / "grid", [{"lr": 0.1}], lambda _: 0.5, num_epochs=1))
+
+    assert text_of(by_id(page, "best-title")) == "The run"
+    assert "ranked" not in text_of(by_id(page, "best"))
+    assert [text_of(card) for card in next(page.iter("dl"))][:2] == ["run1", "epoch1"]
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.UNAVAILABLE])
+def test_a_page_without_an_epoch_begins_with_what_went_wrong(tmp_path, status):
+    outcomes = dict.fromkeys(range(2), Outcome(status, "no", 0))
+    page = report(write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda _: 0.5, outcomes=outcomes))
+
+    sections = [section.get("id") for section in page.iter("section")]
+    links = [link.get("href") for link in next(page.iter("nav")).iter("a")]
+    assert sections[:2] == ["wrong", "best"]
+    assert links == [f"#{section}" for section in sections]
+    assert text_of(by_id(page, "best-title")) == "Runs"
+    assert "run time" not in text_of(page)
+    assert "Durations are measured" not in text_of(page)
+
+
+def test_the_epochs_of_pruned_runs_are_beside_their_scores(tmp_path):
+    outcomes = {0: Outcome(Status.PRUNED, "", 1)}
+    page = report(write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda _: 0.5, outcomes=outcomes))
+
+    headings = [text_of(cell).strip(" ↕↑↓") for cell in by_id(page, "runs").iter("th")]
+    hidden = text_of(next(page.iter("style"))).partition("#runs:not(.all) :is(th,td)")[2].partition("{")[0]
+    assert f":nth-child({headings.index('epochs') + 1})" not in hidden
+
+
 def test_the_note_of_the_experiment_is_below_the_headline(tmp_path):
     path = write_runs(tmp_path / "grid", [{"lr": 0.1}], lambda _: 0.5)
     Experiment(path).decide(Design(note="does <lr> matter?"))
