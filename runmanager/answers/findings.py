@@ -14,7 +14,7 @@ from runmanager.outcome import Status
 from runmanager.storage.design import Rule
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
-from runmanager.wording import capital, cell, labels, printable
+from runmanager.wording import aligned, all_of, capital, cell, labels, printable
 
 ON_FRONT = "none is better in one goal without being worse in another"
 """The property that defines the settings on a Pareto front."""
@@ -63,6 +63,10 @@ class Findings(Ranking):
         if outcome != BETTER:
             most = "highest" if self.goal.is_larger_better else "lowest"
             return f"{name} has the {most} {metric}{so_far}: {number}"
+        if self._is_best_in_all:
+            pairs = zip(self.goals, best.means, strict=True)
+            numbers = ", ".join(f"{printable(each.metric)} {cell(mean)}" for each, mean in pairs)
+            return f"{name} is best{so_far} in {all_of(len(self.goals), 'goals')}: {numbers}"
         ties = self.num_ties
         others = f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
         return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
@@ -86,9 +90,10 @@ class Findings(Ranking):
             decisive = next(goal.metric for goal, one, other in pairs if not is_same(one, other))
             which = capital(self.name(others[0]))
             return f"{which} has the same {printable(self.metric)}; {printable(decisive)} decides between them."
-        gap = f"{abs(best.mean - others[0].mean):.2g}"
+        *_, gap = aligned([best.mean, others[0].mean, abs(best.mean - others[0].mean)])
         side = "above" if self.goal.is_larger_better else "below"
-        return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
+        that = "That" if len(self.goals) == 1 else f"In {printable(self.metric)}, that"
+        return f"{that} is {gap} {side} the next; each setting ran once, so it may be chance."
 
     @property
     def better_but_below(self) -> str:
@@ -147,13 +152,19 @@ class Findings(Ranking):
         return bool(self.settings) and not (self.has_verdict and self.race.outcome == UNDECIDED)
 
     @property
+    def _is_best_in_all(self) -> bool:
+        """Whether a single run is on the Pareto front of several goals; the headline then has all of them."""
+        has_goals = len(self.goals) > 1 and len(self.settings) > 1
+        return has_goals and not self.repeats and len(self.front) == 1
+
+    @property
     def front_sentence(self) -> str:
         """Say how many settings are on the Pareto front; "" with a single goal."""
         number, first = (
             len(self.front),
             f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals",
         )
-        if len(self.goals) < 2 or not number:  # noqa: PLR2004 - a front needs two goals
+        if len(self.goals) < 2 or not number or self._is_best_in_all:  # noqa: PLR2004 - a front needs two goals
             return ""
         if number == 1:
             return f"{first}; no other {self.noun} is better in any of them."

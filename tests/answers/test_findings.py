@@ -215,6 +215,19 @@ def test_a_single_run_leads_by_what_may_be_chance(runs):
     )
 
 
+def test_a_run_that_is_best_in_all_goals_has_the_number_of_each():
+    runs = pd.DataFrame({"run": [3, 4], "lr": [0.1, 0.2], "accuracy": [0.8276, 0.8196], "cost": [1.277, 2.0]})
+    runs.attrs[HYPERPARAMETERS] = ["lr"]
+
+    findings = find(runs, ["max:accuracy", "min:cost"])
+
+    assert findings.headline() == "Run 3 (lr=0.1) is best in both goals: accuracy 0.8276, cost 1.277"
+    assert findings.details() == [
+        "In accuracy, that is 0.0080 above the next; each setting ran once, so it may be chance."
+    ]
+    assert not findings.front_sentence
+
+
 def test_ties_are_named(runs):
     runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
     assert find(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline() == (
