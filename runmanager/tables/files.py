@@ -66,8 +66,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         path: The file; its name ends in ``.csv``, ``.json`` or ``.parquet`` (which needs
             ``torch-runmanager[parquet]``).
             CSV: one cell per value; tuples, lists and dicts are JSON. A text gets a ``'`` in front if a
-                spreadsheet would execute the text (it begins with ``= + - @``), or if the text looks like a
-                number. The column
+            spreadsheet would execute it (it begins with ``= + - @``), or if it looks like a number. The column
             ``hyperparameters`` names the hyperparameters, and has the goal and the repeat axes if the user has
             set them. JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and
             ``rows``; a row omits its missing values. Parquet: columns of mixed types as JSON.
