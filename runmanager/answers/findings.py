@@ -191,7 +191,8 @@ def find(
     scores, axes = scores_of(runs, ranking), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)
     rows = [row for setting in ranking.others for row in setting.rows]
-    each = [{name: setting.params[name] for name in ranking.varying} for setting in ranking.all_settings]
+    varying = ranking.varying  # it reads all settings: once, not once per setting
+    each = [{name: setting.params[name] for name in varying} for setting in ranking.all_settings]
     names = [name or "the only setting" for name in labels(each)]
     return Findings(
         **vars(ranking),
