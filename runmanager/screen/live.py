@@ -233,8 +233,10 @@ class GridProgress(Display):
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
         is_completed = outcome.status is Status.COMPLETED
-        result = read_run(folder)
+        metrics = dict(running.metrics) if running else {}
         if self.is_shown:
+            result = read_run(folder)
+            metrics |= ranked_numbers(result, self._design) if running else {}
             self._best.add(result)
             self._is_best_old = True
             self._rank()
@@ -247,7 +249,6 @@ class GridProgress(Display):
             self._estimate_next = float("-inf")
         total = str(self._total)
         count = f"{len(self._ended):>{len(total)}}/{total}"
-        metrics = {**running.metrics, **ranked_numbers(result, self._design)} if running else {}
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
         self._show_metrics(metrics)
         kind = VARIABLE.sub("", outcome.error)
