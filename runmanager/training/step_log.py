@@ -102,11 +102,15 @@ class StepLog:
         others: dict[str, Any] = {}
         seconds = 0.0
         for name, value in values.items():
+            if not may_be_image(value):
+                others[name] = value
+                continue
             column = self._column_of(name)
-            is_new = column not in self._images
-            image = image_of(column, value) if may_be_image(value) and is_new else None
+            if column in self._images:
+                continue
+            image = image_of(column, value)
             if image is None:
-                others |= {name: value} if is_new or not may_be_image(value) else {}
+                others[name] = value
                 continue
             self._images.add(column)
             before = perf_counter()
