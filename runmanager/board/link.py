@@ -49,17 +49,15 @@ class TensorBoardPage:
 
 def shared_hparams(root: Path) -> list[str]:
     """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
-    return _shared([read_runs(folder) for folder in experiments(root)])
+    of_experiments = [[run.params for run in read_runs(folder) if run.is_here] for folder in experiments(root)]
+    return _shared(map(hparams.common_kinds, of_experiments))
 
 
-def _shared(of_experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    kinds = [hparams.common_kinds([run.params for run in runs if run.is_here]) for runs in of_experiments]
+def _shared(kinds: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the hyperparameters with one type in all experiments, from their `common_kinds`."""
     kinds = list(filter(None, kinds))
-    return (
-        [name for name in kinds[0] if all(other.get(name) == kinds[0][name] for other in kinds)]
-        if kinds
-        else []
-    )
+    first = kinds[0] if kinds else {}
+    return [name for name, kind in first.items() if all(other.get(name) == kind for other in kinds)]
 
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
@@ -110,7 +108,7 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
     kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
-        names = _shared(experiments.values())
+        names = _shared(kinds)
         fact = f"shows only {listed(names)}" if names else "has no line for some runs"
         rule = f"hyperparameters differ between experiments, so HParams {fact}"
         notes.append(f"! {rule}: {advice}")
