@@ -203,14 +203,13 @@ def parallel_sentence(data: ReportData) -> str:
     begins = "begins" if left_out == 1 else "begin"
     lost = f" {counted(left_out, 'run')} without a score {begins} below the first axis."
     absent = lost if left_out else ""
-    is_one = name.endswith(("run", "setting"))
+    axes = [axis for axis in data.axes if axis.name not in data.findings.repeats]  # there, values are chance
+    is_one = len({tuple(axis.codes[index] for axis in axes) for index in top}) == 1
     which = f"Of {name} (thick),"
     if is_one:
         which = capital(f"{name} has" if len(top) == 1 else f"{name} (thick) have")
     common: list[str] = []
-    for axis in data.axes:
-        if axis.name in data.findings.repeats:
-            continue  # on a repeat axis, common values are chance
+    for axis in axes:
         if axis.is_sampled:
             common += search_text.in_common(axis, top)
             continue
