@@ -255,6 +255,20 @@ def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
     assert waits_per_batch(here, work) == {}
 
 
+def evaluating(here, loader_of, *, tensorboard=False, metrics=None):
+    """Return a function that evaluates a network on samples, each time in another run."""
+    number = itertools.count()
+
+    def work(samples):
+        manager = RunManager("exp", here.machine.folder, tensorboard=tensorboard, display=False)
+        with manager.run({"device": "cuda:0", "number": next(number)}, network()):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+                manager.evaluate(loader_of(samples), metrics=metrics)
+
+    return work
+
+
 @pytest.mark.slow
 def test_metrics_of_torchmetrics_wait_where_torch_counts_in_bins(here):
     classification = pytest.importorskip("torchmetrics.classification")
@@ -262,32 +276,18 @@ def test_metrics_of_torchmetrics_wait_where_torch_counts_in_bins(here):
         "accuracy": classification.MulticlassAccuracy(10, validate_args=False),
         "auroc": classification.MulticlassAUROC(10, thresholds=None, validate_args=False),
     }
-    number = itertools.count()
+    loader_of = partial(TensorLoader, batch_size=20, device=CUDA)
 
-    def work(samples):
-        manager = RunManager("exp", here.machine.folder, tensorboard=False, display=False)
-        with manager.run({"device": "cuda:0", "number": next(number)}, network()):
-            for _ in manager.epochs(1):
-                manager.track_loss(0.5, 1)
-                manager.evaluate(TensorLoader(samples, 20, device=CUDA), metrics=metrics)
+    waits = waits_per_batch(here, evaluating(here, loader_of, metrics=metrics))
 
-    assert waits_per_batch(here, work) == {"bincount.default": 2}  # of the accuracy, on CUDA
+    assert waits == {"bincount.default": 2}  # of the accuracy, on CUDA
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_shown", [False, True], ids=["", "confusion"])
 @pytest.mark.parametrize("name", EVALUATED)
 def test_evaluations_wait_for_the_device_in_no_batch(here, name, is_shown):
-    number = itertools.count()
-
-    def work(samples):
-        manager = RunManager("exp", here.machine.folder, tensorboard=is_shown, display=False)
-        with manager.run({"device": "cuda:0", "number": next(number)}, network()):
-            for _ in manager.epochs(1):
-                manager.track_loss(0.5, 1)
-                manager.evaluate(EVALUATED[name](samples))
-
-    assert waits_per_batch(here, work) == {}
+    assert waits_per_batch(here, evaluating(here, EVALUATED[name], tensorboard=is_shown)) == {}
 
 
 class Part:
