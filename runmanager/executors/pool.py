@@ -218,6 +218,8 @@ class Pool:
         self._placement.give_back(lane.device)
         if lane.is_ready:
             self._pauses.pop(lane.device, None)  # the device may have free memory now
+            for other in self.busy:
+                other.had_company |= other.device == lane.device
         return run
 
     def _remove(self, lane: Lane) -> None:
@@ -238,7 +240,7 @@ class Pool:
         lane.is_spent = True
         device = lane.device
         pause_s = _PAUSE_S
-        is_ours = any(other.device == device for other in self.busy)
+        is_ours = lane.had_company or any(other.device == device for other in self.busy)
         if not is_ours:  # otherwise, a run of this grid may fill the device
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
