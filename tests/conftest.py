@@ -8,14 +8,21 @@ import sys
 from multiprocessing.util import get_temp_dir
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # threads of torch that wait for one another leave their cores to other tests; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.warm import Warm
 
-settings.register_profile("runmanager", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile(
+    "runmanager",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    # a slow machine fails the one, what a release of hypothesis draws the other
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 settings.load_profile("runmanager")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and what it starts

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn, optim
 from torch.optim import lr_scheduler
@@ -215,13 +215,16 @@ RECORDS = st.builds(
 )
 STATES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner, max_size=3)
+    ),
     max_leaves=20,
 )
 
 
 @given(RECORDS, st.dictionaries(st.text(), STATES))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_plain_states_and_the_row_come_back_as_they_were(tmp_path_factory, record, states):
     folder = tmp_path_factory.getbasetemp()
     written = Checkpoint(ID, record, states, {})

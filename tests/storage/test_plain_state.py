@@ -15,9 +15,10 @@ from runmanager.storage.plain_state import OF_TENSORS, copied, fill, is_plain_st
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(), inside, max_size=3),
+    max_leaves=8,
 )
-STATES = st.dictionaries(st.text(), VALUES) | st.lists(VALUES)
+STATES = st.dictionaries(st.text(), VALUES, max_size=4) | st.lists(VALUES, max_size=4)
 
 
 class Colour(enum.IntEnum):
