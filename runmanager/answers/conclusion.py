@@ -20,6 +20,7 @@ from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, notes_of
 from runmanager.tables.ranking import numbered
+from runmanager.tables.view import span
 from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
 _DURATION = "run duration"
@@ -160,7 +161,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         even=[name for name in numbers if name not in (INTERVAL, REPEATS, _DURATION)],
         first=["run", *goals, *findings.varying, REPEATS, INTERVAL],
         best=[0],
-        bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
+        bars={metric: span(means)} if len(means) > 1 else {},
     )
     return table, which
 

@@ -171,14 +171,11 @@ def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
     return rows
 
 
-def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, float]:
-    """Return the number with an empty bar and the number with a full bar.
-
-    Unless `from_zero`, the smallest number has a short bar.
-    """
+def span(values: Iterable[Any]) -> tuple[float, float]:
+    """Return the numbers with an empty and with a full bar; the smallest number has a short bar."""
     numbers = [float(value) for value in values if isinstance(value, float | int) and math.isfinite(value)]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
-    return (0.0, high) if from_zero else (low - (high - low) / 9, high)
+    return low - (high - low) / 9, high
 
 
 def notes_of_view(parts: Iterable[str]) -> list[str]:

@@ -431,6 +431,16 @@ def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
     assert "no 0.1" in repr(eval(call, scope))  # noqa: S307
 
 
+def test_the_bars_of_a_notebook_are_those_of_show(tmp_path):
+    outcome = outcome_of(tmp_path, SMALL)
+
+    def bars(page: str) -> list[str]:
+        return re.findall(r"(\d+)%, transparent", page)
+
+    assert bars(outcome._repr_html_()) == bars(show(outcome.runs)._repr_html_())
+    assert bars(outcome._repr_html_())[-1] == "10"  # of 0.18, beside 0.29
+
+
 def test_only_a_plan_has_no_panel(tmp_path):
     outcome = outcome_of(tmp_path, SMALL, plan_only=True)
 
