@@ -102,7 +102,7 @@ def test_functions_and_arguments_that_cannot_be_used_are_refused_before_anything
         "only= is not supported by assert_not_worse",
         "repeats= is not supported by assert_not_worse",
         "'variant' is the axis of the new one and the baseline",
-        "new must take (run, manager), and axes of the grid by name",
+        "new must take (run, manager), and axes of the grid by name, got (run)",
         "baseline must be a function of (run, manager), got None",
     ]
 

@@ -35,7 +35,8 @@ def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Pro
             signature.bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
         rule = "train must take (run, manager), and axes of the grid by name"
-        problems.append(f"{rule}: {error}; write def train(run, manager)")
+        got = f"({', '.join(signature.parameters)})"
+        problems.append(f"{rule}, got {got}: {error}; write def train(run, manager)")
 
 
 def call(train: Callable[..., object], run: Run, manager: Any) -> None:
