@@ -129,9 +129,9 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     words = f"{len(best):,} of {what} are on the Pareto front: {ON_FRONT}."
     if len(best) == 1:
         first = data.names[best[0].rows[0]]
-        words = f"Each dot is a {data.findings.noun}; none is better than {first} in any goal."
+        words = f"Each dot is a {data.findings.noun}; none is better than {first}, with a ring, in any goal."
     ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
-    y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP)
+    y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP + 10)  # below the name of the axis
     x = value_scale(min(acrosses), max(acrosses), LEFT + 4, WIDTH - RIGHT)
     facts = {"figure": "points", "what": data.goals[1].metric}
     figure = Figure("front", " and ".join([", ".join(names[:-1]), names[-1]]), words, facts=facts)
@@ -141,7 +141,7 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     figure.text(LEFT - 6, TOP - 1, data.goals[0].metric, "name", "start")
     points(figure, [(x(s.means[1]), y(s.means[0]), s.rows[0]) for s in rated], colored, "")
     corners = [(x(setting.means[1]), y(setting.means[0])) for setting in best]
-    if len(data.goals) == 2:  # noqa: PLR2004 - with more goals, a line in two of them would mislead
+    if len(data.goals) == 2 and len(best) > 1:  # noqa: PLR2004 - with more goals, a line in two of them would mislead
         figure.path(_staircase(corners[::-1]), "front")
     else:
         for left, height in corners:

@@ -29,7 +29,7 @@ def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):
 def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):
     page = page_of(tmp_path, ["test_accuracy", "test_loss"])
 
-    assert text_of(by_id(page, "front-words")).endswith("none is better than run 7 in any goal.")
+    assert text_of(by_id(page, "front-words")).endswith("none is better than run 7, with a ring, in any goal.")
     assert "no other setting is better in any of them." in text_of(by_id(page, "lead"))
     assert not [table for table in page.iter("table") if table.get("id") == "settings"][1:]
 
