@@ -7,8 +7,10 @@ errors. What would wait for a real device is counted, by torch's rules for CUDA.
 """
 
 import contextlib
+import itertools
 import os
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +25,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from runmanager.devices import process_state, torch_devices
-from runmanager.training import open_epoch
+from runmanager.training import open_epoch, optimizer_step
 
+PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
 WELL, FULL, HANGS = "well", "full", "hangs"
 DEAD = "CUDA error: unspecified launch failure\nand more"
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"  # in the last 100 MiB
@@ -99,6 +102,15 @@ def _loaded(work: Any, machine: Machine) -> OnMachine:
     return OnMachine(work, machine)
 
 
+def pretend() -> None:
+    """Give this process the devices in the folder that the environment names: for a `sitecustomize`."""
+    command = Path("/proc/self/cmdline").read_text()
+    is_of_ray = "/ray/" in command and "default_worker" not in command  # its services would start too slowly
+    if PRETENDED in os.environ and not is_of_ray:
+        _loaded(None, Machine(Path(os.environ[PRETENDED]), count=1))
+        optimizer_step._computes = lambda *_: True  # autocast leaves pretended tensors alone
+
+
 @contextlib.contextmanager
 def installed(machine: Machine) -> Iterator["_Here"]:
     """Let this process have pretended devices for the length of a block."""
@@ -119,13 +131,14 @@ class Waits:
 
     calls: list[str] = field(default_factory=list)
     staged: int = 0
+    is_said: bool = False  # whether each warns, as torch.cuda.set_sync_debug_mode makes it do
 
 
 class _Here:
     """The devices as one process has them."""
 
     def __init__(self, machine: Machine, patch: pytest.MonkeyPatch) -> None:
-        self.machine, self.current, self.poison = machine, 0, ""
+        self.machine, self.current, self.poison, self.memory = machine, 0, "", machine.memory
         self.waits = Waits()
         self.allocated = dict.fromkeys(range(machine.count), 0)
         self.peak = dict.fromkeys(range(machine.count), 0)
@@ -165,7 +178,7 @@ class _Here:
     def allocate(self, device: torch.device, tensor: torch.Tensor) -> None:
         """Take memory for a tensor for as long as it lives."""
         index, size = self.use(device), tensor.untyped_storage().nbytes()
-        if size and (self.machine.state(index) == FULL or self._taken(index) + size > self.machine.memory):
+        if size and (self.machine.state(index) == FULL or self._taken(index) + size > self.memory):
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {size / _GIB:.2f} GiB. GPU {index} has a total capacity "
                 f"of {self.machine.memory / _GIB:.2f} GiB of which 0.10 GiB is free."
@@ -221,12 +234,28 @@ class _Here:
         def set_random(state: torch.Tensor, device: Any = None) -> None:
             self.random[self.index(device)] = state.clone()
 
+        def set_sync_debug_mode(mode: str) -> None:
+            self.waits.is_said = mode == "warn"
+
         def of(device: tuple[Any, ...]) -> tuple[Any, ...]:
             if (not device) is not (kind == "mps"):  # torch.mps takes none
                 raise TypeError(f"torch.{kind}.get_rng_state() takes {'no' if kind == 'mps' else 'a'} device")
             return device or (None,)
 
-        both = {"is_available": lambda: machine.count > 0, "device_count": lambda: machine.count,
+        def device_count() -> int:
+            if kind != "cuda" or "CUDA_VISIBLE_DEVICES" not in os.environ:
+                return machine.count
+            shown: list[Any] = (
+                torch.cuda._parse_visible_devices()
+            )  # CUDA ends the list at the first that is not there
+            return len(
+                [*itertools.takewhile(lambda each: isinstance(each, str) or each < machine.count, shown)]
+            )
+
+        def set_fraction(fraction: float, _: Any = None) -> None:
+            self.memory = int(fraction * machine.memory)
+
+        both = {"is_available": lambda: device_count() > 0, "device_count": device_count,
                 "synchronize": synchronize, "empty_cache": empty_cache}  # fmt: skip
         of_accelerator = {
             **both, "current_accelerator": lambda **_: torch.device(kind),
@@ -235,17 +264,21 @@ class _Here:
             "get_memory_info": memory, "device_index": scope, "max_memory_allocated": lambda device=None: self.peak[self.index(device)],
             "reset_peak_memory_stats": reset_peak,
         }  # fmt: skip
-        of_module = {
+        of_module: dict[str, Any] = {
             **both, "_lazy_init": lambda: None, "set_device": set_device, "current_device": lambda: self.current,
             "mem_get_info": memory, "get_device_name": lambda _=None: "a pretended device",
             "get_rng_state": lambda *device: self.random[self.index(*of(device))].clone(),
             "set_rng_state": lambda state, *device: set_random(state, *of(device)), "is_current_stream_capturing": lambda: False,
             "is_initialized": lambda: bool(self.started), "is_bf16_supported": lambda **_: True,
         }  # fmt: skip
+        if kind == "cuda":
+            of_module |= {"set_sync_debug_mode": set_sync_debug_mode, "set_per_process_memory_fraction": set_fraction, "Event": _Event,
+                          "get_device_properties": lambda _=None: SimpleNamespace(name="a pretended device", total_memory=machine.memory, uuid="0" * 8)}  # fmt: skip
         if kind != "mps":  # torch.mps has no such counters
             of_module |= {"max_memory_allocated": of_accelerator["max_memory_allocated"],
                           "memory_allocated": lambda device=None: self.allocated[self.index(device)],
                           "reset_peak_memory_stats": reset_peak}  # fmt: skip
+        patch.setattr(torch.Tensor, "pin_memory", _pinned)
         patch.setattr(process_state, "_has_cuda", lambda: kind == "cuda" and machine.count > 0)
         patch.setattr(torch_devices, "_warmed", set())
         patch.setattr(open_epoch, "_begun", set())
@@ -253,6 +286,19 @@ class _Here:
             patch.setattr(torch.accelerator, name, value)
         for name, value in of_module.items():
             patch.setattr(module, name, value, raising=False)
+
+
+class _Event:
+    """A moment, as the device's clock tells it."""
+
+    def __init__(self, *, enable_timing: bool = False) -> None:
+        self.is_timed, self.seconds = enable_timing, 0.0
+
+    def record(self) -> None:
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, other: Self) -> float:
+        return 1e3 * (other.seconds - self.seconds)
 
 
 _here: _Here | None = None
@@ -358,7 +404,10 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
     if asked is None:
         _refuse_mixture(func, args, target)
     here.kernels.add(str(func))
+    num_waits = len(here.waits.calls)
     _count(here.waits, func, args, kwargs, on, target)
+    if here.waits.is_said and len(here.waits.calls) > num_waits:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=2)
     with _disable_current_modes():
         if func in (_ATEN.div_.Tensor, _ATEN.div.Tensor) and _is_number(args[1]):  # BinaryDivTrueKernel.cu
             func, plain = _TIMES[func], (plain[0], torch.tensor(1 / float(args[1]), dtype=plain[0].dtype))
@@ -380,13 +429,16 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _on_cpu(func: Any, args: Any, options: Any) -> Any:
-    if func is _ATEN._pin_memory.default:
-        pinned = args[0].clone()
-        pinned.is_pinned_ = True
-        return pinned
     if func is _ATEN.is_pinned.default:
         return hasattr(args[0], "is_pinned_")
     return func(*args, **options)
+
+
+def _pinned(tensor: torch.Tensor, _: Any = None) -> torch.Tensor:
+    """Pin memory, also in the thread of a loader, where no mode is on."""
+    pinned = tensor.clone()
+    pinned.is_pinned_ = True  # type: ignore[attr-defined]
+    return pinned
 
 
 def _is_number(value: Any) -> bool:
