@@ -1,4 +1,6 @@
+import contextlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +16,8 @@ from torch.utils.data import DataLoader
 from runmanager import RunManager, fit, load_results, load_runs, run_grid
 from runmanager.board import histograms
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import RunsWarning
+from runmanager.devices.process_state import process_state, set_back
+from runmanager.errors import GridError, RunsWarning
 from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
 from tests.accelerators import FULL, WELL, Machine, installed
 
@@ -554,6 +557,125 @@ def test_the_names_of_devices_that_have_no_number(machine):
         assert torch_devices.is_available("mps:0")
     with installed(Machine(machine.folder, 2, "xpu")):
         assert torch_devices.available_devices() == ["cpu", "xpu:0", "xpu:1"]
+
+
+GPUS = {
+    "1,0": 2, "0": 1, "1": 1, "": 0, "-1": 0, "7": 0, "0,7,1": 1, "0,0": 0, "MIG-6b1c1a6e-77": 1,
+    "GPU-6b1c1a6e,GPU-77aa": 2, "MIG-GPU-6b1c1a6e/1/0": 1,
+}  # fmt: skip
+
+
+def once(run, manager):
+    with manager.run(run, network()):
+        for _ in manager.epochs(1):
+            manager.track_loss(torch.ones((), device=run.device), 1)
+
+
+@pytest.mark.parametrize("value", GPUS)
+def test_runs_are_executed_on_the_gpus_that_the_environment_shows(machine, tmp_path, monkeypatch, value):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    devices = ["cpu", "cuda:0", "cuda:1"]
+    with installed(machine):
+        there = torch_devices.available_devices()
+        outcome = run_grid(
+            {"device": devices}, once, experiment="exp", root=tmp_path, executor="inline",
+            tensorboard=False, display=False,
+        )  # fmt: skip
+
+    num_there = 1 + GPUS[value]
+    assert there == devices[:num_there]
+    assert outcome.runs["status"].tolist() == ["completed"] * num_there + ["unavailable"] * (3 - num_there)
+
+
+HINTS = {
+    "MIG-6b1c1a6e-77": "write one of: cpu, cuda, mps, xpu",
+    "GPU-6b1c1a6e": "write one of: cpu, cuda, mps, xpu",
+    "cuda:MIG-6b1c1a6e": "did you mean 'cuda'?",
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_a_gpu_has_no_other_name_than_its_number(here, tmp_path, name):
+    with pytest.raises(GridError) as caught:
+        run_grid({"device": [name]}, once, experiment="exp", root=tmp_path, executor="inline", display=False)
+
+    assert str(caught.value) == f"unknown device {name!r}: {HINTS[name]}"
+
+
+def resumed(root, *, before=lambda: None, precision="fp32"):
+    """Interrupt a run after its second epoch, and resume it after `before`; return its row."""
+
+    def factor(epoch):
+        if epoch == stop:
+            raise KeyboardInterrupt
+        return 1.0
+
+    for stop in (2, None):  # noqa: B007 - factor() reads it
+        with contextlib.suppress(KeyboardInterrupt):
+            fit(
+                {"device": "cuda:0"}, network(), TensorLoader(data(), 100, device=CUDA),
+                RunManager("exp", root, display=False), optimizer=torch.optim.Adam, epochs=3,
+                precision=precision, scheduler=partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=factor),
+            )  # fmt: skip
+        before()
+    return load_runs(root).iloc[0]
+
+
+SETTINGS = {
+    "deterministic algorithms": lambda _: torch.use_deterministic_algorithms(mode=True),
+    "torch.backends.cudnn.deterministic": lambda patch: patch.setattr(
+        torch.backends.cudnn, "deterministic", True
+    ),
+    "torch.backends.cudnn.allow_tf32": lambda patch: patch.setattr(torch.backends.cudnn, "allow_tf32", False),
+    "the precision of float32": lambda _: torch.set_float32_matmul_precision("high"),
+    "CUBLAS_WORKSPACE_CONFIG": lambda patch: patch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path, monkeypatch, name):
+    process = process_state()
+
+    try:
+        with pytest.warns(RunsWarning, match=f"began with other values of .*{name}.*marked as mixed"):
+            row = resumed(tmp_path, before=lambda: SETTINGS[name](monkeypatch))
+    finally:
+        set_back(process)
+
+    assert row["mixed"]
+
+
+def test_a_run_resumed_with_its_settings_is_not_mixed_and_its_journal_has_them(here, tmp_path, monkeypatch):
+    process = process_state()
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_float32_matmul_precision("high")
+
+    try:
+        row = resumed(tmp_path)
+    finally:
+        set_back(process)
+
+    starts = [
+        json.loads(path.read_text().splitlines()[0]) for path in sorted(tmp_path.rglob("attempt-*.jsonl"))
+    ]
+    assert not row["mixed"]
+    assert [start["settings"]["the precision of float32"] for start in starts] == ["high", "high"]
+    assert starts[0]["settings"]["environment variable CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_a_resumed_run_continues_with_the_scale_of_its_gradients(here, reduced, tmp_path, monkeypatch):
+    scalers = []
+
+    class Growing(torch.amp.GradScaler):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options | {"growth_interval": 3})
+            scalers.append(self)
+
+    monkeypatch.setattr(torch.amp, "GradScaler", Growing)
+
+    resumed(tmp_path, precision="fp16")
+
+    assert [scaler.get_scale() for scaler in scalers] == [2.0**18, 2.0**20]  # after 8 and 12 steps
 
 
 @pytest.mark.slow

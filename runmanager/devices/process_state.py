@@ -24,7 +24,7 @@ Settings = Mapping[str, Setting]
 _OF_CUDA = re.compile(
     # seeding functions set these settings on every machine, but only CUDA reads them
     r"torch\.backends\.(cuda|cudnn)\..+|the current CUDA device"
-    r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
+    r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_(CUDA_)?ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
 )
 _MOST_NAMES = 5  # maximum number of names in a sentence
 _TRIES = 2  # number of attempts to write all settings, as torch stores some settings under several names
@@ -46,6 +46,16 @@ def process_state() -> State:
     """
     settings = {name: _read(read) for name, (read, _) in SETTINGS.items()}
     return {**settings, **{f"{_VARIABLE}{name}": value for name, value in os.environ.items()}}
+
+
+def settings_of_numbers() -> dict[str, str]:
+    """Return the settings of an accelerator that change the last bits of its results, as text.
+
+    >>> settings_of_numbers()["deterministic algorithms"]
+    '0'
+    """
+    settings = {name: str(_read(SETTINGS[name][0])) for name in _OF_NUMBERS}
+    return settings | {f"{_VARIABLE}{name}": os.environ.get(name, "") for name in _NUMBERS_VARIABLES}
 
 
 def state_changes(before: State, after: State) -> list[str]:
@@ -250,6 +260,12 @@ _FLAGS = (
     "cuda.matmul.allow_fp16_reduced_precision_reduction", "cuda.matmul.allow_bf16_reduced_precision_reduction",
     "mkldnn.enabled", "mkldnn.matmul.fp32_precision", "mkldnn.conv.fp32_precision", "fp32_precision",
 )  # fmt: skip
+
+_OF_NUMBERS = (
+    "deterministic algorithms", "the precision of float32",
+    *(f"torch.backends.{path}" for path in _FLAGS if path.startswith("cud")),
+)  # fmt: skip
+_NUMBERS_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
 
 _OF_LOOP: Settings = {
     **{f"sys.{name}": _attribute(sys, name) for name in ("stdout", "stderr")},

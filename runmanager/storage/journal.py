@@ -80,6 +80,7 @@ class _Facts(TypedDict, total=False):
     pruned_by: str
     ranks: Count
     restored: Count
+    settings: dict[str, str]
     stopped_early: str
     summary: dict[str, float | Literal["nan", "inf", "-inf"]]
     t_wall: Seconds

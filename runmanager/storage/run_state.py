@@ -33,7 +33,7 @@ class RunResult:
     attempts: int
     error: str  # the cause of a failure, in one line
     start: Mapping[str, Any]  # the first line of the last attempt
-    mixed: bool = False  # whether the epochs come from different code, data, versions or numbers of threads
+    mixed: bool = False  # whether the epochs come from different code, data, versions, threads or settings
     jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
     peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
     threads: int | None = None  # torch's number of threads in the first attempt, None if unknown

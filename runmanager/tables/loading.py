@@ -98,10 +98,10 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         several experiments, `experiment` comes first.
 
         Further columns tell how a run was executed: `threads` (of torch), `parameters` (of the network),
-        `attempts`, `mixed` (whether code, data, versions or threads changed between epochs), `error`. Some
-        columns exist only if a run has a value: `jobs` (the maximum number of the grid's runs that shared the
-        machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (the reason why the loop
-        ended early), `continues at` (the position inside an epoch at which the run resumes).
+        `attempts`, `mixed` (whether code, data, versions, threads or settings changed between epochs), `error`.
+        Some columns exist only if a run has a value: `jobs` (the maximum number of the grid's runs that shared
+        the machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (why the loop ended
+        early), `continues at` (the position inside an epoch at which the run resumes).
 
     Raises:
         NoRunsError: The path does not exist.

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from runmanager.devices import ranks, torch_devices
+from runmanager.devices.process_state import settings_of_numbers
 from runmanager.errors import LifecycleError
 from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
@@ -135,17 +136,20 @@ class OpenRun:
         self.resume_state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
-        is_mixed, threads = False, None
+        is_mixed, earlier = False, None
         if ranks.is_main():
-            committed, is_mixed, threads = resuming.earlier_of(self.folder, self._grid, problems)
+            committed, is_mixed, earlier = resuming.earlier_of(self.folder, self._grid, problems)
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
         if isinstance(state, ResumeState) and state.is_saved and self.epoch_type.most_steps is None:
             self._inside = InsideEpoch(self, state, interval, records, unusable)
         is_resumed = bool(records or (self._inside and self._inside.position))
-        if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
-            is_mixed = True
-            problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
+        if is_resumed:
+            of_threads = self._threads.keep(ranks.broadcast(earlier.threads if earlier else None))
+            of_settings = resuming.changed_settings(earlier) if earlier else ""
+            for why in filter(None, [of_threads, of_settings]):
+                is_mixed = True
+                problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         # the last epoch may be only in the checkpoint
         num_committed = ranks.broadcast(min(len(records), len(committed)))
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
@@ -412,7 +416,7 @@ class OpenRun:
         Args:
             records: The records of epochs that are not executed again.
             num_committed: The number of epochs in earlier journals; further records are committed here.
-            is_mixed: Whether the records come from other code, data, versions or threads than later epochs.
+            is_mixed: Whether the records come from other code, data, versions, threads or settings.
         """
         if self.journal is not None:
             return
@@ -422,6 +426,8 @@ class OpenRun:
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
             facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
             facts |= self.newly_loaded()
+            if self.device.type not in ("cpu", "meta"):
+                facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
         else:
             self.journal = NoJournal()

@@ -11,14 +11,14 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from runmanager.devices import ranks
+from runmanager.devices import process_state, ranks
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Inside, Status
 from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_state import read_run
+from runmanager.storage.run_state import RunResult, read_run
 from runmanager.training import loaders
 from runmanager.training.grid_context import GridContext
 from runmanager.training.trainer_state import continued
@@ -219,15 +219,22 @@ class ResumeState:
 
 def earlier_of(
     folder: RunFolder, grid: GridContext, problems: list[str]
-) -> tuple[Sequence[EpochRecord], bool, int | None]:
-    """Read the earlier state of a run: epochs, number of threads, and whether resuming makes the run mixed.
+) -> tuple[Sequence[EpochRecord], bool, RunResult]:
+    """Read the earlier state of a run: epochs, whether resuming makes the run mixed, and all of the state.
 
     If the run starts over, its checkpoint is renamed.
     """
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
         checkpoints.set_aside(folder.path, earlier.attempts)
-    return continued(earlier, grid), grid.is_changed(earlier), earlier.threads
+    return continued(earlier, grid), grid.is_changed(earlier), earlier
+
+
+def changed_settings(earlier: RunResult) -> str:
+    """Return the reason why the settings of an accelerator make a resumed run mixed, or ""."""
+    before, now = earlier.start.get("settings", {}), process_state.settings_of_numbers()
+    names = [name for name, value in before.items() if value != now.get(name)]
+    return f"it began with other values of {process_state.listed_changes(names)}" if names else ""
 
 
 def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:

@@ -254,6 +254,8 @@ def seed_everything(monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
@@ -270,6 +272,7 @@ def test_what_cuda_alone_reads_is_a_change_where_it_is_there(tmp_path, monkeypat
     of_cuda = [
         "torch.backends.cudnn.benchmark", "torch.backends.cudnn.deterministic",
         "environment variable CUBLAS_WORKSPACE_CONFIG", "environment variable CUDA_LAUNCH_BLOCKING",
+        "environment variable PYTORCH_CUDA_ALLOC_CONF", "environment variable PYTORCH_ALLOC_CONF",
     ]  # fmt: skip
     assert names == (of_cuda if (kind, count) == ("cuda", 1) else [])
     assert visible == [*names, "environment variable CUDA_VISIBLE_DEVICES"]
