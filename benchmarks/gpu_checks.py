@@ -82,7 +82,7 @@ def train(run: Any, manager: "RunManager") -> None:
     fit(
         run, model, loader, manager,
         optimizer=partial(torch.optim.Adam, lr=1e-3, fused=get("fused", False)),
-        epochs=get("epochs", 2), test_loader=TensorLoader(data(2000), 1000, device=run.device, shuffle=False),
+        epochs=get("epochs", 2), test_loader=TensorLoader(data(2000), 200, device=run.device, shuffle=False),
         precision=get("precision", "fp32"), micro_batch=get("micro", None), clip_grad_norm=get("clip", None),
     )  # fmt: skip
     del hog
@@ -458,7 +458,7 @@ def in_pieces() -> None:
     size = 500 if IS_SMALL else 20_000  # of a batch: 2 GiB
     if GPU:
         total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (2**24 if IS_SMALL else 2**30) / total))
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (2**25 if IS_SMALL else 2**30) / total))
     outcome = grid("auto", {"micro": ["auto"], "batch": [size]}, executor="inline")
     run = outcome.runs.iloc[0]
     was_cut = not GPU or run.get("micro_batch", size) < size
