@@ -194,7 +194,7 @@ def refuse(_: Replay) -> Replay:
     raise RuntimeError("eager")
 
 
-def measure(device: torch.device, batch_size: int, size: int, rounds: int = 3) -> dict[str, float]:
+def measure(device: torch.device, batch_size: int, size: int, rounds: int) -> dict[str, float]:
     """Print the seconds of an epoch of all loops, in turn after a round for warmth; return their medians."""
     epochs = sides(device, batch_size, size, workers=4)
     taken: dict[str, list[float]] = {name: [] for name in epochs}

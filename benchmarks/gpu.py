@@ -101,13 +101,14 @@ def execute(name: str, device: str, results: Path, limit_s: float) -> list[str]:
         )
         try:
             code = process.wait(limit_s)
-            end = f"it ended with exit code {code}" if code else ""
+            has_said_so = code == 1 and has_failed(claims(results)[name])
+            end = f"it ended with exit code {code}" if code and not has_said_so else ""
         except subprocess.TimeoutExpired:
             end = f"it did not end within {limit_s:.0f} s"
         with suppress(ProcessLookupError):  # what it has started may hold the device
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        if end and not has_failed(claims(results)[name]):
+        if end:
             file.write(f"\n{FAILED}: {end}\n".encode())
     return claims(results)[name]
 

@@ -180,6 +180,10 @@ ENDS = {
     "import time; print('held: b', flush=True); time.sleep(60)": [
         "held: b", "DID NOT HOLD: it did not end within 1 s",
     ],
+    "import os; print('DID NOT HOLD: d', flush=True); os.abort()": [
+        "DID NOT HOLD: d", "DID NOT HOLD: it ended with exit code -6",
+    ],
+    "import sys; print('DID NOT HOLD: e', flush=True); sys.exit(1)": ["DID NOT HOLD: e"],
     "print('== other'); print('noise'); print('held: c')": ["held: c"],
 }  # fmt: skip
 
