@@ -19,6 +19,7 @@ _MOST_PATTERNS = 60  # maximum number of sets of values that are tried
 _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation
 _CHANCE = 0.05
 _SAME = 1e-9  # fraction of the largest mean; smaller differences count as rounding
+_ADDITIVE = 0.1  # fraction of the effect of the rows; smaller deviations from additive effects do not matter
 
 Block = dict[int, float]  # code of an axis's value -> goal, in settings that differ in this axis alone
 
@@ -86,12 +87,14 @@ class Interaction:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the effects are additive: a row changes all columns by the same amount.
+        """Whether the effects are nearly additive: a row changes all columns by nearly the same amount.
 
-        Every cell must have a number.
+        Each cell deviates from the sum of both effects by at most a tenth of the effect of the rows, the range
+        of their means. Every cell must have a number.
         """
         rest = self.means - self.means.mean(axis=0) - self.means.mean(axis=1, keepdims=True) + self.means.mean()
-        return bool(np.abs(rest).max() <= _SAME * np.abs(self.means).max())
+        limit = max(_ADDITIVE * np.ptp(self.means.mean(axis=1)), _SAME * np.abs(self.means).max())
+        return bool(np.abs(rest).max() <= limit)
 
 
 def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:

@@ -116,7 +116,7 @@ def _dependence(data: ReportData, part: Interaction) -> str:
     label = " or ".join(rows.label(part.row_values[row]) for row in sorted(common))
     sentence = f"Of {some}, {label} is best {every}" if some else f"{rows.name} {label} is best {every}"
     if part.adds_up:
-        return f"{sentence}; the effects of {rows.name} and {columns.name} add up."
+        return f"{sentence}; the effects of {rows.name} and {columns.name} nearly add up."
     gaps = [float(max(column) - min(column)) for column in part.means.T]
     least, most = f"{min(gaps):.2g}", f"{max(gaps):.2g}"
     if least == most:

@@ -415,6 +415,24 @@ def test_the_strongest_interaction_is_a_table_of_means(tmp_path):
     assert cells == [["0.1", "0.9058", "0.5058"], ["1", "0.6058", "0.8058"]]
 
 
+@pytest.mark.parametrize(
+    ("interaction", "sentence"),
+    [
+        (0.001, "lr 1 is best with every width; the effects of lr and width nearly add up. Each cell"),
+        (0.050, "lr 1 is best with every width, but how much lr changes differs: from 0.068 to 0.12. That may"),
+    ],
+)
+def test_only_an_interaction_that_matters_is_named(interaction, sentence, tmp_path):
+    grid = [{"lr": lr, "width": width} for lr in (0.1, 1) for width in (16, 64)]
+    write_runs(
+        tmp_path / "grid",
+        grid,
+        lambda run: 0.7 + (run["lr"] == 1) * (0.068 + interaction * (run["width"] == 64)) + run["width"] / 6400,
+    )
+
+    assert sentence in text_of(by_id(report(tmp_path / "grid"), "together"))
+
+
 def test_what_a_heatmap_cannot_compare_is_said(tmp_path):
     grid = [
         {"lr": lr, "optimizer": name, "width": width}
