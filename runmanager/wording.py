@@ -121,14 +121,14 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
 
 
 def steady(value: float) -> str:
-    """Format a number of a column whose other numbers are unknown: four decimals below 10 if they suffice.
+    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
 
     >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
-    ('0.9480', '0.1400', '2.3026', '12.346', '0.000123', 'nan')
+    ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
     """
     if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
         return cell(value) or "nan"
-    decimals = 4 - max(len(f"{abs(value):.0f}") - 1, 0)
+    decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
     is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
     return cell(value) if is_lost else f"{value:.{decimals}f}"
 

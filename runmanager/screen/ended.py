@@ -40,11 +40,16 @@ def ended_row(
         folder.params,
         printable(running.device if running else str(folder.params.get(DEVICE, ""))),
         running.epochs if running else "",
-        duration(running.metrics[DURATION]) if running and DURATION in running.metrics else "",
+        _seconds(running.metrics[DURATION]) if running and DURATION in running.metrics else "",
         {} if says_more else metrics,
         notes,
         cause,
     )
+
+
+def _seconds(seconds: float) -> str:
+    """Return a duration with three digits, as in the table of the panel."""
+    return f"{seconds:#.3g} s" if 0.001 <= seconds < 59.95 else duration(seconds)  # noqa: PLR2004
 
 
 def _sign(status: Status) -> str:

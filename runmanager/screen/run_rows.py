@@ -108,7 +108,7 @@ class RunColumns:
 
     def in_words(self, row: Row, width: int) -> list[str]:
         """Return the row as a line of named values, and further lines as in `explained`."""
-        name, time = self.label(row.params), f"{row.time:>6}" if row.time else ""
+        name, time = self.label(row.params), f"{row.time:>7}" if row.time else ""
         start = f"{row.count} run {row.number:>{self.widths.get(_RUN, 0)}}{name and f' {name}'}"
         values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in row.metrics.items()]
         for num_values in range(len(values), -1, -1):

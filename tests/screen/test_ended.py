@@ -43,10 +43,10 @@ def test_a_line_in_words_names_each_value():
         "✓  7/12 run  3 lr=0.1  net=a      · test_accuracy 0.75    · loss nan     · from epoch 4 · 1 min 23 s"
     ]
     assert COLUMNS.in_words(failed(Status.DIVERGED, "loss became nan"), 200) == [
-        "✗  8/12 run 10 lr=0.01 net=resnet · diverged · loss became nan ·  2.0 s"
+        "✗  8/12 run 10 lr=0.01 net=resnet · diverged · loss became nan ·  2.04 s"
     ]
     assert COLUMNS.in_words(failed(Status.DIVERGED, "loss became nan"), 60) == [
-        "✗  8/12 run 10 lr=0.01 net=resnet · diverged ·  2.0 s", "    loss became nan",
+        "✗  8/12 run 10 lr=0.01 net=resnet · diverged ·  2.04 s", "    loss became nan",
     ]  # fmt: skip
 
 
@@ -62,9 +62,9 @@ def test_rows_of_all_kinds_are_aligned():
     assert lines == [
         "         run    lr  net     epoch  run duration  test_accuracy    loss",
         "✓  7/12    3   0.1  a        4/10    1 min 23 s         0.7500     nan  from epoch 4",
-        "✗  8/12   10  0.01  resnet   4/10         2.0 s  diverged · loss became nan",
-        "–  8/12   10  0.01  resnet   4/10         2.0 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
-        "✗  8/12   10  0.01  resnet   4/10         2.0 s  out of memory",
+        "✗  8/12   10  0.01  resnet   4/10        2.04 s  diverged · loss became nan",
+        "–  8/12   10  0.01  resnet   4/10        2.04 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
+        "✗  8/12   10  0.01  resnet   4/10        2.04 s  out of memory",
         "    17 GiB more are needed than there are, so that this is long",
     ]
 
@@ -136,3 +136,18 @@ def test_hyperparameters_without_room_are_named():
     assert "mup" in narrow[1][0]
     assert (wide[2], narrow[2]) == ([], [])
     assert least[2] == ["seed"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "time"), [(0.3, "0.300 s"), (0.2841, "0.284 s"), (9.862, "9.86 s"), (59.97, "1 min")]
+)
+def test_a_duration_has_three_digits_as_in_the_table_of_the_panel(seconds, time):
+    assert ended("1/2", 3, FIRST, Outcome(Status.COMPLETED), RUNNING, seconds).time == time
+
+
+def test_a_metric_has_the_digits_of_the_table_of_the_panel():
+    row = Row(metrics={"accuracy": 0.948, "latency": 1.28067})
+
+    _, (line,), _ = RunColumns([], list(row.metrics)).holding([row]).lines([row], 80)
+
+    assert line.split() == ["0.9480", "1.281"]

@@ -155,7 +155,7 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
     assert one[-2] == "best so far  test_accuracy 0.02 · run 8 · lr=0.02"
     lines = terminal.last_lines()
     assert re.fullmatch(
-        r"✗ 2/2    7  0\.01  cuda:0    4/9         7\.5 s  diverged · loss became nan", lines[3]
+        r"✗ 2/2    7  0\.01  cuda:0    4/9        7\.50 s  diverged · loss became nan", lines[3]
     )
     assert lines[4:] == ["    it is not repeated"]  # the picture is gone at the end
     assert not terminal.screen.cursor.hidden
@@ -326,10 +326,10 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
             told(shown).run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
 
     _, first, cause, step, second = terminal.last_lines()
-    assert re.fullmatch(r"✗ 1/2    7  0\.01      1         7\.5 s  diverged", first)
+    assert re.fullmatch(r"✗ 1/2    7  0\.01      1        7\.50 s  diverged", first)
     assert cause == "    loss became nan in epoch 3, step 0; before it was 0.20"
     assert step == "    the log is 0.log"
-    assert re.fullmatch(r"✗ 2/2    8  0\.02      1         7\.5 s  diverged · as run 7", second)
+    assert re.fullmatch(r"✗ 2/2    8  0\.02      1        7\.50 s  diverged · as run 7", second)
 
 
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
@@ -665,5 +665,5 @@ def test_an_ended_run_shows_the_duration_of_its_journal_and_the_number_that_rank
         told(shown).run_ended(RUNS[0], COMPLETED, "")
 
     (line,) = capsys.readouterr().out.splitlines()
-    assert line == "✓ 1/2 run 7 lr=0.01 · kept accuracy 0.9     · accuracy 0.75    · 0.75 s"
+    assert line == "✓ 1/2 run 7 lr=0.01 · kept accuracy 0.9     · accuracy 0.75    · 0.750 s"
     assert str(shown._best).startswith("kept accuracy 0.9 · run 7")
