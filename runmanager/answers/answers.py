@@ -206,7 +206,11 @@ def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Cha
         shares, measure = shares.rename(columns={"explained": "importance"}), EXPLAINED
         name, share = next(zip(shares["axis"], shares["importance"], strict=True))
         of_all = f"{100 * share:.0f} % of the variation of {findings.metric}"
-        sentence = f"{name} explains {of_all}, by ranges of its values."
+        sentence = (
+            f"All runs have the same {findings.metric}."
+            if math.isnan(share)
+            else f"{name} explains {of_all}, by ranges of its values."
+        )
     pairs = zip(shares["axis"], shares["importance"], strict=True)
     sizes = {str(name).removesuffix(" (hyperparameter)"): float(share) for name, share in pairs}
     return Matters(measure, sizes, sentence, changed, spread)

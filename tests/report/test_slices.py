@@ -69,6 +69,16 @@ def test_without_optuna_the_share_of_the_variation_is_said(tmp_path, monkeypatch
     assert "With Optuna installed" in text_of(by_id(page, "why"))
 
 
+def test_without_optuna_equal_scores_explain_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    grid = [{"lr": 0.01 * number, "width": 8 * number} for number in range(1, 13)]
+    path = write_runs(tmp_path / "grid", grid, lambda _: 0.5)
+
+    page = parse(write_report(path, tmp_path / "report.html"))
+
+    assert text_of(by_id(page, "matters")) == "All runs have the same test_accuracy."
+
+
 def test_each_range_has_a_slice_with_all_runs_and_an_axis_of_numbers(tmp_path):
     page = page_of(tmp_path)
 
