@@ -53,7 +53,7 @@
     const isFiltered = left.length < runs.length;
     const cut = left.length > MOST ? `, the first ${MOST.toLocaleString("en")} in the table` : "";
     const brushed = state.brushes.size ? `, brushed by ${[...state.brushes.keys()].join(", ")}` : "";
-    const words = isFiltered || cut ? `${left.length} of ${runs.length} runs${brushed}${cut}` : "";
+    const words = isFiltered || cut ? `${left.length} of ${runs.length} run${runs.length === 1 ? "" : "s"}${brushed}${cut}` : "";
     if (!shown.classList.contains("bad")) shown.textContent = words;
     everything.hidden = !isFiltered;
   };
