@@ -190,18 +190,22 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_o
             if is_broken_off
             else []
         )
+    done = int((runs["status"] == Status.COMPLETED).sum())
+    is_kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
+    which = capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
+    text = "; ".join([f"{which} {'is' if number == 1 else 'are'} left to execute", *resumes(runs, left)])
+    steps = ([f"{start} again{is_kept}"] for start in ("start the same command", "execute this cell"))
+    return [Sentence("!", text, *steps)]
+
+
+def resumes(runs: pd.DataFrame, left: "pd.Series[bool]") -> list[str]:
+    """Say where the runs among `left` that have begun resume, without periods."""
     inside = runs[INSIDE] if INSIDE in runs else pd.Series("", runs.index)
     begun = runs[left & ((runs["epochs"] > 0) | (inside != ""))]
     rows = zip(begun["run"], begun["epochs"], inside[begun.index], strict=True)
     named = [f"run {run} resumes {where or f'after epoch {epoch}'}" for run, epoch, where in rows]
-    if len(named) > _MOST_RUNS:
-        named = [f"{len(named)} of them resume after their last checkpoint"]
-    done = int((runs["status"] == Status.COMPLETED).sum())
-    is_kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
-    which = capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
-    text = "; ".join([f"{which} {'is' if number == 1 else 'are'} left to execute", *named])
-    steps = ([f"{start} again{is_kept}"] for start in ("start the same command", "execute this cell"))
-    return [Sentence("!", text, *steps)]
+    is_long = len(named) > _MOST_RUNS
+    return [f"{len(named)} of them resume after their last checkpoint"] if is_long else named
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:

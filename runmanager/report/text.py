@@ -9,6 +9,7 @@ import numpy as np
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change, Interaction
+from runmanager.answers.conclusion import resumes
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
@@ -247,10 +248,19 @@ def order_sentence(data: ReportData) -> str:
 
 
 def left_sentence(answers: Answers) -> str:
-    """Say how many runs may still get a result, without a period; "" if there is no such run."""
+    """Say how many runs may still get a result, and where they resume; "" if there is no such run.
+
+    The sentence has no period. If a run was interrupted and none is running, it says how to execute them.
+    """
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
+    if not number:
+        return ""
     which = f"{number:,} of {counted(len(answers.runs), 'run')}"
-    return f"{which} {'is' if number == 1 else 'are'} left to execute" if number else ""
+    parts = [f"{which} {'is' if number == 1 else 'are'} left to execute"]
+    if Status.INTERRUPTED in answers.counts and Status.RUNNING not in answers.counts:
+        parts += resumes(answers.runs, answers.runs["status"] == Status.INTERRUPTED)
+        parts += ["start the same command again to execute " + ("it" if number == 1 else "them")]
+    return "; ".join(parts)
 
 
 def failures_sentence(answers: Answers) -> str:

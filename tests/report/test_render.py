@@ -244,6 +244,16 @@ def test_a_page_of_runs_that_are_left_says_how_many_and_when_it_was_written(page
     assert not [element for element in over.iter() if element.get("id") in ("left", "age")]
 
 
+def test_a_page_after_ctrl_c_says_where_runs_resume_and_how(tmp_path):
+    outcomes = {1: Outcome(Status.INTERRUPTED, "", 2), 2: Outcome(Status.PENDING)}
+    path = write_runs(tmp_path / "grid", [{"lr": lr} for lr in (1, 2, 3)], lambda _: 0.5, outcomes=outcomes)
+
+    assert text_of(by_id(report(path), "left")).startswith(
+        "2 of 3 runs are left to execute; run 2 resumes after epoch 2; start the same command again to execute "
+        "them, as of "
+    )
+
+
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
     words = text_of(by_id(page, "wrong"))
 
