@@ -53,7 +53,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     with problems.collecting():
         paths.check_experiment(experiment)
     with problems.collecting():
-        paths.check_root(root)
+        paths.check_root(root, experiment)
     grid: Mapping[Any, Any] | None = None
     with problems.collecting():
         grid = mapping_of(params)

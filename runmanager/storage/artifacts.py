@@ -181,6 +181,7 @@ def _is_usable(part: str) -> bool:
         and bool(part)
         and part[0] not in ". "
         and part[-1] not in ". "
+        and not paths.is_reserved(part)
         and len(part.encode()) <= _LONGEST
     )
 
@@ -223,6 +224,8 @@ def _check_target(target: Path, folder: Path) -> None:
         if present != target and present.exists() and not present.is_dir():
             rule = f"{str(present)!r} is a file and cannot contain others"
             raise InvalidArgumentError([f"{rule}: give the artifact another name"])
+        if same := paths.same_but_case(present):
+            raise InvalidArgumentError([f"{same}: give the artifact another name, or that one"])
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -241,7 +244,7 @@ def _copy(source: Path, target: Path) -> None:
                 for name in files:
                     durable.copy_file(Path(inside, name), folder / name)
             with _aside(target):
-                temporary.rename(target)
+                durable.rename(temporary, target)
                 durable.sync_folder(target.parent)
         finally:
             _remove(temporary)
@@ -262,12 +265,12 @@ def _aside(target: Path) -> Iterator[None]:
     """Rename the target during the block, then remove it; restore the target if the block fails."""
     old = _beside(target, "old") if os.path.lexists(target) else None
     if old:
-        target.rename(old)
+        durable.rename(target, old)
     try:
         yield
     except BaseException:
         if old:
-            old.rename(target)
+            durable.rename(old, target)
         raise
     if old:
         _remove(old)
@@ -281,7 +284,7 @@ def _tidy(folder: Path) -> None:
     """Remove temporary files of a writer that died, and restore the files that the writer had renamed."""
     for path in list(folder.iterdir()):
         if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
-            path.rename(folder / match["name"])
+            durable.rename(path, folder / match["name"])
         elif match or _LEFTOVER.fullmatch(path.name):
             _remove(path)
 
@@ -290,4 +293,4 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink(missing_ok=True)
+        durable.remove_file(path)

@@ -33,6 +33,8 @@ PROBE = ".ray-probe"
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # a hyphen is allowed only before a setting; a date has other hyphens
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
+# devices of Windows, with any suffix
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
 """The maximum number of a run."""
@@ -68,11 +70,12 @@ def nearest(path: Path) -> str:
     return ""
 
 
-def check_root(root: str | os.PathLike[str]) -> None:
-    """Refuse a root that cannot be a folder.
+def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
+    """Refuse a root that cannot be a folder, or cannot contain an experiment of this name.
 
     Raises:
-        InvalidArgumentError: The root, or one of its parents, is a file.
+        InvalidArgumentError: The root, or one of its parents, is a file; or the root has an experiment whose
+            name differs in case alone.
     """
     path = Path(root).absolute()
     present = path
@@ -82,6 +85,8 @@ def check_root(root: str | os.PathLike[str]) -> None:
         raise InvalidArgumentError(
             [f"root must be a folder, such as 'runs'; {str(for_people(present))!r} is a file"]
         )
+    if isinstance(experiment, str) and (same := same_but_case(path / experiment)):
+        raise InvalidArgumentError([f"experiments {same}: write one of the two"])
 
 
 def check_experiment(name: str) -> str:
@@ -91,12 +96,38 @@ def check_experiment(name: str) -> str:
         InvalidArgumentError: The name is not valid; the message suggests a valid name.
     """
     value: object = name  # the caller may pass a value of another type
-    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and run_number(value) is None:
+    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _is_taken(value) and value[-1] != ".":
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-    better = f"exp_{better}" if run_number(better) is not None else better
+    better = f"exp_{better}" if _is_taken(better) else better
     rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
     raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a name means something else: a run's folder, or a device of Windows."""
+    return run_number(name) is not None or is_reserved(name)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether Windows takes the name of a file or folder for a device.
+
+    >>> is_reserved("con"), is_reserved("NUL.txt"), is_reserved("console")
+    (True, True, False)
+    """
+    return bool(_RESERVED.fullmatch(name))
+
+
+def same_but_case(path: Path) -> str:
+    """Describe a file or folder beside a path whose name differs in case alone, "" if there is none.
+
+    Windows and macOS take the two for one.
+    """
+    with suppress(OSError):  # the folder may be missing
+        for name in os.listdir(path.parent):  # noqa: PTH208 - no Path each
+            if name != path.name and name.casefold() == path.name.casefold():
+                return f"{path.name!r} and {name!r} in {for_people(path.parent)} differ in case alone"
+    return ""
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
@@ -109,7 +140,7 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     '007-lr=0.01-device=cuda0'
     """
     slug = _joined(params)
-    name = f"{number:0{digits}d}-{slug}" if slug else f"{number:0{digits}d}"
+    name = f"{number:0{digits}d}-{slug}".rstrip(".-")  # Windows cuts off dots at the end of a name
     return shortened(name, repr(list(params.items())))
 
 
@@ -131,7 +162,7 @@ def _is_unambiguous(value: Any) -> bool:
         return True
     if isinstance(value, float):
         return text(value) == repr(value) or float(text(value)) == value
-    if not isinstance(value, str) or slug(value) != value.replace(":", ""):
+    if not isinstance(value, str) or slug(value) != value.replace(":", "") or value.endswith("."):
         return False
     try:
         float(value)

@@ -294,3 +294,12 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_content(folder, monkeypatc
 def test_others_than_the_first_rank_write_nothing(folder):
     assert keep(folder, Figure(), "roc", is_writer=False) == folder / "artifacts" / "roc.png"
     assert list(folder.iterdir()) == []
+
+
+def test_names_that_windows_takes_for_a_device_or_for_another_artifact_are_refused(tmp_path):
+    keep(tmp_path, "a", "curve.txt")
+
+    with pytest.raises(InvalidArgumentError, match="characters that other systems refuse"):
+        keep(tmp_path, "a", "con.txt")
+    with pytest.raises(InvalidArgumentError, match=r"'Curve.txt' and 'curve.txt' in .* differ in case alone"):
+        keep(tmp_path, "a", "Curve.txt")

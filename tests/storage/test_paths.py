@@ -81,7 +81,9 @@ def test_a_refused_name_of_an_experiment_comes_with_one_that_is_accepted(name):
         assert paths.check_experiment(better) == better
 
 
-@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden", "a\n", "a" * 65, "ä"])
+@pytest.mark.parametrize(
+    "name", ["", "..", "../x", "a/b", "a b", ".hidden", "a\n", "a" * 65, "ä", "con", "NUL.txt", "v1."]
+)
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(GridError) as caught:
         paths.check_experiment(name)
@@ -129,3 +131,19 @@ def test_the_path_that_was_meant_is_asked_for(tmp_path, monkeypatch, missing, hi
     Path(".got").mkdir()
 
     assert paths.nearest(Path(missing)) == hint
+
+
+def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "adam").mkdir(parents=True)
+    paths.check_root("runs", "adam")
+
+    with pytest.raises(
+        GridError, match=r"^experiments 'Adam' and 'adam' in runs differ in case alone: write one"
+    ):
+        paths.check_root("runs", "Adam")
+
+
+def test_no_runs_folder_ends_with_a_dot_which_windows_cuts_off():
+    assert paths.run_folder(1, {"note": "v1."}) == "001-note=v1"
+    assert paths.combination({"note": "v1."}) != paths.combination({"note": "v1"})
