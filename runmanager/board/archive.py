@@ -151,4 +151,4 @@ def retire(folder: Path) -> None:
         while target.exists():
             number += 1
             target = folder / f"attempt-{attempt}-{number}.evts"
-        path.rename(target)
+        durable.rename(path, target)

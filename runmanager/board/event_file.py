@@ -28,6 +28,8 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
+from runmanager.storage import durable
+
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number in a scalar."""
@@ -75,9 +77,9 @@ def replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
-        temporary.replace(path)
+        durable.rename(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        durable.remove_file(temporary)
 
 
 def framed(content: bytes) -> bytes:

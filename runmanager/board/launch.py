@@ -108,6 +108,7 @@ class Server:
                 stderr=log,
                 env={**os.environ, "TMPDIR": self._folder.name},
                 start_new_session=True,  # only this process receives Ctrl-C
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
             )
         atexit.register(self.stop)
         try:

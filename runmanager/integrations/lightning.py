@@ -356,7 +356,7 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
     if ranks.is_main():
         for file in (path, *path.rglob("*")):
             if file.is_file():
-                _sync(file)
+                durable.sync_file(file)
         durable.sync_folder(folder)
         for other in _numbers(folder) - {number - 1, number}:
             _remove(_checkpoint_of(folder, other))
@@ -365,11 +365,6 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
 def _numbers(folder: Path) -> set[int]:
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return {int(match["epoch"]) for name in names if (match := _NAME.fullmatch(name))}
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
 
 
 def _remove(path: Path) -> None:

@@ -125,7 +125,7 @@ def load_checkpoint(
         problems.append(f"{path} is not used ({cause})")
         with contextlib.suppress(OSError):
             # otherwise the damaged file would become the second generation
-            path.rename(path.with_suffix(".damaged"))
+            durable.rename(path, path.with_suffix(".damaged"))
     return None
 
 
@@ -138,7 +138,7 @@ def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
     after_epochs = () if is_inside else (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
     for path in (folder / name for name in (paths.INSIDE_CHECKPOINT, *after_epochs)):
         with durable.explained(path):
-            path.unlink(missing_ok=True)
+            durable.remove_file(path)
 
 
 def set_aside(folder: Path, attempt: int) -> None:
@@ -149,7 +149,7 @@ def set_aside(folder: Path, attempt: int) -> None:
     """
     path = folder / paths.CHECKPOINT
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
-        path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
+        durable.rename(path, folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
     remove_checkpoint_files(folder)  # the second generation remains
 
 
@@ -161,7 +161,7 @@ def set_weights_aside(folder: Path, attempt: int) -> None:
     """
     path = folder / paths.WEIGHTS
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
-        path.rename(folder / f"attempt-{attempt}.{paths.WEIGHTS}")
+        durable.rename(path, folder / f"attempt-{attempt}.{paths.WEIGHTS}")
 
 
 def save_weights(folder: Path, network: torch.nn.Module) -> None:

@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import stat
+import sys
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,10 @@ _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe
 _A_LINK = "a link, which is not followed"
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OPEN_ELSEWHERE = (5, 32)  # Windows: access is denied, the file is in use
+_PATIENCE_S, _PAUSE_S = 2.0, 0.05  # a virus scanner has a new file open for milliseconds
+_LONGEST_ON_WINDOWS = 259
+_OF_TEMPORARY = 24  # number of characters that a temporary name is longer
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -28,7 +34,7 @@ def write_file(path: Path, content: bytes) -> None:
         StorageError: The file could not be written; the old content is intact.
     """
     with explained(path), _temporary(path, [content]) as temporary:
-        os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
+        rename(temporary, path)
         sync_folder(path.parent)
 
 
@@ -40,7 +46,7 @@ def copy_file(source: Path, path: Path) -> None:
         StorageError: The copy could not be written; the old content is intact.
     """
     with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
-        os.replace(temporary, path)  # noqa: PTH105
+        rename(temporary, path)
         sync_folder(path.parent)
 
 
@@ -52,8 +58,8 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
     """
     with explained(path), _temporary(path, [content]) as temporary:
         if path.exists():
-            os.replace(path, previous)  # noqa: PTH105
-        os.replace(temporary, path)  # noqa: PTH105
+            rename(path, previous)
+        rename(temporary, path)
         sync_folder(path.parent)
 
 
@@ -82,7 +88,42 @@ def _link(temporary: Path, path: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        os.replace(temporary, path)  # noqa: PTH105
+        rename(temporary, path)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or folder, in place of a file at the target.
+
+    Windows refuses this while a program has one of them open. Then this function tries again for two seconds.
+
+    Raises:
+        OSError: The file could not be renamed.
+    """
+    _patiently(lambda: os.replace(source, target))  # noqa: PTH105 - beside os.open, os.write and os.fsync
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it exists; on Windows, wait while a program has it open, as `rename` does.
+
+    Raises:
+        OSError: The file could not be removed.
+    """
+    _patiently(lambda: path.unlink(missing_ok=True))
+
+
+def _patiently(change: Callable[[], None]) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return change()
+        except PermissionError as error:
+            if not _is_open_elsewhere(error) or time.monotonic() >= until:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _is_open_elsewhere(error: OSError) -> bool:
+    return getattr(error, "winerror", None) in _OPEN_ELSEWHERE
 
 
 def make_folder(path: Path) -> None:
@@ -100,13 +141,32 @@ def make_folder(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Sync the names in a folder to disk, where the system supports it."""
-    if os.name == "nt":  # pragma: no cover - Windows cannot open folders
+    if os.name == "nt":  # Windows cannot open folders
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    _sync_opened(os.open(path, os.O_RDONLY))
+
+
+def sync_file(path: Path) -> None:
+    """Sync a file that another library has written to disk."""
+    _sync_opened(os.open(path, os.O_RDWR))  # Windows syncs no file that is opened for reading
+
+
+def _sync_opened(descriptor: int) -> None:
     try:
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Write an open file to disk; on macOS, `os.fsync` leaves it in the memory of the drive."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        with suppress(OSError):  # some file systems lack this call
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
@@ -120,7 +180,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
     for name in names or ("*",):
         for path in folder.glob(f".{name}.*.tmp"):
             with explained(path):
-                path.unlink(missing_ok=True)
+                remove_file(path)
 
 
 class AppendFile:
@@ -169,7 +229,7 @@ class AppendFile:
             self._cut()  # cut again, as the cut after a failed append may have failed too
             try:
                 _write_all(self._descriptor, record)
-                os.fsync(self._descriptor)
+                _sync(self._descriptor)
                 self._length += len(record)
             except BaseException:
                 with suppress(OSError):
@@ -265,7 +325,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # noqa: PTH114  # pragma: no cover - Windows
+    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # noqa: PTH114 - on Windows
         raise OSError(errno.ELOOP, _A_LINK, str(path))
     try:
         return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | _BINARY)
@@ -285,12 +345,12 @@ def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
         try:
             for piece in pieces:
                 _write_all(descriptor, piece)
-            os.fsync(descriptor)
+            _sync(descriptor)
         finally:
             os.close(descriptor)
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        remove_file(temporary)
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
@@ -313,4 +373,8 @@ def _reason(path: Path, error: OSError) -> str:
         existing = next(folder for folder in path.absolute().parents if folder.exists())
         usage = shutil.disk_usage(existing)
         cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
+    elif _is_open_elsewhere(error):
+        cause = "another program has it open"
+    elif os.name == "nt" and len(str(path.absolute())) + _OF_TEMPORARY > _LONGEST_ON_WINDOWS:
+        cause = f"{cause}: a path of Windows has up to 259 characters; choose a shorter root"
     return f"cannot write ({cause}); {advice}"

@@ -38,11 +38,17 @@ def note_file(folder: Path, name: str) -> None:
 def loading_facts(run: Path) -> dict[str, Any]:
     """Return the journal's facts about the files that a run has loaded, with paths relative to its root."""
     loaded = {
-        Path(os.path.relpath(path, run.parent.parent)).as_posix(): facts
+        _relative(path, run.parent.parent): facts
         for path, facts in (_of_this_run or {}).items()
         if run.resolve() not in path.parents  # files of the run itself do not count
     }
     return {"loaded": loaded} if loaded else {}
+
+
+def _relative(path: Path, root: Path) -> str:
+    with suppress(ValueError):  # the error on Windows for a file on another drive
+        path = Path(os.path.relpath(path, root))
+    return path.as_posix()
 
 
 def loaded_name(path: str) -> str:

@@ -62,7 +62,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 def _release(path: Path, nonce: str) -> None:
     if _read(path).get("nonce") == nonce:
         with suppress(OSError):  # a remaining lock file is stale
-            path.unlink()
+            durable.remove_file(path)
 
 
 @contextmanager
@@ -214,9 +214,9 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
     successor = path.with_name(f"{path.name}.{name}")
     _take(successor, content)
     if _read(path).get("nonce") != gone.get("nonce"):
-        successor.unlink(missing_ok=True)
+        durable.remove_file(successor)
         return False
-    successor.replace(path)
+    durable.rename(successor, path)
     return True
 
 

@@ -2,10 +2,17 @@
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+_DEAD = "dead"
+_LARGEST = 2**31  # process ids are below
+_ANSWER_S = 10.0  # timeout for a program of the system
 
 
 def this_process() -> dict[str, Any]:
@@ -15,7 +22,7 @@ def this_process() -> dict[str, Any]:
     if available.
     """
     pid = os.getpid()
-    return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
+    return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _start_of_this(pid)}
 
 
 def is_this(process: Mapping[str, Any]) -> bool:
@@ -24,22 +31,19 @@ def is_this(process: Mapping[str, Any]) -> bool:
 
 
 def lives(process: Mapping[str, Any]) -> bool | None:
-    """Whether the process with an identity is alive; None for a process on another machine."""
+    """Whether the process with an identity is alive; None if unknown, as for a process on another machine."""
     pid = process.get("pid")
-    if process.get("host") != _host():
+    # the name of a Mac changes with its network
+    if process.get("host") != _host() and not (_boot() and process.get("boot") == _boot()):
         return None
-    if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or pid <= 0:
+    if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or not 0 < pid < _LARGEST:
         return False
-    if os.name == "nt":  # pragma: no cover - os.kill would end the process on Windows
-        return True if pid == os.getpid() else None
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+    started = _started(pid)
+    if started == _DEAD:
         return False
-    except OSError:
-        pass  # the process belongs to another user
-    started = process.get("pid_start", "")
-    return not started or started == _started(pid)
+    expected = process.get("pid_start")
+    # process ids are reused, so a process without its start time may be another one
+    return expected == started if expected and started else None
 
 
 @cache
@@ -56,6 +60,8 @@ def has_same_kernel(process: Mapping[str, Any]) -> bool:
 @cache
 def _boot() -> str:
     """Return an identifier of boot and container: process ids are unique within a boot and a container."""
+    if sys.platform == "darwin":
+        return _output("sysctl", "-n", "kern.bootsessionuuid")
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -63,13 +69,57 @@ def _boot() -> str:
         return ""
 
 
+@cache
+def _start_of_this(pid: int) -> str:
+    return _started(pid)
+
+
 def _started(pid: int) -> str:
-    """Return the start time of a process, in ticks since boot; empty if unavailable."""
+    """Return the start time of a process, `_DEAD` if there is no such process; empty if unavailable."""
+    if sys.platform == "win32":
+        return _started_on_windows(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return _DEAD
+    except OSError:
+        pass  # the process belongs to another user
+    if sys.platform == "darwin":
+        state, _, start = _output("ps", "-o", "stat=,lstart=", "-p", str(pid)).partition(" ")
+        return _DEAD if state[:1] == "Z" else start.strip()
     try:
         # the name in parentheses may contain any character, so count from its end (proc_pid_stat(5): field 22)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    if fields[0] == "Z":
-        return "dead"
-    return fields[19]
+    return _DEAD if fields[0] == "Z" else fields[19]  # ticks since boot
+
+
+if sys.platform == "win32":
+
+    def _started_on_windows(pid: int) -> str:
+        import ctypes
+
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel32.OpenProcess.restype = ctypes.c_void_p
+        query, denied, still_active = 0x1000, 5, 259  # constants of winnt.h, winerror.h and minwinbase.h
+        handle = kernel32.OpenProcess(query, False, pid)
+        if not handle:
+            return "" if ctypes.get_last_error() == denied else _DEAD
+        process, code, created = ctypes.c_void_p(handle), ctypes.c_ulong(), ctypes.c_ulonglong()
+        others = [ctypes.byref(ctypes.c_ulonglong()) for _ in range(3)]
+        kernel32.GetExitCodeProcess(process, ctypes.byref(code))
+        kernel32.GetProcessTimes(process, ctypes.byref(created), *others)
+        kernel32.CloseHandle(process)
+        return str(created.value) if code.value == still_active else _DEAD
+
+
+def _output(*command: str) -> str:
+    """Return what a program of the system prints, "" if there is no such program or it fails."""
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603
+            command, env=environment, capture_output=True, text=True, timeout=_ANSWER_S, check=True
+        )
+        return done.stdout.strip()
+    return ""

@@ -156,7 +156,7 @@ def _while_held(experiment: Path, runs: Sequence[RunFolder]) -> Iterator[None]:
 
 def _unlink(files: Iterable[Path]) -> None:
     for path in files:
-        path.unlink(missing_ok=True)
+        durable.remove_file(path)
 
 
 def _remove_run_if_empty(folder: Path) -> None:
@@ -224,6 +224,10 @@ def _is_damaged_run(folder: Path) -> bool:
     return is_named and ((folder / paths.RUN).is_file() or bool(paths.journals_by_attempt(folder)))
 
 
+_JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT, which `stat` has on Windows alone
+
+
 def _is_folder(path: Path) -> bool:
-    """Whether a path is a folder and not a link to a folder."""
-    return path.is_dir() and not path.is_symlink()
+    """Whether a path is a folder and not a link to a folder, or a junction of Windows."""
+    is_junction = path.is_dir() and getattr(path.lstat(), "st_reparse_tag", 0) == _JUNCTION
+    return path.is_dir() and not path.is_symlink() and not is_junction

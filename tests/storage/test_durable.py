@@ -393,3 +393,49 @@ def test_an_append_file_is_closed_at_the_end_of_its_block(tmp_path, faulty):
 
     assert calls == ["close"]
     assert (tmp_path / "records").read_bytes() == b"first\n"
+
+
+def in_use(*_arguments):
+    error = PermissionError(errno.EACCES, "Access is denied")
+    error.winerror = 5  # type: ignore[attr-defined]
+    raise error
+
+
+def test_a_file_that_a_virus_scanner_has_open_for_a_moment_is_written(tmp_path, monkeypatch):
+    real, calls = os.replace, []
+
+    def replace(*arguments):
+        calls.append(arguments)
+        return in_use() if len(calls) < 4 else real(*arguments)
+
+    monkeypatch.setattr(os, "replace", replace)
+
+    durable.write_file(tmp_path / "file", b"new")
+
+    assert (len(calls), (tmp_path / "file").read_bytes()) == (4, b"new")
+
+
+def test_a_file_that_another_program_has_open_is_named_and_keeps_its_content(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "_PATIENCE_S", 0.1)
+    durable.write_file(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "replace", in_use)
+
+    with pytest.raises(StorageError, match="another program has it open"):
+        durable.write_file(tmp_path / "file", b"new")
+
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_denied_file_of_other_systems_is_not_tried_again(tmp_path, monkeypatch):
+    calls = []
+
+    def refuse(*arguments):
+        calls.append(arguments)
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+
+    with pytest.raises(StorageError):
+        durable.write_file(tmp_path / "file", b"new")
+
+    assert len(calls) == 1

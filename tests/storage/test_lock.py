@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,8 @@ def quick(monkeypatch):
 def held_by(folder, age_s=0.0, **process):
     """Write the file of a holder that was active `age_s` seconds ago."""
     path = folder / "holder.json"
-    content = {**processes.this_process(), "user": "ada", "nonce": "theirs", **process}
+    elsewhere = {"boot": "another"} if "host" in process else {}
+    content = {**processes.this_process(), "user": "ada", "nonce": "theirs", **elsewhere, **process}
     path.write_text(json.dumps(content))
     now = time.time()
     os.utime(path, (now - age_s, now - age_s))
@@ -354,7 +354,7 @@ def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeyp
     dead = processes.this_process() | {"pid": NO_PROCESS}
     for number in range(num_dead):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", interrupt)
+            patch.setattr(durable, "rename", interrupt)
             with pytest.raises(InterruptedError):
                 lock._take(tmp_path / "holder.json", {**dead, "nonce": str(number + 1)})
 

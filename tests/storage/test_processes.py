@@ -45,11 +45,24 @@ def test_of_a_process_elsewhere_nothing_is_known(process):
     assert processes.lives(process) is None
 
 
-@pytest.mark.parametrize("missing", ["boot", "pid_start"])
-def test_what_a_system_does_not_tell_is_not_compared(missing):
+def test_a_boot_that_a_system_does_not_name_is_not_compared():
     process = processes.this_process()
 
-    del process[missing]
+    del process["boot"]
+
+    assert processes.lives(process) is True
+
+
+def test_of_a_process_without_its_start_nothing_is_known_as_its_number_may_be_used_again():
+    process = processes.this_process()
+
+    del process["pid_start"]
+
+    assert processes.lives(process) is None
+
+
+def test_a_machine_whose_name_has_changed_knows_its_processes():
+    process = processes.this_process() | {"host": "another"}
 
     assert processes.lives(process) is True
 
