@@ -202,6 +202,10 @@ def _has_room() -> bool:
     return soft == resource.RLIM_INFINITY or descriptor + _ROOM < soft
 
 
+def _has_timer() -> bool:
+    return hasattr(signal, "getitimer") and signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
 def _set_timer(is_on: bool) -> None:
     if not is_on:  # the remaining time of another timer cannot be restored
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -288,11 +292,12 @@ SETTINGS: Settings = {
     "the working directory": (os.getcwd, os.chdir),
     "the umask": (_umask, os.umask),
     # the timer is restored before the handler of its signal
-    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),
+    "the timer": (_has_timer, _set_timer),
     **{
         f"handler of {number.name}": (partial(signal.getsignal, number), partial(signal.signal, number))
         for number in signal.Signals
-        if number.name != "SIGCHLD"  # torch sets this handler at the first loader with workers
+        # torch sets the handler of SIGCHLD at the first loader with workers; events of Windows are no signals
+        if number in signal.valid_signals() and number.name != "SIGCHLD"
     },
     **_OF_LOOP,
 }

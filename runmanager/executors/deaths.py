@@ -12,6 +12,16 @@ from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 MOST_LINES = 1000
 """The number of last lines of output stored for a run that died or hung."""
 
+_SIGKILL = 9  # Windows lacks the name
+# exit code -> its meaning; the names are those of Windows (NTSTATUS)
+_OF_WINDOWS = {
+    0xC0000005: "access violation",
+    0xC0000017: "no memory",
+    0xC000001D: "illegal instruction",
+    0xC00000FD: "stack overflow",
+    0xC0000409: "aborted",
+}
+
 
 class Deaths:
     """Determines why processes died. On Linux, the count of kills by the out-of-memory killer is used."""
@@ -26,9 +36,11 @@ class Deaths:
         is the peak memory of the process (bytes). Unknown values are None, "" and 0.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
+        if code in _OF_WINDOWS:
+            return Status.KILLED, f"its process crashed ({_OF_WINDOWS[code]}){where}"
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
-        if code != -signal.SIGKILL:
+        if code != -_SIGKILL:
             return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
         peak = ""
         if memory:

@@ -3,9 +3,13 @@
 import multiprocessing
 import os
 import signal
+import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from io import FileIO
+from multiprocessing import connection as connections
 from multiprocessing import process
 from pathlib import Path
 from typing import Any
@@ -42,18 +46,35 @@ class Lane:
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)
         self.connection, its_connection = context.Pipe()
+        self.requests: Any = None
+        its_requests = None
         self.output: Any
-        self.output, its_output = context.Pipe(duplex=False) if os.name == "posix" else (None, None)
-        self.faults, its_faults = context.Pipe(duplex=False)
+        self.faults: Any
+        if os.name == "posix":
+            self.output, its_output = context.Pipe(duplex=False)
+            self.faults, its_faults = context.Pipe(duplex=False)
+        else:
+            # a pipe of Windows is no standard output, and no signal reaches another process
+            self._folder = tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True)
+            its_output, its_faults = (f"{self._folder.name}/{name}" for name in ("output", "faults"))
+            self.output, self.faults = FileIO(its_output, "a+"), FileIO(its_faults, "a+")
+            its_requests, self.requests = context.Pipe(duplex=False)
         environment = dict(os.environ)
         settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), environment)
-        arguments = (its_connection, its_output, its_faults, settings, task)
-        self.process = context.Process(target=worker.work, args=arguments, name=f"{PREFIX}{number}: {device}")
+        ends = worker.LaneEnds(its_connection, its_output, its_faults, its_requests)
+        self.process = context.Process(
+            target=worker.work, args=(ends, settings, task), name=f"{PREFIX}{number}: {device}"
+        )
         with without_main():
             self.process.start()
-        for end in (its_connection, its_output, its_faults):
-            if end is not None:
+        for end in ends:
+            if end is not None and not isinstance(end, str):
                 end.close()
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The output, if one can wait for it: a file has no end to wait for."""
+        return [] if self.requests else [self.output]
 
     def begin(self, run: Run, number: int) -> None:
         """Assign a run, which executes in lane `number`; the run is sent when the process is ready."""
@@ -107,12 +128,27 @@ class Lane:
 
     def show_stacks(self) -> None:
         """Request the stacks of the process's threads."""
-        if hasattr(signal, "SIGUSR1") and self.process.is_alive():
+        if not self.process.is_alive():
+            return
+        if self.requests:
+            self._request(worker.STACKS)
+        else:
             os.kill(self.process.pid, signal.SIGUSR1)
-            wait_s = 1.0
-            while self.faults.poll(wait_s) and (part := _pending(self.faults)):
-                self._stacks += part
-                wait_s = 0.2  # time to write the stacks
+        connections.wait([self.faults] if self.requests is None else [self.process.sentinel], 1.0)
+        while part := _pending(self.faults):
+            self._stacks += part
+            time.sleep(0.2)  # time to write the stacks
+
+    def stop(self) -> None:
+        """Request the end of the run, and of the process."""
+        if self.requests:
+            self._request(worker.STOP)
+        else:
+            self.process.terminate()
+
+    def _request(self, request: str) -> None:
+        with suppress(OSError):
+            self.requests.send(request)
 
     def kill(self) -> None:
         """Kill the process and its children, except processes that cannot be killed."""
@@ -125,9 +161,11 @@ class Lane:
     def close(self) -> bool:
         """End the process if it is alive, and release its resources; return whether it has ended."""
         self.kill()
-        for end in (self.connection, self.output, self.faults):
+        for end in (self.connection, self.output, self.faults, self.requests):
             if end is not None:
                 end.close()
+        if self.requests:
+            self._folder.cleanup()
         if self.process.is_alive():  # the process is blocked in the kernel until its device answers
             # otherwise this process would wait for it at exit
             vars(process)["_children"].discard(self.process)
@@ -139,8 +177,10 @@ class Lane:
 def _pending(source: Any) -> bytes:
     """Read the content of a pipe, without waiting."""
     content = b""
-    if source is None or os.name != "posix":
-        return content
-    while len(content) < _MOST_READ and source.poll() and (part := os.read(source.fileno(), 1 << 16)):
+    while (
+        len(content) < _MOST_READ
+        and (isinstance(source, FileIO) or source.poll())
+        and (part := os.read(source.fileno(), 1 << 16))
+    ):
         content += part
     return content

@@ -82,16 +82,16 @@ class Pool:
         """Wait for an event or a tick; yield the runs that have ended."""
         sources: dict[Any, Lane] = {}
         for lane in self._lanes:
-            for source in (lane.connection, lane.output, lane.process.sentinel):
-                if source is not None:
-                    sources[source] = lane
+            for source in (lane.connection, *lane.outputs, lane.process.sentinel):
+                sources[source] = lane
         ready = connections.wait(list(sources), _TICK_S)
         now = time.monotonic()
         awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
-        for lane in dict.fromkeys(sources[source] for source in ready):
+        unwaited = [lane for lane in self._lanes if not lane.outputs]
+        for lane in dict.fromkeys([*(sources[source] for source in ready), *unwaited]):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
         if self._since_measured >= _TICK_S:
@@ -108,13 +108,13 @@ class Pool:
                     with suppress(OSError):
                         lane.connection.send(None)
                 else:
-                    lane.process.terminate()
+                    lane.stop()
             until = time.monotonic() + _PATIENCE_S
             while self._lanes and time.monotonic() < until:
                 alive = [lane for lane in self._lanes if lane.process.is_alive()]
                 if not alive:
                     break
-                connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
+                connections.wait([s for lane in alive for s in (lane.process.sentinel, *lane.outputs)], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
                         pass  # read the pipe, so that the lane does not block on a full pipe

@@ -1,4 +1,4 @@
-"""Signals that end a grid: Ctrl-C, SIGTERM, and SIGHUP when a terminal closes."""
+"""Signals that end a grid: Ctrl-C, Ctrl-Break, SIGTERM, and SIGHUP when a terminal closes."""
 
 import math
 import signal
@@ -16,7 +16,10 @@ INTERRUPTED = 130
 TIME_IS_OVER = 75
 """The exit code when a grid's time is over: EX_TEMPFAIL ("try again later") of sysexits.h."""
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+KEYS = [getattr(signal, name) for name in ("SIGINT", "SIGBREAK") if hasattr(signal, name)]
+"""The signals of keys, which reach all processes of a console: Ctrl-C, and Ctrl-Break on Windows."""
+
+SIGNALS = [*KEYS, *(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))]
 """The signals that end a grid."""
 
 
@@ -98,7 +101,7 @@ class Stop:
             return
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
         main = threading.main_thread().ident
-        if signal.SIGINT in self._before and main is not None and hasattr(signal, "pthread_kill"):
+        if signal.SIGINT in self._before and main is not None:
             self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake, [main])
             self._timer.daemon = True
             self._timer.start()
@@ -106,7 +109,10 @@ class Stop:
     def _wake(self, main: int) -> None:
         """Interrupt a wait of the main thread."""
         self._is_woken = True
-        signal.pthread_kill(main, signal.SIGINT)
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(main, signal.SIGINT)
+        else:
+            signal.raise_signal(signal.SIGINT)  # the handler is called in the main thread
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

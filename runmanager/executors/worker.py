@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from io import FileIO
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import Task
-from runmanager.executors.signals import SIGNALS, leave_loaders
+from runmanager.executors.signals import KEYS, SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
@@ -74,21 +75,31 @@ class LaneSettings(NamedTuple):
     environment: Mapping[str, str]  # the parent's variables; the variables of the ancestor may be outdated
 
 
+STOP, STACKS = "stop", "stacks"
+"""Requests of the parent, on systems without signals between processes."""
+
+
 class _Stopped(KeyboardInterrupt):
     """The parent has requested the end of the run."""
 
 
-def work(
-    connection: Connection, output: Connection | None, faults: Connection, settings: LaneSettings, task: bytes
-) -> None:
+class LaneEnds(NamedTuple):
+    """What a lane writes to and hears from; a path is that of a file."""
+
+    connection: Connection  # events as a `Message`; runs and answers of the parent
+    output: Connection | str  # standard output and standard error
+    faults: Connection | str  # stacks of the threads, after a crash or on request
+    requests: Connection | None  # `STOP` and `STACKS`, on systems without signals between processes
+
+
+def work(ends: LaneEnds, settings: LaneSettings, task: bytes) -> None:
     """Execute the runs received through a connection until it is closed.
 
-    Every event is sent through the connection as a `Message`. Standard output and standard error go to
-    `output`, unless it is None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the
-    runs come from `serialize.dump`.
+    `task` and the runs come from `serialize.dump`.
     """
+    connection, output, faults = ends.connection, _opened(ends.output), _opened(ends.faults)
     with suppress(_Stopped, EOFError, ConnectionError):
-        _obey(faults)
+        _obey(faults, ends.requests)
         os.environ.clear()
         os.environ.update(settings.environment)
         # loaders of runs start their processes by the parent's method
@@ -98,7 +109,11 @@ def work(
         _serve(connection, output, settings, task)
 
 
-def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
+def _opened(end: Connection | str) -> Connection | FileIO:
+    return FileIO(end, "a") if isinstance(end, str) else end
+
+
+def _serve(connection: Connection, output: Connection | FileIO, settings: LaneSettings, task: bytes) -> None:
     import torch
 
     from runmanager.devices import torch_devices
@@ -156,9 +171,10 @@ def _tell(connection: Connection, process: int, news: Message) -> str | None:
         raise _Stopped from None
 
 
-def _obey(faults: Connection) -> None:
+def _obey(faults: Connection | FileIO, requests: Connection | None) -> None:
     """Ignore Ctrl-C, end this process when the parent ends, and dump stacks on request."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in KEYS:
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     faulthandler.enable(faults.fileno())
     if hasattr(faulthandler, "register"):
@@ -169,7 +185,7 @@ def _obey(faults: Connection) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # signals blocked until now
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_follow_parent, args=[faults, requests], daemon=True).start()
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -178,7 +194,13 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _follow_parent() -> None:
+def _follow_parent(faults: Connection | FileIO, requests: Connection | None) -> None:
+    with suppress(EOFError, OSError):
+        while requests:
+            if requests.recv() == STOP:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                faulthandler.dump_traceback(faults.fileno())
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -187,16 +209,14 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _redirect(output: Connection | None) -> None:
+def _redirect(output: Connection | FileIO) -> None:
     """Redirect standard output and standard error to the parent, line by line."""
-    if output is None:
-        return
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         with suppress(OSError, ValueError):
             getattr(sys, name).flush()
         os.dup2(output.fileno(), descriptor)
-        if getattr(sys, name).closed:
-            setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
+        if getattr(sys, name).closed or os.name == "nt":  # Windows has another class for a console
+            setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8", closefd=False))
         getattr(sys, name).reconfigure(line_buffering=True)
 
 
@@ -217,6 +237,8 @@ def _bind(name: str, num_lanes: int) -> None:
 
 def _keep_freed_memory() -> None:
     """Let malloc keep large freed buffers: new memory pages for a batch cost more time than its training."""
+    if sys.platform != "linux":
+        return
     with suppress(OSError, AttributeError):  # only glibc has these functions
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)

@@ -15,6 +15,7 @@ from runmanager.outcome import EpochRecord, Status
         (-signal.SIGSEGV, "its process crashed (segmentation fault, signal 11) in epoch 1"),
         (-signal.SIGTERM, "its process crashed (SIGTERM, signal 15) in epoch 1"),
         (-99, "its process crashed (signal 99) in epoch 1"),
+        (0xC0000005, "its process crashed (access violation) in epoch 1"),
         (-9, "its process was killed (SIGKILL) in epoch 1, not by the system's out-of-memory killer"),
     ],
 )

@@ -173,3 +173,14 @@ def test_the_timer_of_a_grid_whose_time_is_over_already_forces_nothing():
             time.sleep(0.02)
 
     assert stop.exit_code == 75
+
+
+def test_a_time_limit_interrupts_the_main_thread_where_a_thread_gets_no_signal_as_on_windows(monkeypatch):
+    monkeypatch.delattr(signal, "pthread_kill")
+
+    with Stop() as stop:
+        stop.end_after(time.monotonic(), 0.2)
+        with pytest.raises(KeyboardInterrupt), stop.at_once():
+            time.sleep(60)
+
+    assert stop.exit_code == 75
