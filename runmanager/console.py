@@ -327,6 +327,11 @@ class _PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
 
 
+def for_output(content: str) -> str:
+    """Return a text that `print` can write to standard output, whatever its encoding."""
+    return encodable(content, getattr(sys.stdout, "encoding", None) or "utf-8")
+
+
 def encodable(content: str, encoding: str) -> str:
     """Replace characters that an encoding lacks; the project's symbols keep their width.
 

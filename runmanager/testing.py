@@ -85,7 +85,7 @@ def assert_not_worse(
     if {"jobs", "executor"} & options.keys():
         del usual["executor"]
     decide = Decide(_AXIS, margin, error, max_repeats, max_seconds)
-    with tempfile.TemporaryDirectory(prefix="runmanager-") as folder:
+    with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
         outcome = run_grid(
             {_AXIS: [_BASELINE, _NEW], **params},
             train,

@@ -13,6 +13,11 @@ from hypothesis import HealthCheck, settings
 # threads of torch that wait for one another leave their cores to other tests; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from tests import pretended
+
+if pretended.ASKED:  # before a test imports the package
+    pretended.install(pretended.ASKED)
+
 from tests.warm import Warm
 
 settings.register_profile(

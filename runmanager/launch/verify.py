@@ -29,7 +29,7 @@ def verify_first_epoch(result: RunResult, train: Train) -> Verification:
         raise InvalidArgumentError([f"{result.folder.path} has no first epoch: it is {result.status}"])
     params = {name: [value] for name, value in result.folder.params.items()} or {"lr": [0]}
     x_axis = Experiment(result.folder.path.parent).design.x_axis
-    with tempfile.TemporaryDirectory(prefix="runmanager-verify-") as root:
+    with tempfile.TemporaryDirectory(prefix="runmanager-verify-", ignore_cleanup_errors=True) as root:
         options = GridOptions(
             experiment="verify", root=root, executor="inline", missing_device="error", tensorboard=False,
             display=False, x_axis=x_axis,

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.answers.conclusion import Conclusion, Sentence
-from runmanager.console import cell_number
+from runmanager.console import cell_number, for_output
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
 from runmanager.table import Table, wrapped
@@ -33,7 +33,7 @@ class Panel:
         yield from self.lines(options.max_width)
 
     def __repr__(self) -> str:
-        return "\n".join(line.plain.rstrip() for line in self.lines(_WIDEST))
+        return for_output("\n".join(line.plain.rstrip() for line in self.lines(_WIDEST)))
 
     def lines(self, width: int) -> list[Text]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""

@@ -13,6 +13,7 @@ from pandas.api.types import is_float_dtype
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from runmanager.console import for_output
 from runmanager.errors import InvalidArgumentError
 from runmanager.table import ENDLESS, Table, wrapped
 from runmanager.wording import did_you_mean, durations, join, listed, printable
@@ -52,7 +53,7 @@ class View:
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
         fitted, caption = self._fitted(width)
-        return "\n".join([*fitted.lines(width, marked=True), *wrapped(caption, width)])
+        return for_output("\n".join([*fitted.lines(width, marked=True), *wrapped(caption, width)]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         if self.table.empty:
