@@ -1,5 +1,6 @@
 """The panel, the page, notebooks and commands give the same answers, to the last digit and name."""
 
+import functools
 import html
 import json
 import math
@@ -163,6 +164,7 @@ def write(path: Path, case: Case) -> None:
         journal.close()
 
 
+@functools.cache  # what a case has is written once; each of these commands only reads it
 def call(*arguments: Any) -> tuple[str, str]:
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, [str(part) for part in arguments])
     assert result.exit_code == 0, result.output
