@@ -37,7 +37,7 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
 
 # what imports lightning, transformers or much of torch, only where a test needs it
 collect_ignore_glob = ["*_study.py", "*zygote.py"]
-IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "nbclient", "tests.accelerators"]
+IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "tests.accelerators"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,6 @@ import builtins
 import pickle
 import re
 
-import nbclient
-import nbformat
 import pytest
 
 from runmanager import errors
@@ -121,6 +119,9 @@ CELLS = {
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     """Execute cells in a notebook; return what each of them shows, by name."""
+    import nbclient
+    import nbformat
+
     imports = "from runmanager import RunBuilder, RunManager, load_runs, run_grid, write_report"
     cells = [nbformat.v4.new_code_cell(source) for source in (imports, *CELLS.values())]
     document = nbformat.v4.new_notebook(cells=cells)

@@ -11,8 +11,6 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import nbclient
-import nbformat
 import pytest
 from werkzeug.test import Client
 from werkzeug.wrappers import Request, Response
@@ -231,6 +229,9 @@ def test_behind_a_proxy_the_link_leads_through_it(root, capsys, monkeypatch):
 
 @pytest.mark.slow  # a kernel starts
 def test_a_notebook_shows_it_below_the_cell_until_the_kernel_ends(root):
+    import nbclient
+    import nbformat
+
     cell = f"from runmanager import open_tensorboard\nopen_tensorboard({str(root)!r}, height=300)"
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbclient
-import nbformat
 import pytest
 import torch
 from torch import nn
@@ -674,6 +672,9 @@ assert outcome.results["loss"].tolist() == [3.0, 6.0], outcome.runs
 
 @pytest.mark.slow
 def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
+    import nbclient
+    import nbformat
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(root=str(tmp_path)))])
 
     nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": HOME}}).execute()

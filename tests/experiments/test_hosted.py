@@ -4,8 +4,6 @@ import re
 import signal
 from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
 
 HOME = Path(__file__).parents[2]
@@ -15,6 +13,9 @@ NOTEBOOK = HOME / "experiments" / "hosted.ipynb"
 @pytest.fixture
 def executed(tmp_path, monkeypatch):
     """The notebook after a fresh kernel has executed it in a folder of its own."""
+    import nbclient
+    import nbformat
+
     monkeypatch.setenv("PYTHONPATH", str(HOME))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # where TensorBoard leaves word of its process
     (tmp_path / "data").symlink_to(HOME / "data")
@@ -40,6 +41,8 @@ def test_it_goes_from_an_empty_folder_to_a_verdict(executed):
 
 
 def test_it_is_stored_without_outputs_and_begins_with_the_installation():
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
 

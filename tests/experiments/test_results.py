@@ -2,11 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
-
-from experiments.results import grid_command
 
 HOME = Path(__file__).parents[2]
 NOTEBOOK = HOME / "experiments" / "results.ipynb"
@@ -17,6 +13,9 @@ GRID = (
 
 @pytest.mark.slow
 def test_the_notebook_walks_through_the_results_of_the_grid(tmp_path):
+    import nbclient
+    import nbformat
+
     command = [sys.executable, "experiments/fashion_grid.py", "--root", str(tmp_path / "runs"), *GRID.split()]
     subprocess.run([*command, "--num-workers", "0"], cwd=HOME, check=True, capture_output=True)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -33,6 +32,10 @@ def test_the_notebook_walks_through_the_results_of_the_grid(tmp_path):
 
 
 def test_the_stored_notebook_shows_its_whole_grid():
+    import nbformat
+
+    from experiments.results import grid_command
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     parser_arguments = grid_command(notebook)[2:]
