@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.gpu_checks import CHECKS
+from benchmarks.gpu_checks import CHECKS, IS_SMALL
 
 CALL_S = 520
 """A call begins no check that it expects to take longer than is left of this."""
@@ -70,7 +70,8 @@ def execute_all(expected: dict[str, int], device: str, results: Path) -> int:
             left.append(name)
             continue
         before = time.monotonic()
-        ended[name] = execute(name, device, results, min(remaining, 60 + 3 * seconds))
+        limit_s = remaining if IS_SMALL else min(remaining, 60 + 3 * seconds)  # a rehearsal computes on a cpu
+        ended[name] = execute(name, device, results, limit_s)
         print(f"{name:<10} {summary(ended[name])}, {time.monotonic() - before:.0f} s", flush=True)
         for line in ended[name]:
             if not line.startswith(HELD):
