@@ -13,6 +13,7 @@ import torch
 import torchmetrics
 from torch import nn
 from torch.nn.functional import cross_entropy  # noqa: F401 - of the programs
+from typer.testing import CliRunner
 
 import runmanager
 from runmanager import (
@@ -28,6 +29,7 @@ from runmanager import (
     run_grid,
     verdict,
 )
+from runmanager.cli.app import app
 
 PROGRAM = """
 def train(run, manager):
@@ -314,6 +316,28 @@ def test_a_hook_that_is_asked_of_the_run_says_the_order_of_the_arguments():
         "it is a hook of the manager: train gets the run first, so write def train(run, manager)"
         in outcome.error
     )
+
+
+def test_a_run_whose_checkpoint_does_not_fit_is_removed_by_the_command_of_the_message(monkeypatch):
+    def train(run, manager):
+        network = nn.Linear(4, int(os.environ["SIZE"]))  # a change that no fingerprint of the code sees
+        with manager.run(run):
+            for epoch in manager.epochs(2, checkpoint={"network": network}):
+                if epoch == 2 and os.environ["SIZE"] == "3":
+                    raise RuntimeError("the first attempt fails")
+                manager.track(f1=0.5)
+
+    monkeypatch.setenv("SIZE", "3")
+    grid({"lr": [0.1]}, train)
+    monkeypatch.setenv("SIZE", "5")
+    ((_, outcome),) = grid({"lr": [0.1]}, train, retry_failed=True).outcomes
+    command = re.search(r"remove the run by runmanager (.+), then start it again", outcome.error)
+
+    assert command, outcome.error
+    assert CliRunner().invoke(app, [*shlex.split(command[1]), "--yes"]).exit_code == 0
+    ((_, outcome),) = grid({"lr": [0.1]}, train).outcomes
+    assert outcome.status == "completed"
+    assert load_runs("runs/e")["epochs"].tolist() == [2]
 
 
 def test_weights_of_another_shape_are_named_with_both_shapes():

@@ -13,6 +13,7 @@ import hashlib
 import io
 import pickle
 import random
+import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -231,24 +232,26 @@ def state_of(name: str, part: Any) -> Any:
     )
 
 
-def restore(name: str, part: Any, state: Any) -> None:
-    """Restore the state of one part of a checkpoint.
+def restore(folder: Path, parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
+    """Restore the states of the parts of a run's checkpoint.
 
     Raises:
-        CheckpointError: The state does not fit the part.
+        CheckpointError: A state does not fit its part.
     """
-    try:
-        if isinstance(part, torch.Generator):
-            part.set_state(state)
-        elif plain_state.is_plain_state(part):
-            plain_state.fill(part, state)
-        else:
-            part.load_state_dict(state)
-    except Exception as error:
-        raise CheckpointError(
-            f"the checkpoint's state of {name!r} does not fit ({' '.join(str(error).split())}): "
-            "the code has changed; start the run afresh"
-        ) from error
+    for name, part in parts.items():
+        try:
+            if isinstance(part, torch.Generator):
+                part.set_state(states[name])
+            elif plain_state.is_plain_state(part):
+                plain_state.fill(part, states[name])
+            else:
+                part.load_state_dict(states[name])
+        except Exception as error:
+            why, where = " ".join(str(error).split()), shlex.quote(str(paths.for_people(folder)))
+            raise CheckpointError(
+                f"the checkpoint's state of {name!r} does not fit ({why}): the code has changed; "
+                f"remove the run by runmanager rm {where}, then start it again"
+            ) from error
 
 
 def random_states(device: torch.device) -> dict[str, Any]:

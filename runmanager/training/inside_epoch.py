@@ -240,8 +240,7 @@ class InsideEpoch:
         """
         run, inside = self._run, saved.inside
         assert inside is not None
-        for name, part in self._state.parts.items():
-            checkpoints.restore(name, part, saved.states[name])
+        checkpoints.restore(run.folder.path, self._state.parts, saved.states)
         parameters = _parameters(self._state.parts)
         for parameter, gradient in zip(parameters, inside["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)

@@ -187,8 +187,7 @@ class ResumeState:
         of_ranks, rank = saved.random.get("ranks", []), ranks.rank()
         of_this: Mapping[str, Any] | None = of_ranks[rank] if rank < len(of_ranks) else None
         states = {**saved.states, **(of_this["generators"] if of_this else {})}
-        for name, part in self.parts.items():
-            checkpoints.restore(name, part, states[name])
+        checkpoints.restore(self._folder.path, self.parts, states)
         if getattr(self._loader, "persistent_workers", False):
             # the loader draws the seed of its workers only once, before the random state is saved
             next(iter(self._loader), None)

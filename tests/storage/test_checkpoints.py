@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -612,7 +613,7 @@ def test_what_has_no_state_is_refused():
 )
 def test_a_state_that_does_not_fit_says_so(part, state):
     with pytest.raises(CheckpointError, match="the checkpoint's state of 'part' does not fit"):
-        checkpoints.restore("part", part, state)
+        checkpoints.restore(Path("runs/e/1"), {"part": part}, {"part": state})
 
 
 def test_weights_are_a_plain_file_of_torch(tmp_path):

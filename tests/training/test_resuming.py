@@ -344,7 +344,7 @@ def test_other_names_than_those_in_the_checkpoint_are_refused(tmp_path):
 def test_a_network_of_another_shape_is_refused(tmp_path):
     train_with(tmp_path, {"network": nn.Linear(1, 1)}, fault=Fault())
 
-    with pytest.raises(CheckpointError, match=r"state of 'network' does not fit .*start the run afresh"):
+    with pytest.raises(CheckpointError, match=r"state of 'network' does not fit .*then start it again"):
         train_with(tmp_path, {"network": nn.Linear(2, 1)})
 
     assert load_results(tmp_path)["epoch"].tolist() == [1]
