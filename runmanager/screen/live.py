@@ -225,7 +225,7 @@ class GridProgress(Display):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Print the outcome of a run, and the next step."""
-        folder = self._folders[self.slot.id]
+        folder, now = self._folders[self.slot.id], time.monotonic()  # `now` is before the import of pandas
         next_step = outcome.next_step(
             paths.for_people(folder.path / paths.ERROR_LOG), is_retried=self.slot.is_retried
         )
@@ -240,7 +240,6 @@ class GridProgress(Display):
             self._best.add(result)
             self._is_best_old = True
             self._rank()
-        now = time.monotonic()
         if running:
             self._free_since[running.lane] = now
             if is_completed:

@@ -651,6 +651,17 @@ def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
     assert (done.stdout, done.stderr) == ("", "")
 
 
+def test_the_time_left_does_not_count_the_ranking_of_a_run_as_a_part_of_the_run(monkeypatch):
+    with grid() as shown:
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_progressed(RUNS[0], RECORD)
+        monkeypatch.setattr(shown, "_rank", lambda: time.sleep(1))  # as the first ranking imports pandas
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
+
+    ((_, seconds),) = shown._past
+    assert seconds < 1
+
+
 def test_an_ended_run_shows_the_duration_of_its_journal_and_the_number_that_ranks_it(capsys, monkeypatch):
     values = (0.5, 0.9, 0.75)
     epochs = [EpochRecord(n, {"accuracy": v, "run duration": n / 4}) for n, v in enumerate(values, 1)]
