@@ -385,6 +385,34 @@ def test_a_loop_without_a_grid_warns_of_a_misspelled_goal_after_its_first_epoch(
     assert caught[0].filename == __file__
 
 
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_a_goal_that_only_log_has_is_told_before_the_grid_ends(capsys, executor):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(2):
+                manager.track(f1=0.5)
+                getattr(manager, call)(reward=run.lr)
+
+    call = "log"
+    grid({"lr": [0.1, 0.2]}, train, goal="max:reward", display=True, executor=executor)
+    text = capsys.readouterr().out
+    advice = re.search(r"write (\w+)\(\) in place of log\(\)", text)
+    assert advice, text
+    call = advice[1]
+
+    assert text.count("! the goal is 'max:reward', but epoch 1 has no such metric: log() writes") == 1
+    outcome = grid({"lr": [0.1, 0.2]}, train, goal="max:reward")
+    assert outcome.runs["reward"].tolist() == [0.1, 0.2]
+
+
+def test_a_loop_without_a_grid_warns_of_a_goal_that_only_log_has():
+    manager = RunManager("loop", display=False, tensorboard=False, goal="max:reward")
+    with manager.run({"lr": 0.1}), pytest.warns(runmanager.RunsWarning, match=r"in place of log\(\)"):  # noqa: PT031 - a loop
+        for _ in manager.epochs(2):
+            manager.track(f1=0.5)
+            manager.log(reward=0.5)
+
+
 def test_a_goal_that_earlier_runs_have_is_not_missed_again(capsys):
     def train(run, manager):
         with manager.run(run):

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -99,15 +99,23 @@ class Design:
         """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
 
-    def misspelled(self, record: EpochRecord) -> str:
-        """Return a sentence if an epoch lacks a goal's metric but has a metric with a similar name, else "".
+    def misspelled(self, record: EpochRecord, logged: Callable[[], Collection[str]]) -> str:
+        """Return a sentence if an epoch lacks a goal's metric but logged it, or has a similar name; else "".
 
-        Without a similar name, a later epoch or the summary of a run may have the goal's metric.
+        Otherwise, a later epoch or the summary of a run may have the goal's metric.
+
+        Args:
+            record: The epoch.
+            logged: Returns the names of the values of single steps.
         """
         for goal in self.all_goals:
             names = [name for name in record.metrics if not name.endswith("duration")]
-            if goal.metric not in names and (close := closest(goal.metric, names)):
-                fact = f"the goal is {str(goal)!r}, but epoch {record.epoch} has no such metric"
+            if goal.metric in names:
+                continue
+            fact = f"the goal is {str(goal)!r}, but epoch {record.epoch} has no such metric"
+            if goal.metric in logged():
+                return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
+            if close := closest(goal.metric, names):
                 return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
         return ""
 

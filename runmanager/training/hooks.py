@@ -501,7 +501,7 @@ class Hooks:
         self.add_rows([record])
         opened.epoch_ended(record, is_left=is_left)
         is_first = self.run_count == record.epoch == 1 and not self.is_of_grid
-        if is_first and (sentence := Design(self.goal).misspelled(record)):
+        if is_first and (sentence := Design(self.goal).misspelled(record, lambda: opened.steps.names)):
             warnings.warn(sentence, RunsWarning, stacklevel=user_level())
         if self._output:
             self._output.epoch_ended(self, opened, record)
