@@ -19,7 +19,7 @@ def ended_row(
     """Return the row of a run that has ended; without a result, the row gives the cause.
 
     Args:
-        count: The number of ended runs and of all runs, for example "7/12".
+        count: The number of ended runs and of all runs, for example "7/12"; not shown for a run that waits.
         folder: The folder of the run.
         outcome: The outcome of the run.
         running: The progress of the run; None if the run never began.
@@ -28,10 +28,12 @@ def ended_row(
     status, cause = _status(outcome), printable(outcome.error)
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
-    if outcome.status is Status.PRUNED:
-        # the reason of a waiting run is left out, as it is the same for all runs of the rung
-        why = cause.removeprefix("after ") if outcome.pruned_by else ""
-        notes, cause = [f"{status} {why}".rstrip(), status, ""], ""
+    epochs = running.epochs if running else ""
+    if _is_waiting(outcome):  # until all runs have reached the rung, whose last epoch is not that of the run
+        count, epochs = " " * len(count), epochs.partition("/")[0]
+        notes, cause = ["waits for the other runs", "waits", ""], ""
+    elif outcome.status is Status.PRUNED:
+        notes, cause = [f"{status} {cause.removeprefix('after ')}".rstrip(), status, ""], ""
     # whether the row says more than the metrics
     says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED
     return Row(
@@ -39,7 +41,7 @@ def ended_row(
         str(folder.number),
         folder.params,
         printable(running.device if running else str(folder.params.get(DEVICE, ""))),
-        running.epochs if running else "",
+        epochs,
         _seconds(running.metrics[DURATION]) if running and DURATION in running.metrics else "",
         {} if says_more else metrics,
         notes,
@@ -58,7 +60,10 @@ def _sign(status: Status) -> str:
     return "–" if status is Status.PRUNED else "✗"  # noqa: RUF001 - a dash
 
 
+def _is_waiting(outcome: Outcome) -> bool:
+    """Whether a run waits at a rung until the other runs have reached it."""
+    return outcome.status is Status.PRUNED and not outcome.pruned_by
+
+
 def _status(outcome: Outcome) -> str:
-    if outcome.status is Status.PRUNED:
-        return "pruned" if outcome.pruned_by else "waits"  # a waiting run waits until all runs reach the rung
     return "" if outcome.status is Status.COMPLETED else outcome.status

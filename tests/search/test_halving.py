@@ -321,8 +321,8 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     assert lines[0].endswith("9 runs, 9 to execute")
     rule = "SuccessiveHalving(metric='test_loss')"  # the other arguments are the default ones
     assert lines[1] == f"{rule}: runs that are behind are stopped, and can be continued"
-    assert lines[2].startswith("– 1/9 run 1 lr=0 · test_loss ")  # noqa: RUF001
-    assert " · waits · " in lines[2]
+    assert lines[2].startswith("–     run 1 lr=0 · test_loss ")  # noqa: RUF001
+    assert " · waits for the other runs · " in lines[2]
     assert [line for line in lines if line.startswith("after")] == [
         "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
         "after epoch 3, 1 of 3 runs goes on, test_loss 0.3333; 2 are behind",
