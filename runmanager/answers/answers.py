@@ -227,7 +227,7 @@ def _changing(findings: Findings, sizes: Mapping[str, float], spread: float) -> 
     (first, size), *others = sizes.items()
     if not size:
         return f"Changing one hyperparameter alone does not change {findings.metric}."
-    parts = [f"Changing {first} alone changes {findings.metric}, up or down, by {size:.2g} on average"]
+    parts = [f"Changing {first} alone changes {findings.metric} by {size:.2g} on average"]
     parts += [f"{name} by {size:.2g}" for name, size in others[: _MOST_NAMED - 1]]
     baseline = f"; repeats of a setting differ by {spread:.2g}" if math.isfinite(spread) else ""
     return f"{', '.join(parts)}{baseline}."

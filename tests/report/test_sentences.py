@@ -185,9 +185,7 @@ def done(case, row):
 
 
 def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone(case):
-    pattern = (
-        r"(?:Changing |, )(\w+)(?: alone changes \w+, up or down,)? by (\S+?)(?: on average)?(?=[,;.](?: |$))"
-    )
+    pattern = r"(?:Changing |, )(\w+)(?: alone changes \w+)? by (\S+?)(?: on average)?(?=[,;.](?: |$))"
     sizes = dict(re.findall(pattern, case.data.answers.matters.sentence))
 
     for axis in case.axes:
