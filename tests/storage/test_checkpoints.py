@@ -63,7 +63,7 @@ def through_a_file(folder, name, part, other):
     save_checkpoint(folder, checkpoint(states={name: state}), verify=True)
     found = load_checkpoint(folder, ID, [])
     assert found is not None
-    checkpoints.restore(name, other, found.states[name])
+    checkpoints.restore(folder, {name: other}, found.states)
     return state, checkpoints.state_of(name, other)
 
 
