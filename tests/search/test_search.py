@@ -120,8 +120,8 @@ def test_a_search_may_decide_after_every_single_run(tmp_path, capsys):
     assert (train.executed, kept(outcome), outcome.exit_code) == (EXECUTED, EXPECTED, 0)
     assert lines[0].endswith("5 runs, 2 to execute")
     assert [line.split(" · ")[0].lstrip("– ") for line in lines[1:12]] == [  # noqa: RUF001 - a dash
-        "1/2 run 1 lr=3", "2/3 run 2 lr=1", "1 goes on", "2/3 run 3 lr=4", "3/4 run 2 lr=1", "4/5 run 4 lr=0",
-        "0 goes on", "4/5 run 5 lr=2", "5/5 run 4 lr=0", "0 goes on", "5/5 run 4 lr=0",
+        "run 1 lr=3", "run 2 lr=1", "1 goes on", "run 3 lr=4", "run 2 lr=1", "run 4 lr=0",
+        "0 goes on", "run 5 lr=2", "run 4 lr=0", "0 goes on", "run 4 lr=0",
     ]  # fmt: skip
 
 
