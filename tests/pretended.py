@@ -10,6 +10,7 @@ import builtins
 import enum
 import errno
 import faulthandler
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -106,8 +107,9 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> Any:
         if name.partition(".")[0] in self._missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        module = builtins.__import__(name, names, locals_, parts, level)
-        return self._stand_ins.get(name, module) if level == 0 else module
+        if level == 0 and name in self._stand_ins:
+            return self._stand_ins[name]
+        return builtins.__import__(name, names, locals_, parts, level)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -119,7 +121,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
 
-class _StandIn(ModuleType):
+class StandIn(ModuleType):
     """A module that lacks some names and has others; what a test sets in it, it sets in the real one."""
 
     def __init__(self, real: ModuleType, absent: str = "", **others: Any) -> None:
@@ -146,10 +148,10 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
         import fcntl
 
         return {
-            "os": _StandIn(os, "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate"),
-            "sys": _StandIn(sys, platform="darwin"),
-            "fcntl": _StandIn(fcntl, F_FULLFSYNC=51, fcntl=_fcntl),
-            "ctypes": _StandIn(ctypes, CDLL=lambda _: SimpleNamespace()),
+            "os": StandIn(os, "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate"),
+            "sys": StandIn(sys, platform="darwin"),
+            "fcntl": StandIn(fcntl, F_FULLFSYNC=51, fcntl=_fcntl),
+            "ctypes": StandIn(ctypes, CDLL=lambda _: SimpleNamespace()),
         }
 
     def kill(pid: int, number: int) -> None:
@@ -165,16 +167,17 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
     )
     valid = {number for number in Signals if number.name.startswith("SIG")}
     return {
-        "os": _StandIn(os, _NOT_ON_WINDOWS["os"], name="nt", O_BINARY=0x8000, kill=kill),
-        "sys": _StandIn(sys, platform="win32"),
-        "time": _StandIn(time, time=step(time.time), monotonic=step(time.monotonic)),
-        "signal": _StandIn(
+        "os": StandIn(os, _NOT_ON_WINDOWS["os"], name="nt", O_BINARY=0x8000, kill=kill),
+        "sys": StandIn(sys, platform="win32"),
+        "time": StandIn(time, time=step(time.time), monotonic=step(time.monotonic)),
+        "signal": StandIn(
             signal, _NOT_ON_WINDOWS["signal"], Signals=Signals, valid_signals=lambda: valid,
             SIGBREAK=Signals["SIGBREAK"], getsignal=_getsignal, signal=_signal,
         ),
-        "faulthandler": _StandIn(faulthandler, _NOT_ON_WINDOWS["faulthandler"]),
-        "multiprocessing": _StandIn(multiprocessing, get_all_start_methods=lambda: ["spawn"]),
-        "ctypes": _StandIn(ctypes, CDLL=_no_libc, WinDLL=_kernel32, get_last_error=lambda: 87),
+        "faulthandler": StandIn(faulthandler, _NOT_ON_WINDOWS["faulthandler"]),
+        "multiprocessing": StandIn(multiprocessing, get_all_start_methods=lambda: ["spawn"]),
+        "msvcrt": StandIn(ModuleType("msvcrt"), LK_NBLCK=2, locking=_locking),
+        "ctypes": StandIn(ctypes, CDLL=_no_libc, WinDLL=_kernel32, get_last_error=lambda: 87),
     }  # fmt: skip
 
 
@@ -197,6 +200,18 @@ def _signal(number: int, handler: Any) -> Any:
     if number not in (2, 4, 6, 8, 11, 15, 21):
         raise ValueError("invalid signal value")
     return signal.signal(number, handler)
+
+
+def _locking(descriptor: int, mode: int, num_bytes: int) -> None:
+    """Lock a byte of an open file behind its end, as nobody can read locked bytes."""
+    import fcntl
+
+    assert (mode, num_bytes) == (2, 1)
+    assert os.lseek(descriptor, 0, os.SEEK_CUR) >= os.fstat(descriptor).st_size
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
 
 
 def _no_libc(name: str | None, *_: Any, **__: Any) -> Any:
@@ -236,15 +251,17 @@ def _refuse(system: str) -> None:
     for name, refusal in {**_OF_BOTH, **(_OF_WINDOWS if system == "windows" else {})}.items():
         owner, _, attribute = name.rpartition(".")
         module = {"": os, "io": io}[owner]
-        setattr(module, attribute, _wrapped(getattr(module, attribute), refusal))
+        setattr(module, attribute, _wrapped(getattr(module, attribute), refusal, owner or "os"))
 
 
-def _wrapped(function: Callable[..., Any], refusal: Callable[..., None]) -> Callable[..., Any]:
+def _wrapped(function: Callable[..., Any], refusal: Callable[..., None], module: str) -> Callable[..., Any]:
+    @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         if _is_ours():
             refusal(*arguments, **options)
         return function(*arguments, **options)
 
+    call.__module__ = module  # where a pickle finds it
     return call
 
 

@@ -9,6 +9,7 @@ lack locks.
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 import uuid
@@ -87,30 +88,54 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
 @contextmanager
 def _locked(path: Path) -> Iterator[bool | None]:
     """Lock a file in the kernel during the block; yield whether the file was free, None if unknown."""
-    descriptors: list[int] = []
     answers: list[bool] = []
+    answered, ended = threading.Event(), threading.Event()
 
     def lock() -> None:
-        # the errors on Windows, without locks, without the file, or without permission
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            descriptors.append(os.open(path, os.O_RDWR))
+        with suppress(OSError):  # without locks, without the file, without permission, or closed by the block
+            descriptor = os.open(path, os.O_RDWR)
             try:
-                fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-                answers.append(True)
-            except BlockingIOError:
-                answers.append(False)
+                answers.append(_lock_in_kernel(descriptor))
+                answered.set()
+                ended.wait()
+            finally:
+                os.close(descriptor)
+        answered.set()
 
-    asking = threading.Thread(target=lock, daemon=True)
-    asking.start()
-    asking.join(_ANSWER_S)
+    locker = threading.Thread(target=lock, daemon=True)
+    locker.start()
     try:
+        answered.wait(_ANSWER_S)
         yield answers[0] if answers else None
     finally:
-        for descriptor in descriptors:
-            with suppress(OSError):  # the error if the block has closed the descriptor
-                os.close(descriptor)
+        ended.set()
+        locker.join(_ANSWER_S)  # Windows removes no file that is open
+
+
+if sys.platform == "win32":
+
+    def _lock_in_kernel(descriptor: int) -> bool:
+        """Lock an open file; return whether it was free."""
+        import msvcrt
+
+        os.lseek(descriptor, _LARGEST, os.SEEK_SET)  # locked bytes cannot be read: lock one behind them
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+else:
+
+    def _lock_in_kernel(descriptor: int) -> bool:
+        """Lock an open file; return whether it was free."""
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:

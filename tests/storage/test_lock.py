@@ -46,7 +46,7 @@ def test_an_experiment_is_held_while_the_block_runs_and_released_afterwards(tmp_
         assert found is not None
         content, age_s = found
         assert content["pid"] == os.getpid()
-        assert 0 <= age_s < 5
+        assert abs(age_s) < 5  # the clock may be behind that of the files
         assert lock.is_holding(content, age_s)
 
     assert lock.holder(tmp_path) is None
@@ -189,9 +189,8 @@ def test_a_holder_that_is_writing_its_file_is_not_succeeded(tmp_path, monkeypatc
 
 
 def test_a_block_that_closes_all_files_may_end(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl")
-    descriptors = []
-    monkeypatch.setattr(fcntl, "flock", lambda descriptor, _: descriptors.append(descriptor))
+    descriptors: list[int] = []
+    monkeypatch.setattr(lock, "_lock_in_kernel", descriptors.append)
 
     with lock.hold(tmp_path):
         os.close(descriptors[0])
@@ -200,17 +199,18 @@ def test_a_block_that_closes_all_files_may_end(tmp_path, monkeypatch):
 
 
 def test_a_file_system_that_does_not_answer_about_locks_holds_up_nobody(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl")
     ended = threading.Event()
-    monkeypatch.setattr(fcntl, "flock", lambda *_: ended.wait(60))
-    monkeypatch.setattr(lock, "_ANSWER_S", 0.1)
     begin = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "_lock_in_kernel", lambda _: ended.wait(60))
+        patch.setattr(lock, "_ANSWER_S", 0.1)
 
-    with lock.hold(tmp_path):
-        assert lock.holder(tmp_path)
+        with lock.hold(tmp_path):
+            assert lock.holder(tmp_path)
 
     ended.set()
-    assert time.monotonic() - begin < 10
+    with lock.hold(tmp_path):
+        assert time.monotonic() - begin < 10
     assert list(tmp_path.iterdir()) == []
 
 
