@@ -18,6 +18,7 @@ from runmanager.errors import StorageError
 _BINARY = getattr(os, "O_BINARY", 0)  # without this flag, Windows writes two bytes for a newline
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe would wait for its writer
 _A_LINK = "a link, which is not followed"
+_NO_FILE = "not a file"
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OPEN_ELSEWHERE = (5, 32)  # Windows: access is denied, the file is in use
@@ -270,7 +271,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "not a file", str(path))
+            raise OSError(errno.EINVAL, _NO_FILE, str(path))
         yield descriptor, state
     finally:
         os.close(descriptor)
@@ -332,6 +333,8 @@ def _open(path: str | Path, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, _A_LINK, str(path)) from error
+        if os.path.isdir(path):  # noqa: PTH112 - Windows denies access
+            raise OSError(errno.EINVAL, _NO_FILE, str(path)) from error
         raise
 
 
