@@ -21,10 +21,11 @@ import re
 import runpy
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing import spawn
+from multiprocessing import connection, spawn
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -44,6 +45,7 @@ _ON_BEHALF = {
 }  # modules that call for the package
 _STEP_S = 1 / 64  # of the clocks `time` and `monotonic` on Windows
 _LONGEST_PATH = 259
+_MOST_WAITED = 63  # handles, before Python 3.13
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _NO_NAME = re.compile(r'[<>:"|?*\\]|[. ]$')
 _DENIED, _IN_USE, _NO_PATH, _BAD_NAME = 5, 32, 3, 123  # winerror
@@ -64,9 +66,7 @@ _MISSING = {
 }
 
 _real = SimpleNamespace(
-    open=os.open, replace=os.replace, rename=os.rename, unlink=os.unlink, remove=os.remove, mkdir=os.mkdir,
-    link=os.link, fsync=os.fsync, stat=os.stat, readlink=os.readlink, io_open=io.open,
-    command_line=spawn.get_command_line,
+    time=time.time, monotonic=time.monotonic, wait=connection.wait, command_line=spawn.get_command_line
 )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class StandIn(ModuleType):
-    """A module that lacks some names and has others; what a test sets in it, it sets in the real one."""
+    """A module that lacks some names and has others; what else a test sets in it, it sets in the real one."""
 
     def __init__(self, real: ModuleType, absent: str = "", **others: Any) -> None:
         super().__init__(real.__name__)
@@ -134,8 +134,10 @@ class StandIn(ModuleType):
         return self._others[name] if name in self._others else getattr(self._real, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._others.pop(name, None)
-        setattr(self._real, name, value)
+        if name in self._others:
+            self._others[name] = value
+        else:
+            setattr(self._real, name, value)
 
     def __delattr__(self, name: str) -> None:
         delattr(self._real, name)
@@ -152,13 +154,20 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
             "sys": StandIn(sys, platform="darwin"),
             "fcntl": StandIn(fcntl, F_FULLFSYNC=51, fcntl=_fcntl),
             "ctypes": StandIn(ctypes, CDLL=lambda _: SimpleNamespace()),
+            "subprocess": StandIn(subprocess, run=_run),
         }
 
     def kill(pid: int, number: int) -> None:
         raise AssertionError(f"os.kill({pid}, {number}) ends a process on Windows")
 
-    def step(clock: Callable[[], float]) -> Callable[[], float]:
-        return lambda: clock() // _STEP_S * _STEP_S
+    def step(name: str) -> Callable[[], float]:
+        def clock() -> float:
+            now = getattr(time, name)
+            return (
+                now() // _STEP_S * _STEP_S if now is getattr(_real, name) else now()
+            )  # or what a test has set
+
+        return clock
 
     names = ("SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM")
     numbers = {name: getattr(signal, name) for name in names}
@@ -169,16 +178,24 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
     return {
         "os": StandIn(os, _NOT_ON_WINDOWS["os"], name="nt", O_BINARY=0x8000, kill=kill),
         "sys": StandIn(sys, platform="win32"),
-        "time": StandIn(time, time=step(time.time), monotonic=step(time.monotonic)),
+        "time": StandIn(time, time=step("time"), monotonic=step("monotonic")),
         "signal": StandIn(
             signal, _NOT_ON_WINDOWS["signal"], Signals=Signals, valid_signals=lambda: valid,
             SIGBREAK=Signals["SIGBREAK"], getsignal=_getsignal, signal=_signal,
         ),
         "faulthandler": StandIn(faulthandler, _NOT_ON_WINDOWS["faulthandler"]),
-        "multiprocessing": StandIn(multiprocessing, get_all_start_methods=lambda: ["spawn"]),
+        "multiprocessing": StandIn(
+            multiprocessing, get_all_start_methods=lambda: ["spawn"], connection=StandIn(connection, wait=_wait)
+        ),
         "msvcrt": StandIn(ModuleType("msvcrt"), LK_NBLCK=2, locking=_locking),
         "ctypes": StandIn(ctypes, CDLL=_no_libc, WinDLL=_kernel32, get_last_error=lambda: 87),
     }  # fmt: skip
+
+
+def _run(command: Any, *arguments: Any, **options: Any) -> Any:
+    if command == ("sysctl", "-n", "kern.bootsessionuuid"):
+        command = ("cat", "/proc/sys/kernel/random/boot_id")
+    return subprocess.run(command, *arguments, **options)  # noqa: PLW1510
 
 
 def _fcntl(descriptor: int, command: int, argument: int = 0) -> int:
@@ -200,6 +217,12 @@ def _signal(number: int, handler: Any) -> Any:
     if number not in (2, 4, 6, 8, 11, 15, 21):
         raise ValueError("invalid signal value")
     return signal.signal(number, handler)
+
+
+def _wait(sources: list[Any], timeout: float | None = None) -> list[Any]:
+    if len(sources) > _MOST_WAITED:
+        raise ValueError(f"need at most {_MOST_WAITED} handles, got a sequence of length {len(sources)}")
+    return _real.wait(sources, timeout)  # type: ignore[no-any-return]
 
 
 def _locking(descriptor: int, mode: int, num_bytes: int) -> None:
@@ -249,19 +272,18 @@ def _kernel32(name: str, **_: Any) -> Any:
 def _refuse(system: str) -> None:
     """Let the calls of `os` that the package makes fail as they do on a system."""
     for name, refusal in {**_OF_BOTH, **(_OF_WINDOWS if system == "windows" else {})}.items():
-        owner, _, attribute = name.rpartition(".")
-        module = {"": os, "io": io}[owner]
-        setattr(module, attribute, _wrapped(getattr(module, attribute), refusal, owner or "os"))
+        setattr(os, name, _wrapped(getattr(os, name), refusal))
+    Path.open.__globals__["io"] = StandIn(io, open=_wrapped(io.open, _no_proc))
 
 
-def _wrapped(function: Callable[..., Any], refusal: Callable[..., None], module: str) -> Callable[..., Any]:
+def _wrapped(function: Callable[..., Any], refusal: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         if _is_ours():
             refusal(*arguments, **options)
         return function(*arguments, **options)
 
-    call.__module__ = module  # where a pickle finds it
+    call.__module__ = "os"  # where a pickle finds it
     return call
 
 
@@ -312,7 +334,7 @@ def _one_case(path: Any, *_: Any, **__: Any) -> None:
 def _not_open(path: Any, winerror: int, dir_fd: int | None = None) -> None:
     """Refuse a file that this process has open."""
     try:
-        state = _real.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        state = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(state.st_mode):
@@ -361,7 +383,7 @@ def _both(*refusals: Callable[..., None]) -> Callable[..., None]:
     return refuse
 
 
-_OF_BOTH: dict[str, Callable[..., None]] = {"io.open": _no_proc, "readlink": _no_proc, "mkdir": _one_case}
+_OF_BOTH: dict[str, Callable[..., None]] = {"readlink": _no_proc, "mkdir": _one_case}
 _OF_WINDOWS: dict[str, Callable[..., None]] = {
     "open": _no_folder, "replace": _moves, "rename": _renames, "unlink": _unlinks, "remove": _unlinks,
     "mkdir": _both(_new_name, _one_case), "link": _links,

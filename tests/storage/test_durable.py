@@ -29,7 +29,8 @@ SYNCED_FOLDER = [] if SYSTEM.name == "nt" else ["fsync"]
 
 @pytest.fixture
 def faulty(monkeypatch):
-    """Give the module an operating system in which some functions are others."""
+    """Give the module an operating system in which some functions are others; it syncs by `os.fsync`."""
+    monkeypatch.setattr(durable, "sys", SimpleNamespace(platform="any"))
 
     def replace(**functions):
         monkeypatch.setattr(durable, "os", StandIn(SYSTEM, **functions))

@@ -1,0 +1,21 @@
+"""What tests need that a system lacks, whether it is the real or a pretended one."""
+
+import sys
+
+import pytest
+
+from tests import pretended
+
+SYSTEM = pretended.ASKED or {"win32": "windows", "darwin": "macos"}.get(sys.platform, "linux")
+
+_LACKING = {
+    "boots": (("windows",), "Windows does not name its boots"),
+    "/proc": (("windows", "macos"), "only Linux has /proc"),
+}
+"""What a test needs -> the systems that lack it, and the reason of the skip."""
+
+
+def needs(what: str) -> pytest.MarkDecorator:
+    """Skip a test on systems that lack what it needs."""
+    systems, reason = _LACKING[what]
+    return pytest.mark.skipif(SYSTEM in systems, reason=reason)
