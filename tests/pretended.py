@@ -162,10 +162,9 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
 
     def step(name: str) -> Callable[[], float]:
         def clock() -> float:
-            now = getattr(time, name)
-            return (
-                now() // _STEP_S * _STEP_S if now is getattr(_real, name) else now()
-            )  # or what a test has set
+            now: float = getattr(time, name)()
+            is_real = getattr(time, name) is getattr(_real, name)
+            return now // _STEP_S * _STEP_S if is_real else now
 
         return clock
 
