@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
+from multiprocessing import connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -458,3 +459,22 @@ def busy(run, report):
     except RuntimeError as error:
         return Outcome(Status.FAILED, str(error))
     return Outcome(Status.COMPLETED, "", 30)
+
+
+def test_more_lanes_are_heard_than_windows_can_wait_for_at_once(monkeypatch):
+    wait = connection.wait
+
+    def wait_for_63(sources, timeout):
+        assert len(sources) <= 63, "need at most 63 handles"
+        return wait(sources, timeout)
+
+    monkeypatch.setattr(pool, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(pool, "connections", SimpleNamespace(wait=wait_for_63))
+    pipes = [multiprocessing.Pipe() for _ in range(130)]
+    pipes[129][1].send("ended")
+
+    ready = pool._ready([receiver for receiver, _ in pipes], 60)
+
+    assert ready == [pipes[129][0]]
+    for end in sum(pipes, ()):
+        end.close()
