@@ -187,7 +187,7 @@ def _stand_ins(system: str) -> dict[str, ModuleType]:
             multiprocessing, get_all_start_methods=lambda: ["spawn"], connection=StandIn(connection, wait=_wait)
         ),
         "msvcrt": StandIn(ModuleType("msvcrt"), LK_NBLCK=2, locking=_locking),
-        "ctypes": StandIn(ctypes, CDLL=_no_libc, WinDLL=_kernel32, get_last_error=lambda: 87),
+        "ctypes": StandIn(ctypes, CDLL=_no_libc, WinDLL=_library, get_last_error=lambda: 87),
     }  # fmt: skip
 
 
@@ -242,8 +242,10 @@ def _no_libc(name: str | None, *_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOENT, "no such library", name)
 
 
-def _kernel32(name: str, **_: Any) -> Any:
-    """The part of kernel32 that tells whether a process lives."""
+def _library(name: str, **_: Any) -> Any:
+    """The parts of kernel32 and ntdll that tell whether a process lives, and whether paths may be long."""
+    if name == "ntdll":
+        return SimpleNamespace(RtlAreLongPathsEnabled=lambda: 0)
     assert name == "kernel32"
 
     def fields(pid: int) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from runmanager.errors import StorageError
+from runmanager.storage.paths import LONGEST_ON_WINDOWS, has_short_paths
 
 _BINARY = getattr(os, "O_BINARY", 0)  # without this flag, Windows writes two bytes for a newline
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe would wait for its writer
@@ -23,7 +24,6 @@ _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OPEN_ELSEWHERE = (5, 32)  # Windows: access is denied, the file is in use
 _PATIENCE_S, _PAUSE_S = 2.0, 0.05  # a virus scanner has a new file open for milliseconds
-_LONGEST_ON_WINDOWS = 259
 _OF_TEMPORARY = 24  # number of characters that a temporary name is longer
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -378,6 +378,6 @@ def _reason(path: Path, error: OSError) -> str:
         cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
     elif _is_open_elsewhere(error):
         cause = "another program has it open"
-    elif os.name == "nt" and len(str(path.absolute())) + _OF_TEMPORARY > _LONGEST_ON_WINDOWS:
-        cause = f"{cause}: a path of Windows has up to 259 characters; choose a shorter root"
+    elif len(str(path.absolute())) + _OF_TEMPORARY > LONGEST_ON_WINDOWS and has_short_paths():
+        cause = f"{cause}: a path of Windows has up to {LONGEST_ON_WINDOWS} characters; choose a shorter root"
     return f"cannot write ({cause}); {advice}"

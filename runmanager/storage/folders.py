@@ -78,11 +78,11 @@ class Experiment:
             StorageError: grid.json could not be written.
         """
         check_beginning()
+        design = self.design if design is None else design
+        planned = self.assign(grid, unavailable, design)
         durable.make_folder(self.path)
         whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
         durable.remove_leftovers(self.path, *whole)
-        design = self.design if design is None else design
-        planned = self.assign(grid, unavailable, design)
         document: dict[str, Any] = {"v": VERSION, **design.as_json()}
         if (last := self.last_trial) is not None:
             document[_LAST_TRIAL] = last
@@ -93,7 +93,11 @@ class Experiment:
     def assign(
         self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
     ) -> list[RunFolder]:
-        """Assign numbers and folders as `plan` does, without writing."""
+        """Assign numbers and folders as `plan` does, without writing.
+
+        Raises:
+            InvalidArgumentError: The path of a folder is too long for Windows.
+        """
         design = self.design if design is None else design
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
@@ -109,6 +113,7 @@ class Experiment:
             named = {name: params[name] for name in names if name in params}
             path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, "")))
+        paths.check_lengths(run.path for run in planned)
         self._runs = existing | {run.id: run for run in planned}
         return planned
 
