@@ -9,7 +9,8 @@ from tests import pretended
 SYSTEM = pretended.ASKED or {"win32": "windows", "darwin": "macos"}.get(sys.platform, "linux")
 
 _LACKING = {
-    "boots": (("windows",), "Windows does not name its boots"),
+    "boots": (("windows",), "Windows has no ids of its boots"),
+    "a fine clock": (("windows",), "Windows has clocks that step by 16 ms, before Python 3.13"),
     "/proc": (("windows", "macos"), "only Linux has /proc"),
 }
 """What a test needs -> the systems that lack it, and the reason of the skip."""

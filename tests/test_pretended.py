@@ -117,3 +117,15 @@ def test_a_script_that_a_process_of_a_loader_executes_again_learns_what_to_write
 
     assert done.returncode == 1
     assert 'executes this script again: put what starts runs under `if __name__ == "__main__":`' in done.stderr
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_files_locks_and_processes_pass_their_tests(system):
+    modules = [f"tests/storage/test_{name}.py" for name in ("durable", "lock", "processes")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *modules],
+        cwd=HOME, env={**os.environ, "PRETENDED": system}, capture_output=True, timeout=300, text=True,
+        check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
