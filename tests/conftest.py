@@ -92,6 +92,7 @@ def _warmer_lanes():
 @pytest.fixture(scope="session")
 def warm():
     """A process that has imported everything, for programs that need a process of their own."""
+    pytest.importorskip("pty", reason="Windows has no processes that fork")
     with Warm() as warm:
         yield warm
 

@@ -60,7 +60,7 @@ _NOT_ON_WINDOWS = {
         pause sigwait sigpending siginterrupt""",
     "faulthandler": "register unregister",
 }
-_MISSING = {
+MISSING = {
     "windows": {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"},
     "macos": set[str](),
 }
@@ -74,7 +74,7 @@ def install(system: str) -> None:
     """Pretend a system in this process, and in the processes that it spawns, before the package is imported."""
     assert system in SYSTEMS, f"PRETENDED must be one of {SYSTEMS}, got {system!r}"
     assert _PACKAGE not in sys.modules, "the system is pretended before the package is imported"
-    sys.meta_path.insert(0, _Finder(_stand_ins(system), _MISSING[system]))
+    sys.meta_path.insert(0, _Finder(_stand_ins(system), MISSING[system]))
     _refuse(system)
     multiprocessing.set_start_method("spawn", force=True)
 

@@ -1,12 +1,9 @@
 """What a terminal shows of a program: its output in a pseudo-terminal, drawn as a terminal draws it."""
 
-import fcntl
 import os
-import pty
 import re
 import signal
 import struct
-import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -91,6 +88,10 @@ def screen_of(
         environment: Variables to set or, if empty, to remove; TERM is one of many colors otherwise.
         interrupt_when: Looks at the lines; Ctrl-C is pressed once it returns True.
     """
+    import fcntl
+    import pty
+    import termios
+
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     removed = dict.fromkeys(("NO_COLOR", "COLUMNS", "LINES"))

@@ -1,11 +1,14 @@
 """What differs between the systems, under a pretended one; each program runs in a process of its own."""
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.pretended import MISSING
 
 HOME = Path(__file__).parents[1]
 SYSTEMS = ["windows", "macos"]
@@ -129,3 +132,19 @@ def test_files_locks_and_processes_pass_their_tests(system):
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_windows_can_collect_the_quick_tests():
+    quick = [path for pattern in (HOME / ".ci" / "quick").read_text().split() for path in HOME.glob(pattern)]
+    modules = {file for path in quick for file in [path, *path.rglob("*.py")] if file.is_file()}
+
+    missing = {
+        (module.name, alias.name)
+        for module in {*modules, *HOME.glob("tests/*.py")}
+        for statement in ast.parse(module.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.Import)
+        for alias in statement.names
+        if alias.name in MISSING["windows"]
+    }
+
+    assert missing == set()

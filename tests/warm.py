@@ -6,13 +6,11 @@ is executed in its folder, as the main module; what it prints is in files beside
 """
 
 import atexit
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import termios
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -119,6 +117,9 @@ def execute(
         os.dup2(descriptor, number)
     if os.isatty(0):
         os.setsid()
+        import fcntl  # not on Windows, which collects tests that import this module
+        import termios
+
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.alarm(LONGEST_S)
     # the orders are not for this process; and in a terminal, lines are written as they end

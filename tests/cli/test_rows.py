@@ -1,6 +1,5 @@
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -244,6 +243,7 @@ def test_compare_says_what_it_compares_before_the_pairs(root, terminal):
 
 
 def test_in_a_real_terminal_nothing_is_wider_than_its_screen(root):
+    pty = pytest.importorskip("pty", reason="Windows has no pseudo-terminals")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "runmanager", "list", str(root / "sweep")]
     environment = {

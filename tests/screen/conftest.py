@@ -1,12 +1,9 @@
 """A terminal for tests: what is printed is read back from its screen."""
 
 import contextlib
-import fcntl
 import functools
 import os
-import pty
 import struct
-import termios
 import threading
 import time
 
@@ -23,6 +20,10 @@ class Terminal:
     """A pseudo-terminal whose screen can be read, as an emulator of a terminal shows it."""
 
     def __init__(self, width, height, encoding):
+        import fcntl
+        import pty
+        import termios
+
         self.screen = pyte.HistoryScreen(width, height, history=2000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         if encoding != "utf-8":
@@ -119,6 +120,7 @@ class Terminal:
 @pytest.fixture
 def open_terminal(monkeypatch):
     """Open terminals, which are this process's standard output one after the other."""
+    pytest.importorskip("pty", reason="Windows has no pseudo-terminals")
     opened = []
 
     def open_one(width=100, height=24, *, encoding="utf-8", term="xterm-256color", **environment):
