@@ -36,6 +36,11 @@ ASSERT = (
     "API call, so the stacktrace below might be incorrect.\nFor debugging consider passing "
     "CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
+NO_DOUBLE = (
+    "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. "
+    "Please use float32 instead."
+)
+_NOT_ON_MPS = (torch.float64, torch.complex128)
 _GIB = 2**30
 _ATEN = torch.ops.aten
 _READS = {_ATEN._local_scalar_dense.default, _ATEN.equal.default, _ATEN.is_nonzero.default}
@@ -269,6 +274,8 @@ class _Here:
             "set_rng_state": lambda state, *device: set_random(state, *of(device)), "is_current_stream_capturing": lambda: False,
             "is_initialized": lambda: bool(self.started), "is_bf16_supported": lambda **_: True,
         }  # fmt: skip
+        if kind == "mps":
+            patch.setattr(torch.backends.mps, "get_name", lambda: "a pretended device")
         if kind == "cuda":
             of_module |= {"set_sync_debug_mode": set_sync_debug_mode, "set_per_process_memory_fraction": set_fraction, "Event": _Event,
                           "get_device_properties": lambda _=None: SimpleNamespace(name="a pretended device", total_memory=machine.memory, uuid="0" * 8)}  # fmt: skip
@@ -420,6 +427,7 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
             kwargs[s.name] for s in func._schema.arguments if s.kwarg_only and s.name in kwargs and s.is_out
         ]
         return written[0] if isinstance(result, torch.Tensor) else result
+    _refuse_double(result, target)
     if not [s for s in func._schema.arguments if s.alias_info]:
         for made in _tensors(result):
             here.allocate(target, made)
@@ -437,6 +445,11 @@ def _pinned(tensor: torch.Tensor, _: Any = None) -> torch.Tensor:
     pinned = tensor.clone()
     pinned.is_pinned_ = True  # type: ignore[attr-defined]
     return pinned
+
+
+def _refuse_double(result: Any, target: torch.device) -> None:
+    if target.type == "mps" and any(made.dtype in _NOT_ON_MPS for made in _tensors(result)):
+        raise TypeError(NO_DOUBLE)
 
 
 def _is_number(value: Any) -> bool:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
 from tests.accelerators import FULL, WELL, Machine, installed
 
 CUDA = torch.device("cuda:0")
+NAME = "a pretended device"
 
 
 @pytest.fixture
@@ -86,6 +88,52 @@ def test_other_accelerators_train_save_and_resume(machine, tmp_path, kind, devic
 
     assert len(tables[0]) == 3
     assert tables[0] == pytest.approx(tables[1], rel=1e-5)
+
+
+def with_everything(manager, device, *, stop=None):
+    """Train with every hook of a loop; end the process' work after `stop` batches of the second epoch."""
+    model, loader = network(), TensorLoader(data(), 100, device=device)
+    with manager.run({"device": device}, model, loader):
+        optimizer = torch.optim.Adam(model.parameters())
+        parts = {"network": model, "optimizer": optimizer}
+        for epoch in manager.epochs(3, checkpoint=parts, checkpoint_every=1, keep="min:test_loss"):
+            for batch, (inputs, labels) in enumerate(manager.batches(), 1):
+                preds = model(inputs + 0.01 * torch.rand(len(labels), 1, 1, 1).to(inputs.device))
+                loss = nn.functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                manager.track_loss(loss, labels)
+                manager.track_num_correct(preds, labels)
+                manager.track(norm=norm, top=preds.max())
+                manager.log(step_loss=loss, first=preds[0, 0])
+                if (epoch, batch) == (2, stop):
+                    raise KeyboardInterrupt
+            manager.evaluate(loader)
+
+
+@pytest.mark.parametrize("kind", ["mps", pytest.param("xpu", marks=pytest.mark.slow)])
+def test_other_accelerators_do_all_of_a_loop_and_resume_it_inside_an_epoch(machine, tmp_path, kind):
+    tables = []
+    for device, stops in (("cpu", [None]), (kind, [None]), (kind, [2, None])):
+        root = tmp_path / f"{device}{len(stops)}"
+        with installed(Machine(machine.folder, 1, kind)), warnings.catch_warnings():
+            warnings.simplefilter("error", RunsWarning)
+            for stop in stops:
+                torch.manual_seed(0)
+                with contextlib.suppress(KeyboardInterrupt):
+                    with_everything(
+                        RunManager("exp", root, display=False, histogram_every=1), device, stop=stop
+                    )
+        assert load_runs(root)["status"].tolist() == ["completed"]
+        (path, *_) = root.rglob("attempt-*.jsonl")
+        assert (json.loads(path.read_text().splitlines()[0])["device_name"] == NAME) is (device == kind)
+        tables.append(load_results(root)[["loss", "accuracy", "norm", "top", "test_loss", "test_accuracy"]])
+
+    on_cpu, on_device, resumed_on_device = tables
+    assert resumed_on_device.equals(on_device)
+    assert on_device.to_numpy() == pytest.approx(on_cpu.to_numpy(), rel=1e-4)
 
 
 def test_images_on_a_device_are_those_of_the_cpu_to_the_last_bit(here):
@@ -602,7 +650,7 @@ def test_a_gpu_has_no_other_name_than_its_number(here, tmp_path, name):
     assert str(caught.value) == f"unknown device {name!r}: {HINTS[name]}"
 
 
-def resumed(root, *, before=lambda: None, precision="fp32"):
+def resumed(root, device="cuda:0", *, before=lambda: None, precision="fp32"):
     """Interrupt a run after its second epoch, and resume it after `before`; return its row."""
 
     def factor(epoch):
@@ -613,7 +661,7 @@ def resumed(root, *, before=lambda: None, precision="fp32"):
     for stop in (2, None):  # noqa: B007 - factor() reads it
         with contextlib.suppress(KeyboardInterrupt):
             fit(
-                {"device": "cuda:0"}, network(), TensorLoader(data(), 100, device=CUDA),
+                {"device": device}, network(), TensorLoader(data(), 100, device=device),
                 RunManager("exp", root, display=False), optimizer=torch.optim.Adam, epochs=3,
                 precision=precision, scheduler=partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=factor),
             )  # fmt: skip
@@ -641,6 +689,16 @@ def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path
             row = resumed(tmp_path, before=lambda: SETTINGS[name](monkeypatch))
     finally:
         set_back(process)
+
+    assert row["mixed"]
+
+
+def test_a_run_resumed_with_other_variables_of_metal_is_mixed(machine, tmp_path, monkeypatch):
+    with (
+        installed(Machine(machine.folder, 1, "mps")),
+        pytest.warns(RunsWarning, match="began with other values of .*PYTORCH_MPS_FAST_MATH.*marked as mixed"),
+    ):
+        row = resumed(tmp_path, "mps", before=lambda: monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", "1"))
 
     assert row["mixed"]
 

@@ -269,7 +269,10 @@ _OF_NUMBERS = (
     "deterministic algorithms", "the precision of float32",
     *(f"torch.backends.{path}" for path in _FLAGS if path.startswith("cud")),
 )  # fmt: skip
-_NUMBERS_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
+_NUMBERS_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
+    "PYTORCH_MPS_FAST_MATH", "PYTORCH_MPS_PREFER_METAL", "PYTORCH_ENABLE_MPS_FALLBACK",
+)  # fmt: skip
 
 _OF_LOOP: Settings = {
     **{f"sys.{name}": _attribute(sys, name) for name in ("stdout", "stderr")},

@@ -124,8 +124,10 @@ def missing(device: str | torch.device) -> str:
 
 def device_name(device: torch.device) -> str:
     """Return the name of a device's hardware, or its type if torch does not report one."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+    if device.type in ("cuda", "xpu"):
+        return str(torch.get_device_module(device).get_device_name(device))
+    if device.type == "mps":
+        return str(torch.backends.mps.get_name())
     return torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else device.type
 
 
