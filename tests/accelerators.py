@@ -1,4 +1,4 @@
-# ruff: noqa: C901, E501 - the rules of torch in one table each
+# ruff: noqa: C901, PLR0912, E501 - the rules of torch in one table each
 """Pretended accelerators: tensors that say ``cuda:1`` and are computed on the cpu, and devices that can fail.
 
 The devices of a machine are files in a folder, so that all its processes see the same: what a test sets there (a
@@ -392,6 +392,9 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
     plain, options = tree_map(unwrap, args), tree_map(unwrap, dict(kwargs))
     asked = options.get("device")
     target = on[0] if on else None
+    # torch's own code names the device of such a tensor so
+    if on and asked is not None and torch.device(asked).type == "meta":
+        asked, options["device"] = None, torch.device("cpu")
     if asked is not None and here is not None:
         target = torch.device(asked) if torch.device(asked).type == here.machine.kind else None
         if target is not None:

@@ -282,6 +282,17 @@ LOOPS: dict[str, Any] = {"plain": lambda *_: None, "clipped": clip, "steps logge
     ("name", "pieces"), [("clipped", 1), *(pytest.param(name, 4, marks=pytest.mark.slow) for name in LOOPS)]
 )
 def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
+    assert looped(here, name, pieces) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "waits"), [(1, 2.0), (5, 0.4)])
+def test_a_checkpoint_inside_an_epoch_reads_its_sums_twice_beside_the_weights(here, every, waits):
+    assert looped(here, "plain", 1, checkpoint_every=every) == {"_to_copy.default": waits}
+
+
+def looped(here, name, pieces, **options):
+    """Return what waits for the device in each batch of a loop."""
     number = itertools.count()
 
     def work(samples):
@@ -290,7 +301,7 @@ def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
         with manager.run({"device": "cuda:0", "number": next(number)}, model, loader):
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
             scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100)
-            for _ in manager.epochs(1, checkpoint={"network": model}):
+            for _ in manager.epochs(1, checkpoint={"network": model}, **options):
                 for batch, (inputs, labels) in enumerate(manager.batches(), 1):
                     preds = model(inputs)
                     loss = nn.functional.cross_entropy(preds, labels)
@@ -303,7 +314,7 @@ def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
                     manager.track_loss(loss, labels)
                     manager.track_num_correct(preds, labels)
 
-    assert waits_per_batch(here, work) == {}
+    return waits_per_batch(here, work)
 
 
 def evaluating(here, loader_of, *, tensorboard=False, metrics=None):

@@ -47,8 +47,8 @@ def test_the_checks_themselves_can_be_executed_without_a_gpu(name):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# what pretended devices cannot show: failures of kernels, recordings, networks in channels_last
-BEYOND = ("faults", "captured", "speed", "tutorial")
+# what pretended devices cannot show: failures of kernels, recordings, speed
+BEYOND = ("faults", "captured", "speed")
 # the services of Ray do not start in time where each process begins with pretended devices
 WHOLE = [name for name in EXPECTED if name != "ray"]
 # together the others take half an hour
