@@ -5,6 +5,7 @@ import re
 import signal
 import traceback
 from collections.abc import Iterator
+from multiprocessing import reduction
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
         return f"GPU error on {device} ({_device_error(device_error)}){where}"
     *_, line = filter(None, map(str.strip, str(error).splitlines())) if worker else [first_line(error)]
     cause = line if worker else type(error).__name__ + (f": {line}" if line else "")
+    if _is_unpickled_dataset(error):
+        cause += (
+            ": a loader with num_workers sends its dataset to other processes by pickle: define classes and "
+            "functions at the top of a module, not inside a function, or write num_workers=0"
+        )
     return cause + (f" ({where.strip()})" if where else "")
 
 
@@ -179,6 +185,12 @@ def _is_loader_stopped(error: BaseException) -> bool:
             if any(worker.exitcode == -signal.SIGTERM for worker in workers):
                 return True
     return False
+
+
+def _is_unpickled_dataset(error: BaseException) -> bool:
+    """Whether the processes of a loader could not be started since what they get cannot be pickled."""
+    codes = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return codes >= {_MultiProcessingDataLoaderIter.__init__.__code__, reduction.dump.__code__}
 
 
 def _memory_error(error: BaseException) -> BaseException | None:

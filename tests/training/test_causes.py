@@ -332,6 +332,31 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
     traceback.clear_frames(caught.tb)  # or the loader, once it is garbage, waits five seconds for its worker
 
 
+def test_a_dataset_that_the_processes_of_a_loader_cannot_get_says_what_to_write():
+    class Local(Dataset[int]):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return index
+
+    loader = DataLoader(Local(), num_workers=1, multiprocessing_context="spawn")
+    with pytest.warns(UserWarning, match="pickle"), pytest.raises(Exception, match="local object") as caught:
+        iter(loader)
+
+    sentence = cause_of(caught.value, CPU, 1)
+
+    assert "local object" in sentence
+    assert (
+        ": a loader with num_workers sends its dataset to other processes by pickle: define classes and "
+        in sentence
+    )
+    assert (
+        "functions at the top of a module, not inside a function, or write num_workers=0 (in epoch 1, "
+        in sentence
+    )
+
+
 def end_the_processes_of(loader):
     """Take batches of a loader whose processes get SIGTERM after the first one."""
     for batch in loader:
