@@ -143,7 +143,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         which = f"the best {len(best)}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     without = f"{num_without:,} completed without a number" if num_without > 0 else ""
-    scope = findings.scope if any(numbers.get(INTERVAL, ())) else ""
+    scope = findings.scope(numbers.get(INTERVAL, ()))
     some = findings.count if which or findings.others else ""
     which = "; ".join(filter(None, [which, some, without, scope]))
     goals = [goal.metric for goal in findings.goals]

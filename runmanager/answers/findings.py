@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -134,12 +134,12 @@ class Findings(Ranking):
         order = range(len(self.contest.names))
         return self.contest.race(order, self.rule.margin, self.rule.error)
 
-    @property
-    def scope(self) -> str:
-        """Name the quantity that an interval beside a verdict belongs to, "" without a verdict."""
+    def scope(self, intervals: Iterable[str]) -> str:
+        """Name what the intervals of a table and the verdict belong to, "" if either is missing."""
         number = math.comb(len(self.all_settings), 2)
         pairs = f"all {number:,} pairs" if number > 1 else "the pair"
-        return f"an interval is of one setting, the verdict of {pairs}" if self.has_verdict else ""
+        has_both = self.has_verdict and any(intervals)
+        return f"an interval is of one setting, the verdict of {pairs}" if has_both else ""
 
     @property
     def has_verdict(self) -> bool:

@@ -54,7 +54,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
             "" if with_others else findings.front_sentence.removesuffix("."),
             findings.assumption,
             findings.count if findings.others else "",
-            findings.scope if any(columns[INTERVAL]) else "",
+            findings.scope(columns[INTERVAL]),
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )

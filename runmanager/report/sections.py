@@ -79,7 +79,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
     which = f"The best {len(best)} settings by their mean" if findings.repeats else "The Pareto front"
-    scope = findings.scope if any(numbers.get(INTERVAL, ())) else ""
+    scope = findings.scope(numbers.get(INTERVAL, ()))
     some = f"{len(best)} of {counted(len(listed), findings.noun)}" if has_front and not findings.repeats else ""
     return {
         "caption": "; ".join(filter(None, [which, some, findings.count, scope])),
