@@ -236,7 +236,8 @@ class GridProgress(Display):
         metrics = dict(running.metrics) if running else {}
         if self.is_shown:
             result = read_run(folder)
-            metrics |= ranked_numbers(result, self._design) if running else {}
+            (numbers,) = ranked_numbers([result], self._design.decisive([result.start]))
+            metrics |= numbers if running else {}
             self._best.add(result)
             self._is_best_old = True
             self._rank()

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from runmanager.goal import Goal
 from runmanager.outcome import Status
@@ -13,15 +13,20 @@ KEPT = "kept "
 """The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""
 
 
-def ranked_numbers(run: RunResult, design: Design) -> dict[str, float]:
-    """Return the summary of a run; if the run keeps its best weights, with the goal's value at their epoch."""
-    numbers, goal = run_summary(run), design.decisive([run.start])
-    if goal and keeps(run) and goal.metric in numbers and goal.metric not in run.summary:
-        numbers[f"{KEPT}{goal.metric}"] = kept(run, goal, numbers)
-    return numbers
+def ranked_numbers(runs: Sequence[RunResult], goal: Goal | None) -> list[dict[str, float]]:
+    """Return the summary of each run; if any run keeps its best weights, with the goal's value at their epoch.
+
+    Without a goal, or if the goal is a result of the whole run, a summary has no such value.
+    """
+    summaries = [_summary(run) for run in runs]
+    records = (record for run in runs for record in run.epochs)
+    if goal and any(map(keeps, runs)) and any(goal.metric in record.metrics for record in records):
+        for run, summary in zip(runs, summaries, strict=True):
+            summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
+    return summaries
 
 
-def run_summary(run: RunResult) -> dict[str, float]:
+def _summary(run: RunResult) -> dict[str, float]:
     """Return the last value of each metric, its best value, and the results of the whole run."""
     summary: dict[str, float] = {}
     for record in run.epochs:

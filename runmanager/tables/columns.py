@@ -17,7 +17,7 @@ from runmanager.outcome import LEADING, Status, in_order
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
-from runmanager.storage.run_numbers import KEPT, keeps, kept, run_summary
+from runmanager.storage.run_numbers import KEPT, ranked_numbers
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import printable
 
@@ -134,10 +134,7 @@ def notes_of(runs: pd.DataFrame) -> list[str]:
 
 def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
     """Build the table of runs; a run that keeps its best weights also has the goal's value at their epoch."""
-    summaries = [run_summary(run) for run in runs]
-    if goal and _is_of_epochs(goal, runs) and any(map(keeps, runs)):
-        for run, summary in zip(runs, summaries, strict=True):
-            summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
+    summaries = ranked_numbers(runs, goal)
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
     bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
@@ -318,11 +315,6 @@ def _missing(name: str, length: int) -> pd.Series:
     if name == COLD:
         return pd.Series([False] * length, dtype="bool")  # the column is left out if no run used an accelerator
     return pd.Series([pd.NA] * length, dtype="object")
-
-
-def _is_of_epochs(goal: Goal, runs: Sequence[RunResult]) -> bool:
-    """Whether epochs have the goal's metric; otherwise the metric is a result of the whole run."""
-    return any(goal.metric in record.metrics for run in runs for record in run.epochs)
 
 
 def _values(values: list[Any]) -> pd.Series:
