@@ -120,17 +120,17 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
 
 
-def steady(value: float) -> str:
-    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
+def steady(value: float, digits: int = 4) -> str:
+    """Format a number of a column whose other numbers are unknown, zeros included.
 
     >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
     ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
     """
     if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
         return cell(value) or "nan"
-    decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
+    decimals = digits - len(f"{abs(value):.{digits}g}".partition(".")[0].lstrip("0"))
     is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
-    return cell(value) if is_lost else f"{value:.{decimals}f}"
+    return f"{value:.{digits}g}" if is_lost else f"{value:.{decimals}f}"
 
 
 def duration(seconds: float, decimals: int = 1) -> str:
@@ -154,15 +154,17 @@ def duration(seconds: float, decimals: int = 1) -> str:
 
 
 def durations(values: Iterable[float]) -> list[str]:
-    """Format the durations of a column.
+    """Format the durations of a column: three digits, zeros included; each reads the same in every column.
 
-    >>> durations([9.862, 10.4, math.nan]), durations([0.0131]), durations([9.862, 4800])
-    (['9.9 s', '10.4 s', ''], ['0.0131 s'], ['9.9 s', '1 h 20 min'])
+    >>> durations([9.862, 0.25, math.nan, 4800]), durations([0.0638, 0.0005, 0.0])
+    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.064 s', '0.0005 s', '0.000 s'])
     """
-    numbers = list(values)
-    if all(math.isnan(number) or 0 <= round(number, 1) < 60 for number in numbers):  # noqa: PLR2004
-        return [f"{text} s" if text else "" for text in aligned(numbers, 3)]
-    return [duration(number) if math.isfinite(number) else cell(number) for number in numbers]
+    return [
+        (f"{steady(seconds, 3)} s" if 0 <= round(seconds, 1) < 60 else duration(seconds))  # noqa: PLR2004
+        if math.isfinite(seconds)
+        else cell(seconds)
+        for seconds in values
+    ]
 
 
 def percents(shares: Sequence[float]) -> list[str]:

@@ -1,12 +1,13 @@
 """The row of a run that has ended."""
 
+import math
 from collections.abc import Mapping
 
 from runmanager.outcome import Outcome, Status
 from runmanager.screen.run_rows import DEVICE, DURATION, Row
 from runmanager.screen.running import Running
 from runmanager.storage.folders import RunFolder
-from runmanager.wording import duration, join, printable
+from runmanager.wording import durations, join, printable
 
 
 def ended_row(
@@ -42,16 +43,11 @@ def ended_row(
         folder.params,
         printable(running.device if running else str(folder.params.get(DEVICE, ""))),
         epochs,
-        _seconds(running.metrics[DURATION]) if running and DURATION in running.metrics else "",
+        durations([running.metrics.get(DURATION, math.nan)])[0] if running else "",
         {} if says_more else metrics,
         notes,
         cause,
     )
-
-
-def _seconds(seconds: float) -> str:
-    """Return a duration with three digits, as in the table of the panel."""
-    return f"{seconds:#.3g} s" if 0.001 <= seconds < 59.95 else duration(seconds)  # noqa: PLR2004
 
 
 def _sign(status: Status) -> str:

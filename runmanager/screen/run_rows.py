@@ -17,8 +17,7 @@ DEVICE = "device"
 _COUNT, _RUN, _EPOCH, DURATION, _NOTE = "", "run", "epoch", "run duration", " "
 _LEAST = {DURATION: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
-_LEAST_METRIC = len("0.0000")
-_VALUE = 7  # the width of most values; lines of named values are aligned to this width
+_METRIC = len("0.0000")  # the minimum width of a metric
 _INDENT = "    "
 _MOST_NOTE = 48  # maximum number of characters of a note in a notebook
 _NUM_FIRST_AXES = 3  # number of axes that a narrow terminal keeps longest
@@ -110,7 +109,7 @@ class RunColumns:
         """Return the row as a line of named values, and further lines as in `explained`."""
         name, time = self.label(row.params), f"{row.time:>7}" if row.time else ""
         start = f"{row.count} run {row.number:>{self.widths.get(_RUN, 0)}}{name and f' {name}'}"
-        values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in row.metrics.items()]
+        values = [f"{printable(name)} {steady(value):<{_METRIC}}" for name, value in row.metrics.items()]
         for num_values in range(len(values), -1, -1):
             line = join([start, *values[:num_values], row.notes[0], time])
             if cell_len(line) <= width:
@@ -154,7 +153,7 @@ class RunColumns:
             first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:]],
             least={
                 **self.widths,
-                **{name: max(self.widths.get(name, 0), _LEAST_METRIC) for name in self.metrics},
+                **{name: max(self.widths.get(name, 0), _METRIC) for name in self.metrics},
             },
         )
 

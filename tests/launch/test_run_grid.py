@@ -487,10 +487,10 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
-        "✓ 1/3 run 1 lr=0.1 · loss 0.1",
+        "✓ 1/3 run 1 lr=0.1 · loss 0.1000",
         f"✗ 2/3 run 2 lr=0.2 · failed · ValueError: no (in epoch 2, {line})",
         failed,
-        "✓ 3/3 run 3 lr=0.3 · loss 0.3",
+        "✓ 3/3 run 3 lr=0.3 · loss 0.3000",
         "(the panel)",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
         "! 1 run ended by a fault before; retry_failed=True executes it again",

@@ -656,7 +656,7 @@ def test_the_numbers_of_a_column_have_equal_digits_and_durations_a_unit(tmp_path
     names, *rows = ([text_of(cell) for cell in row] for row in by_id(page, "runs").iter("tr"))
     columns = dict(zip([re.sub(r"[ ↕↑↓]", "", name) for name in names], zip(*rows, strict=True), strict=True))
     assert columns["test_accuracy"] == ("0.9188", "0.9080", "0.7500")
-    assert columns["runduration"] == ("9 s",) * 3
+    assert columns["runduration"] == ("9.00 s",) * 3
     assert ticks_of_time() == ["0", "0.05 s", "0.1 s", "0.15 s"]
 
 

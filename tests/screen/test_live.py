@@ -61,7 +61,7 @@ def wait_for(condition):
 @pytest.mark.parametrize(
     ("outcome", "record", "next_step", "lines"),
     [
-        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75    · loss 0.5987 "]),
+        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · test_accuracy 0.7500 · loss 0.5987"]),
         (COMPLETED, None, "", ["✓ 1/2 run 7 lr=0.01"]),
         (
             Outcome(Status.DIVERGED, "loss became nan", 3),
@@ -262,7 +262,7 @@ def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
     tensorboard, ended, wide = terminal.last_lines()
     assert len(wide) == len("! ") + 4 * len("as wide as the terminal ") - 1
     assert tensorboard == "TensorBoard: runmanager tensorboard"
-    assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75    · loss 0.5987  ·")
+    assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.7500 · loss 0.5987 ·")
     assert b"\x1b[" not in terminal.all_bytes()
 
 
@@ -676,5 +676,5 @@ def test_an_ended_run_shows_the_duration_of_its_journal_and_the_number_that_rank
         told(shown).run_ended(RUNS[0], COMPLETED, "")
 
     (line,) = capsys.readouterr().out.splitlines()
-    assert line == "✓ 1/2 run 7 lr=0.01 · kept accuracy 0.9     · accuracy 0.75    · 0.750 s"
+    assert line == "✓ 1/2 run 7 lr=0.01 · kept accuracy 0.9000 · accuracy 0.7500 · 0.750 s"
     assert str(shown._best).startswith("kept accuracy 0.9 · run 7")
