@@ -59,8 +59,12 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
     (best, mean), (_, following) = change.means[:2]
     comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
-    if data.findings.repeats:
-        comparisons += f" of means over {' and '.join(data.findings.repeats)}"
+    repeats, number = data.findings.repeats, len(change.means)
+    compared = f"means over {' and '.join(repeats)}" if repeats else "values"
+    if number > 2:  # noqa: PLR2004 - two values need no number
+        comparisons += f" of {number} {compared}"
+    elif repeats:
+        comparisons += f" of {compared}"
     top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
     if len(top) > 1:
         listed = _listed(top)

@@ -156,8 +156,9 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     ]
     rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
     assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
-    assert "All else equal, 0.01 is best: 0.77, 0.07 above 0.1 (one comparison of means over seed)." in text_of(
-        by_id(page, "why")
+    assert (
+        "All else equal, 0.01 is best: 0.77, 0.07 above 0.1 (one comparison of 3 means over seed)."
+        in text_of(by_id(page, "why"))
     )
     assert "seed" not in [text_of(figure).rpartition(" ")[2] for figure in page.iter("title")]
 
@@ -406,7 +407,7 @@ def test_an_effect_is_that_of_otherwise_equal_settings(tmp_path):
 
     words = text_of(by_id(report(tmp_path / "grid"), "why"))
 
-    assert "All else equal, 128 is best: 0.8, 0.02 above 512 (one comparison)." in words
+    assert "All else equal, 128 is best: 0.8, 0.02 above 512 (one comparison of 3 values)." in words
     assert "512 is best" not in words
 
 

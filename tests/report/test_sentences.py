@@ -211,7 +211,7 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
         means = {value: sum(group[value] for group in groups) / len(groups) for value in values if groups}
         if best := re.search(
             r"All else equal, (\S+) is best(?: on average)?: (\S+), (\S+) (above|below) (\S+) "
-            r"\((?:one|(\d+)) comparisons?(?: of means over seed)?(?:, best in (\d+))?\)", words
+            r"\((?:one|(\d+)) comparisons?( of [^,)]+)?(?:, best in (\d+))?\)", words
         ):  # fmt: skip
             value = labels[best[1]]
             assert len(groups) == int(best[6] or 1)
@@ -221,7 +221,10 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
             assert float(best[3]) == pytest.approx(case.sign * means[value] - following, rel=0.06)
             tops = [max(case.sign * group[v] for v in values) for group in groups]
             wins = sum(case.sign * g[value] >= top - 1e-12 for g, top in zip(groups, tops, strict=True))
-            assert wins == int(best[7] or 1)
+            assert wins == int(best[8] or 1)
+            noun = "means over seed" if case.data.findings.repeats else "values"
+            few = f" of {noun}" if case.data.findings.repeats else None
+            assert best[7] == (f" of {len(values)} {noun}" if len(values) > 2 else few)
         elif same := re.search(r"All else equal, (.*) have the same mean: (\S+)", words):
             for name in re.split(r", | and ", same[1]):
                 assert means[labels[name]] == written(float(same[2]))
