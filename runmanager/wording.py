@@ -19,6 +19,7 @@ A line of a file, such as x.py:7, is not such a part.
 """
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
+_MINUTE = 59.95  # the shortest duration (s) that rounds to a minute
 _MOST_NAMES = 24  # the maximum number of names in a message
 _LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a sentence
 
@@ -120,17 +121,17 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
 
 
-def steady(value: float, digits: int = 4) -> str:
-    """Format a number of a column whose other numbers are unknown, zeros included.
+def steady(value: float) -> str:
+    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
 
     >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
     ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
     """
     if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
         return cell(value) or "nan"
-    decimals = digits - len(f"{abs(value):.{digits}g}".partition(".")[0].lstrip("0"))
+    decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
     is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
-    return f"{value:.{digits}g}" if is_lost else f"{value:.{decimals}f}"
+    return cell(value) if is_lost else f"{value:.{decimals}f}"
 
 
 def duration(seconds: float, decimals: int = 1) -> str:
@@ -157,14 +158,13 @@ def durations(values: Iterable[float]) -> list[str]:
     """Format the durations of a column: three digits, zeros included; each reads the same in every column.
 
     >>> durations([9.862, 0.25, math.nan, 4800]), durations([0.0638, 0.0005, 0.0])
-    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.064 s', '0.0005 s', '0.000 s'])
+    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.0638 s', '0.000500 s', '0.00 s'])
     """
-    return [
-        (f"{steady(seconds, 3)} s" if 0 <= round(seconds, 1) < 60 else duration(seconds))  # noqa: PLR2004
-        if math.isfinite(seconds)
-        else cell(seconds)
-        for seconds in values
-    ]
+    texts = []
+    for seconds in values:
+        longer = duration(seconds) if math.isfinite(seconds) else cell(seconds)
+        texts.append(f"{seconds:#.3g} s" if 0 <= seconds < _MINUTE else longer)
+    return texts
 
 
 def percents(shares: Sequence[float]) -> list[str]:

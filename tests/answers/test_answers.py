@@ -384,7 +384,7 @@ def test_the_run_duration_has_one_name_and_number(surfaces):
 
     for surface in ("panel", "notebook", "page"):
         for row in surfaces.tables.get(surface, ()):
-            assert row.get("run duration", "1.5 s") in ("1.5 s", "")
+            assert row.get("run duration", "1.50 s") in ("1.50 s", "")
             assert "time" not in row
     assert {row.get("run duration", "1.5") for row in listed} == {"1.5"}
 

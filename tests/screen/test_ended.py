@@ -139,7 +139,7 @@ def test_hyperparameters_without_room_are_named():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "time"), [(0.3, "0.300 s"), (0.0005, "0.0005 s"), (9.862, "9.86 s"), (59.97, "1 min")]
+    ("seconds", "time"), [(0.3, "0.300 s"), (0.0005, "0.000500 s"), (9.862, "9.86 s"), (59.97, "1 min")]
 )
 def test_a_duration_has_three_digits_as_in_the_table_of_the_panel(seconds, time):
     assert ended("1/2", 3, FIRST, Outcome(Status.COMPLETED), RUNNING, seconds).time == time
