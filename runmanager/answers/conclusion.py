@@ -18,8 +18,8 @@ from runmanager.answers.time_spent import TimeSpent
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
-from runmanager.tables.columns import INSIDE, notes_of
-from runmanager.tables.ranking import numbered
+from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
+from runmanager.tables.ranking import address, numbered
 from runmanager.tables.view import span
 from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
@@ -48,6 +48,9 @@ class Step:
     command: str  # the command for a terminal
     call: str  # the call for Python
     purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.command}: {self.purpose}"
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,18 @@ def conclude(
         [*_matters(answers), *_facts(runs, time, is_left=is_left)],
         [
             *_steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
-            *_exact(findings, folder),
+            *(exact(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
         ],
     )
+
+
+def exact(runs: pd.DataFrame, row: int = 0) -> list[Step]:
+    """Return the step that shows all digits of the best run, in this row, if tables round its values."""
+    values = (runs[name].iloc[row] for name in hyperparameters_of(runs) if len(runs))
+    if "folder" not in runs or all(concise(value) == brief(value) for value in values):
+        return []
+    run = address(runs["folder"].iloc[row], runs["run"].iloc[row])
+    return [Step(_command("show", run), f"load_run({_text(run)}).params", "the best values, with all digits")]
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
@@ -237,7 +249,7 @@ def _call(folder: Path, number: int | None = None) -> str:
     return f"show(load_runs({_text(folder)}){where})"
 
 
-def _text(folder: Path) -> str:
+def _text(folder: Path | str) -> str:
     return printable(json.dumps(str(folder), ensure_ascii=False))
 
 
@@ -250,16 +262,6 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
-
-
-def _exact(findings: Findings | None, folder: Path) -> list[Step]:
-    """Return the step that shows all digits of the best run, if the headline rounds them."""
-    best = findings.settings[0] if findings and findings.settings else None
-    if best is None or best.run is None or all(concise(v) == brief(v) for v in best.params.values()):
-        return []
-    run = folder / str(best.run)
-    call = f"load_run({_text(run)}).params"
-    return [Step(_command("show", run), call, "the best run, with all digits of its values")]
 
 
 def _matters(answers: Answers) -> list[tuple[str, str]]:

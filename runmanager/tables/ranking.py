@@ -663,13 +663,21 @@ def _averages(
     params = runs[list(names)].take([setting.rows[0] for setting in settings]).reset_index(drop=True)
     params.attrs = {}
     if "run" in runs and "folder" in runs:
-        pairs = zip(runs["folder"], runs["run"], strict=True)
-        names = [f"{PurePath(folder).parent.as_posix()}/{number}" for folder, number in pairs]
+        names = list(map(address, runs["folder"], runs["run"]))
         of_settings = [tuple(names[row] for row in setting.rows) for setting in settings]
         parts.append(pd.Series(of_settings, name=RUNS, dtype=object).to_frame())
     table = beside(params, pd.concat(parts, axis="columns"))
     table.attrs[AVERAGED] = list(columns)
     return table
+
+
+def address(folder: str, number: int) -> str:
+    """Return a run as an argument of `load_run` and of commands.
+
+    >>> address("runs/circle/007-lr=0.1", 7)
+    'runs/circle/7'
+    """
+    return f"{PurePath(folder).parent.as_posix()}/{number}"
 
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from runmanager import SuccessiveHalving, load_runs, run_grid, show, write_report
+from runmanager import SuccessiveHalving, best, load_runs, run_grid, show, write_report
 from runmanager.answers.conclusion import conclude
+from runmanager.cli.app import app
 from runmanager.outcome import Status
 from runmanager.screen.panel import Panel
 from tests.locations import line_with
@@ -206,11 +208,21 @@ def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
 
 
 @pytest.mark.parametrize(("first", "shown"), [(0.20268812345, "0.2027"), (0.20268, "")])
-def test_the_panel_leads_to_all_digits_of_a_rounded_number(tmp_path, first, shown):
+def test_every_surface_leads_to_all_digits_of_a_rounded_number(tmp_path, first, shown):
     panel = "\n".join(text_of(tmp_path, {"lr": [first, 0.1], "width": [1]}, train_small))
+    runs = load_runs(tmp_path / "e")
+    page = reading.parse(write_report(tmp_path / "e", tmp_path / "page.html"))
+    texts = {
+        "panel": panel,
+        "page": reading.text_of(page),
+        "best()": repr(show(best(runs))),
+        "show()": repr(show(runs)),
+        "setting": repr(show(runs, repeats="width")),
+        "best": CliRunner(env={"COLUMNS": "300"}).invoke(app, ["best", str(tmp_path / "e")]).output,
+    }
 
     step = f"runmanager show {tmp_path}/e/1"
-    assert (step in panel) == bool(shown)
+    assert {name for name, text in texts.items() if step in text} == (set(texts) if shown else set())
     assert f"Run 1 (lr={shown or first}) is best" in panel
 
 
