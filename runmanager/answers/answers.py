@@ -97,11 +97,20 @@ class Answers:
         assert self.findings
         return _matters(self.runs, self.findings)
 
+    @cached_property
+    def all_matters(self) -> list[Matters]:
+        """The influence of each hyperparameter on each goal, the deciding goal first; needs findings."""
+        assert self.findings
+        others = (find(self.runs, str(goal), self.findings.repeats) for goal in self.findings.goals[1:])
+        return [self.matters, *(_matters(self.runs, each) for each in others)]
+
     @property
-    def matters_sentence(self) -> str:
-        """Say which hyperparameters matter; "" unless at least two vary between settings with results."""
+    def matters_sentences(self) -> list[str]:
+        """Say which hyperparameters matter for each goal; [] if fewer than two vary between settings."""
         is_choice = self.findings is not None and len(self.findings.settings) > 1
-        return self.matters.sentence if is_choice and len(self.matters.changes) > 1 else ""
+        if not is_choice or len(self.matters.changes) < 2:  # noqa: PLR2004 - nothing to compare
+            return []
+        return list(dict.fromkeys(matters.sentence for matters in self.all_matters))
 
 
 def answers_of(

@@ -110,7 +110,10 @@ def conclude(
             *_failed(runs, folder),
             *_pruned(runs, stoppers),
         ],
-        [*_matters(answers), *_facts(runs, time, is_left=is_left)],
+        [
+            *(("matters", sentence) for sentence in answers.matters_sentences),
+            *_facts(runs, time, is_left=is_left),
+        ],
         [
             *_steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
             *(exact(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
@@ -262,10 +265,6 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
-
-
-def _matters(answers: Answers) -> list[tuple[str, str]]:
-    return [("matters", answers.matters_sentence)] if answers.matters_sentence else []
 
 
 def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:

@@ -106,7 +106,7 @@ def what_matters(shares: pd.DataFrame) -> str:
         return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
     (first, share), *others = zip(shares["axis"], percents(shares["importance"].tolist()), strict=True)
     following = "".join(f"; {name} {each}" for name, each in others[:_MOST_NAMED])
-    text = f"{printable(first)} matters most for being among the best quarter"
+    text = f"{printable(first)} matters most for being among the best quarter by {metric}"
     text += f": {share} of the importance"
     chance = f" Of only {counted(number, 'result')}, that may be chance." if number < ENOUGH else ""
     return f"{text}{printable(following)}.{chance}"

@@ -325,6 +325,9 @@ def test_what_matters_is_the_same_everywhere(surfaces):
     assert matters in surfaces.panel
     assert matters in surfaces.notebook
     assert ("matters " in surfaces.panel.split(" next ")[0]) == bool(matters)
+    goals = find(load_runs(surfaces.path)).goals if "alone changes" in matters else ()
+    for surface in (surfaces.panel, surfaces.notebook, surfaces.all_text):
+        assert all(f" alone changes {goal.metric} by " in surface for goal in goals)
     bars = next((element for element in surfaces.page.iter() if element.get("id") == "changes"), None)
     if bars is not None and matters:
         named = re.findall(r"(?:Changing |^|, |; )(\w+)(?: alone| matters most|(?= by | \d))", matters)

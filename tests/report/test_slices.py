@@ -37,7 +37,7 @@ def test_a_sample_says_what_matters_by_importance(tmp_path):
     page = page_of(tmp_path)
 
     words = text_of(by_id(page, "matters"))
-    assert words.startswith("lr matters most for being among the best quarter: ")
+    assert words.startswith("lr matters most for being among the best quarter by test_accuracy: ")
     assert "differ in one hyperparameter alone" not in text_of(by_id(page, "why"))
     rows = [text_of(row) for row in by_id(page, "changes").iter("th")]
     assert rows == ["lr", *sorted({"dropout", "optimizer"}, key=words.index)]
