@@ -180,7 +180,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         failed=text.failures_sentence(data.answers),
         headline=headline,
         details=details,
-        left=text.left_sentence(data.answers),
+        left=text.left_sentence(data.answers, is_over=seconds is None),
         exact=exact(data.runs, data.order[0]) if data.order else [],
         differences=data.differences,
         seconds=seconds,

@@ -251,17 +251,17 @@ def order_sentence(data: ReportData) -> str:
     return f"{', '.join(filter(None, parts))}."
 
 
-def left_sentence(answers: Answers) -> str:
+def left_sentence(answers: Answers, *, is_over: bool) -> str:
     """Say how many runs may still get a result, and where they resume; "" if there is no such run.
 
-    The sentence has no period. If a run was interrupted and none is running, it says how to execute them.
+    The sentence has no period. If the grid is over, and no run is in progress, it says how to execute them.
     """
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
     if not number:
         return ""
     which = f"{number:,} of {counted(len(answers.runs), 'run')}"
     parts = [f"{which} {'is' if number == 1 else 'are'} left to execute"]
-    if Status.INTERRUPTED in answers.counts and Status.RUNNING not in answers.counts:
+    if is_over and not any(Status(word).is_in_progress for word in answers.counts):
         parts += resumes(answers.runs, answers.runs["status"] == Status.INTERRUPTED)
         parts += ["start the same command again to execute " + ("it" if number == 1 else "them")]
     return "; ".join(parts)

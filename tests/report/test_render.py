@@ -11,7 +11,7 @@ from runmanager import RunManager, write_report
 from runmanager.errors import GridError, StorageError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
-from runmanager.report.render import watch_runs
+from runmanager.report.render import watch_runs, write_page
 from runmanager.report.timeline import Busy, timeline
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -238,7 +238,8 @@ def test_devices_are_compared_pair_by_pair(page):
 
 def test_a_page_of_runs_that_are_left_says_how_many_and_when_it_was_written(page, path, tmp_path):
     assert re.fullmatch(
-        r"1 of 24 runs is left to execute, as of [\d-]+ [\d:]+ UTC\.", text_of(by_id(page, "left"))
+        r"1 of 24 runs is left to execute; start the same command again to execute it, as of [\d-]+ [\d:]+ UTC\.",
+        text_of(by_id(page, "left")),
     )
 
     over = parse(write_report(write_runs(tmp_path / "grid", GRID, score), tmp_path / "report.html"))
@@ -253,6 +254,18 @@ def test_a_page_after_ctrl_c_says_where_runs_resume_and_how(tmp_path):
         "2 of 3 runs are left to execute; run 2 resumes after epoch 2; start the same command again to execute "
         "them, as of "
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step"), [(2.0, ""), (None, "; start the same command again to execute them")]
+)
+def test_a_page_after_ctrl_c_between_two_runs_says_how_to_go_on(tmp_path, seconds, step):
+    outcomes = {1: Outcome(Status.PENDING), 2: Outcome(Status.PENDING)}
+    path = write_runs(tmp_path / "grid", [{"lr": lr} for lr in (1, 2, 3)], lambda _: 0.5, outcomes=outcomes)
+
+    page = parse(write_page(path, tmp_path / "report.html", seconds=seconds))
+
+    assert text_of(by_id(page, "left")).startswith(f"2 of 3 runs are left to execute{step}, as of ")
 
 
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
