@@ -116,12 +116,12 @@ def conclude(
         ],
         [
             *_steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
-            *(exact(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
+            *(all_digits(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
         ],
     )
 
 
-def exact(runs: pd.DataFrame, row: int = 0) -> list[Step]:
+def all_digits(runs: pd.DataFrame, row: int = 0) -> list[Step]:
     """Return the step that shows all digits of the best run, in this row, if tables round its values."""
     values = (runs[name].iloc[row] for name in hyperparameters_of(runs) if len(runs))
     if "folder" not in runs or all(concise(value) == brief(value) for value in values):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from runmanager.answers.answers import answers_of
-from runmanager.answers.conclusion import exact
+from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
@@ -123,13 +123,13 @@ def ranked(
     note = f"{ranking.count} ({note} without a number)" if others else ""
     rows = rows_of(runs, ranking, ranking.first)
     sentences = answers_of(runs, goal, repeats).sentences
-    return of_runs(rows, ranking.goal, n, *sentences, note, *map(str, exact(rows)))
+    return of_runs(rows, ranking.goal, n, *sentences, note, *map(str, all_digits(rows)))
 
 
 def _of_ranked(rows: pd.DataFrame, goal: Goal, n: int | None) -> View:
     """Show rows in the order of a ranking."""
     has_best = len(rows) and not math.isnan(completed(rows, goal.metric)[0])
-    return of_runs(rows, goal, n, *map(str, exact(rows) if has_best else ()), is_ranked=True)
+    return of_runs(rows, goal, n, *map(str, all_digits(rows) if has_best else ()), is_ranked=True)
 
 
 def of_runs(
