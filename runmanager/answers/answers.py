@@ -146,6 +146,9 @@ def answers_of(
     if findings and findings.settings:
         headline, result = findings.headline(is_over=is_over), findings.result(is_over=is_over)
         details = [*findings.details(is_over=is_over), *filter(None, [findings.front_sentence])]
+    elif findings and Status.COMPLETED not in counts and (pruned := findings.pruned(runs)):
+        headline = result = pruned[0]
+        details = [pruned[1]]
     elif Status.COMPLETED not in counts:
         headline = "No run could start" if list(counts) == [Status.UNAVAILABLE] else "No run has completed"
     else:

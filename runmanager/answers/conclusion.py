@@ -115,7 +115,7 @@ def conclude(
             *_facts(runs, time, is_left=is_left),
         ],
         [
-            *_steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
+            *_steps(runs, folder, has_result=bool(answers.result), has_events=has_events),
             *(all_digits(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
         ],
     )

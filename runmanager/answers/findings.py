@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
@@ -109,6 +110,22 @@ class Findings(Ranking):
         if any(map(math.isnan, first.means)):
             return f"{self.name(first)} has {cell(first.mean)}, but {self.why_below(first)}: it ranks below."
         return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
+
+    def pruned(self, runs: pd.DataFrame) -> tuple[str, str] | None:
+        """Say which pruned run has the best value of the goal at its last epoch, and that no run has completed.
+
+        Return None if no pruned run has a value.
+        """
+        values = self.goal.sign * runs[self.goal.metric].where(runs["status"] == Status.PRUNED)
+        if values.isna().all():
+            return None
+        row, number = int(np.nanargmax(values)), int((runs["status"] == Status.PRUNED).sum())
+        name = self.name(next(setting for setting in self.others if row in setting.rows))
+        best = (
+            f"{capital(name)} is best so far: {printable(self.metric)} {cell(runs[self.goal.metric].iloc[row])}"
+        )
+        which = "the pruned run" if number == 1 else f"each of the {number:,} pruned runs"
+        return best, f"No run has completed; the last epoch of {which} counts."
 
     def mean_of(self, setting: Setting) -> str:
         """Say how many repeats are in a mean, with the interval and the failed repeats.

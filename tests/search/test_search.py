@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from runmanager import SuccessiveHalving, load_results, run_grid
+from runmanager import SuccessiveHalving, load_results, run_grid, write_report
 from runmanager.outcome import Status
 from runmanager.search.search import AllRuns, Decision, Journals, Search
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_run
+from tests.report.reading import by_id, parse, text_of
 
 LRS = [3, 1, 4, 0, 2]
 GRID = {"lr": LRS}
@@ -123,6 +124,12 @@ def test_a_search_may_decide_after_every_single_run(tmp_path, capsys):
         "run 1 lr=3", "run 2 lr=1", "1 goes on", "run 3 lr=4", "run 2 lr=1", "run 4 lr=0",
         "0 goes on", "run 5 lr=2", "run 4 lr=0", "0 goes on", "run 4 lr=0",
     ]  # fmt: skip
+    assert lines[13:15] == [
+        "! Run 4 (lr=0) is best so far: test_loss 0.25",
+        "    No run has completed; the last epoch of each of the 5 pruned runs counts.",
+    ]
+    page = parse(write_report(tmp_path / "exp", tmp_path / "page.html"))
+    assert text_of(by_id(page, "headline")) == "Run 4 (lr=0) is best so far: test_loss 0.25"
 
 
 def test_it_is_asked_while_other_runs_are_in_progress(tmp_path, monkeypatch):
