@@ -292,9 +292,4 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
         call = f"open_tensorboard({_text(folder)})"
         steps.append(Step(_command("tensorboard", folder), call, "all curves"))
     steps.append(Step(_command("list", folder), _call(folder), "all runs"))
-    failed = [group for group in failures(runs) if group.status != Status.UNAVAILABLE]
-    if len(steps) < 2 and failed:  # noqa: PLR2004
-        number = runs["run"].iloc[failed[0].rows[0]]
-        purpose = "a run that failed" if len(runs) > 1 else "the run"
-        steps.insert(0, Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose))
     return steps[:2]

@@ -19,7 +19,10 @@ def starting_line(experiment: str, num_runs: int) -> str:
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:
-    """Print the numbers of changed, executed and skipped runs, with the reasons."""
+    """Print the numbers of changed, executed and skipped runs.
+
+    Why runs are skipped is printed if others are executed; otherwise, the panel that follows at once says it.
+    """
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
@@ -41,6 +44,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
     say(f"{experiment}: {', '.join(counts)}")
     for introduction in filter(None, (search.introduction(), pruner.introduction() if pruner else "")):
         say(introduction)
+    if not plan.due and not more:
+        return
     for reason, count in missing.items():
         say(f"! {counted(count, 'run')} unavailable, as {reason}")
         say(f"    {advice(Status.UNAVAILABLE, '', them='it' if count == 1 else 'them')}")

@@ -493,7 +493,6 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
         "✓ 3/3 run 3 lr=0.3 · loss 0.3000",
         "(the panel)",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
-        "! 1 run ended by a fault before; retry_failed=True executes it again",
         "(the panel)",
     ]
 
