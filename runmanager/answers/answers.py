@@ -163,7 +163,8 @@ def columns_of_numbers(
 ) -> dict[str, list[Any]]:
     """Return the columns of numbers for a table with one row for each of `settings`.
 
-    The columns are the goals, with repeats and interval, the goal's companion, the duration, and other metrics.
+    The columns are the goals, with repeats and interval, the goal at the last epoch, its companion, the
+    duration, and other metrics.
     """
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {
@@ -174,7 +175,7 @@ def columns_of_numbers(
         columns |= {INTERVAL: intervals(metric, *ends), REPEATS: [setting.counts for setting in settings]}
     names = metrics_of(runs)
     logged = [name for name in names if name not in COLUMNS and is_numeric_dtype(runs[name])]
-    for name in (companion(metric, names), "run duration", *logged):
+    for name in (findings.metric, companion(findings.metric, names), "run duration", *logged):
         if name in runs and name not in columns:
             numbers = completed(runs, name)
             columns[name] = [numbers.iloc[list(setting.rows)].mean() for setting in settings]

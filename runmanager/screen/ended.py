@@ -35,6 +35,8 @@ def ended_row(
         notes, cause = ["waits for the other runs", "waits", ""], ""
     elif outcome.status is Status.PRUNED:
         notes, cause = [f"{status} {cause.removeprefix('after ')}".rstrip(), status, ""], ""
+    elif begin and outcome.status is Status.COMPLETED:
+        notes = [begin, begin.replace("epoch ", ""), ""]
     # whether the row says more than the metrics
     says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED
     return Row(

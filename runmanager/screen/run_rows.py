@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from runmanager import markup
 from runmanager.outcome import LEADING
+from runmanager.storage.run_numbers import KEPT
 from runmanager.table import GAP, Table
 from runmanager.wording import brief, cell, join, printable, steady
 
@@ -146,11 +147,12 @@ class RunColumns:
     def _table(self, rows: Sequence[Row]) -> Table:
         axes, names = self._axes, self._names
         first = [_COUNT, _RUN, _EPOCH, DURATION, *axes[:1], *self.metrics[:1], *axes[1:_NUM_FIRST_AXES]]
+        last = [name for name in self.metrics if f"{KEPT}{name}" in self.metrics]
         return Table(
             names,
             [[each.get(name, "") for name in names] for each in map(self._cells, rows)],
             right=self._right,
-            first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:]],
+            first=[*first, DEVICE, *axes[_NUM_FIRST_AXES:], *last],
             least={
                 **self.widths,
                 **{name: max(self.widths.get(name, 0), _METRIC) for name in self.metrics},

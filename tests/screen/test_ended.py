@@ -106,6 +106,21 @@ def test_the_cause_of_a_run_that_was_resumed_is_said_once():
 
 def test_a_row_says_where_a_run_was_resumed():
     assert rows(COMPLETED, width=100)[1].endswith("nan  from epoch 4")
+    assert rows(COMPLETED, width=80)[1].endswith("nan  from 4")
+
+
+def test_the_last_value_stays_beside_the_one_of_the_kept_weights():
+    names = ["kept test_accuracy", "test_accuracy", "loss"]
+    row = Row(
+        "✓  1/24", "1", {"lr": 0.001, "width": 16, "optimizer": "adam", "seed": 1}, "", "4/4", "0.457 s",
+        dict.fromkeys(names, 0.75),
+    )  # fmt: skip
+    columns = RunColumns(list(row.params), names).holding([row])
+
+    headings, (line,), hidden = columns.lines([row], 80)
+
+    assert line.split()[-2:] == ["0.7500", "0.7500"]
+    assert (headings[-1].split()[-2:], hidden) == (["accuracy", "accuracy"], [])
 
 
 def test_a_hyperparameter_called_like_a_metric_has_a_column_of_its_own():
