@@ -223,7 +223,8 @@ def effects(
         1. An axis with more values explains more, also by chance.
 
         An axis of a sample or a search, in which hardly any value occurs twice, is cut into five ranges with
-        equally many settings. It has a row per range; `value` has both ends of the range.
+        equally many settings; a value in many settings leaves fewer ranges. It has a row per range;
+        `value` has both ends of the range.
 
         Repeat axes have no rows. With repeat axes, each setting counts once, by its mean over the repeats; `n`
         is the number of settings with the value. `low` and `high` are the 95 % interval of the mean of these

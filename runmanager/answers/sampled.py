@@ -84,7 +84,9 @@ def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:
     rows = column.reset_index(drop=True)
     is_there = ~rows.map(is_missing).astype(bool)
     there = rows[is_there]
-    codes = pd.qcut(there.astype("float64").rank(method="dense"), _PARTS, labels=False)
+    # a frequent value may fill several ranges, or leave a range between two values empty
+    ranges = pd.qcut(there.astype("float64").rank(method="dense"), _PARTS, labels=False, duplicates="drop")
+    codes = ranges.rank(method="dense") - 1
     labels = [f"{cell(part.min())} to {cell(part.max())}" for _, part in there.groupby(codes)]
     parts = codes.reindex(rows.index, fill_value=len(labels)).to_numpy(dtype=int)
     return parts, labels if is_there.all() else [*labels, "none"]

@@ -186,6 +186,15 @@ def test_parts_have_settings_alike_and_name_those_without_a_value():
     assert parts == ["0 to 3", "4 to 7", "8 to 11", "12 to 15", "16 to 19", "none"]
 
 
+@pytest.mark.parametrize("number", [15, 100])
+def test_a_value_that_a_search_repeats_leaves_no_part_empty(number):
+    codes, parts = in_parts(pd.Series([None, *[2] * number, *range(30)], dtype="object"))
+
+    assert [*dict.fromkeys(sorted(codes))] == [*range(len(parts))]
+    assert parts[0] == "0 to 2"
+    assert parts[-1] == "none"
+
+
 @pytest.mark.parametrize(("axis", "expected"), [("lr", True), ("dropout", False), ("width", True)])
 @pytest.mark.parametrize("n", [20, 50, 1000])
 def test_magnitudes_are_told_from_the_numbers(axis, expected, n):
