@@ -286,12 +286,12 @@ def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: i
 
 
 def is_same(one: float, other: float) -> bool:
-    """Whether two means are equal up to rounding.
+    """Whether two means are equal up to rounding, or both missing.
 
     >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
     (True, False)
     """
-    return math.isclose(one, other, rel_tol=_ROUNDING)
+    return math.isclose(one, other, rel_tol=_ROUNDING) or (math.isnan(one) and math.isnan(other))
 
 
 def front_of(scores: Numbers) -> list[int]:

@@ -365,3 +365,14 @@ def test_the_device_is_named_if_it_differs_in_a_setting_that_failed(runs):
 
     assert failed.headline().startswith("lr=0.2 width=8 device=cpu leads")
     assert find(runs).headline().startswith("lr=0.2 width=8 leads")
+
+
+def test_a_goal_that_no_completed_run_has_breaks_no_tie():
+    runs = pd.DataFrame({"run": [1, 2, 3], "lr": [0.1, 0.2, 0.3]})
+    runs["status"] = ["completed", "completed", "pruned"]
+    runs["accuracy"], runs["f1"] = [0.8, 0.8, 0.7], [math.nan, math.nan, 0.5]
+    runs.attrs[HYPERPARAMETERS] = ["lr"]
+    findings = find(runs, ["max:accuracy", "max:f1"])
+
+    assert findings.headline() == "Run 1 (lr=0.1) and run 2 (lr=0.2) are best: accuracy 0.8"
+    assert findings.details() == []
