@@ -38,7 +38,7 @@ class Contest:
         statuses: Status -> number of runs, for each rival; empty if the table has no statuses.
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
-        apart: The rivals that have scores, but no score in a setting of another rival.
+        alone: The rivals that have scores, but no score in a setting of another rival.
     """
 
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Contest:
     statuses: Sequence[Mapping[str, int]]
     unit: str
     rivals: str
-    alone: Collection[int] = ()  # rivals that have scores, but no setting in common with another rival
+    alone: Collection[int] = ()
 
     @property
     def means(self) -> Numbers:
