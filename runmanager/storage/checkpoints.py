@@ -143,15 +143,18 @@ def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
 
 
 def set_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoint of a superseded attempt, and remove its second generation.
+    """Rename the newest checkpoint of a superseded attempt, and remove the others.
 
     Raises:
         StorageError: A file could not be renamed or removed.
     """
-    path = folder / paths.CHECKPOINT
-    with durable.explained(path), contextlib.suppress(FileNotFoundError):
-        durable.rename(path, folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    remove_checkpoint_files(folder)  # the second generation remains
+    for path in (
+        folder / paths.PREVIOUS_CHECKPOINT,
+        folder / paths.CHECKPOINT,
+    ):  # the newest replaces the other
+        with durable.explained(path), contextlib.suppress(FileNotFoundError):
+            durable.rename(path, folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
+    remove_checkpoint_files(folder, is_inside=True)
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:

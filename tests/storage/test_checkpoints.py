@@ -634,3 +634,13 @@ def test_what_the_system_cannot_read_is_no_damage(tmp_path, monkeypatch):
         load(tmp_path)
 
     assert (tmp_path / NEWEST).exists()
+
+
+def test_the_second_generation_is_set_aside_if_the_first_is_damaged(tmp_path):
+    save(tmp_path, 1, 2)
+    (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
+    assert load(tmp_path)[0] == 1
+
+    checkpoints.set_aside(tmp_path, 4)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attempt-4.checkpoint.pt", "checkpoint.damaged"]
