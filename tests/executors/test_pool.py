@@ -17,6 +17,7 @@ from runmanager import GridError, RunBuilder, run_grid
 from runmanager.executors import pool
 from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor
+from runmanager.executors.placement import Placement
 from runmanager.outcome import EpochRecord, Outcome, Status
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, Machine, installed
@@ -478,3 +479,14 @@ def test_more_lanes_are_heard_than_windows_can_wait_for_at_once(monkeypatch):
     assert ready == [pipes[129][0]]
     for end in sum(pipes, ()):
         end.close()
+
+
+def test_runs_that_wait_for_a_device_do_not_keep_a_core_busy(monkeypatch):
+    """On Windows, a wait for no object returns at once."""
+    monkeypatch.setattr(pool, "_TICK_S", 0.2)
+    monkeypatch.setattr("multiprocessing.connection.wait", lambda _sources, _timeout: [])
+    without_lanes = pool.Pool(None, b"", Placement(1, 1, ["cpu"], 1), 1, Watcher(), None)
+    before = time.monotonic()
+
+    assert list(without_lanes.wait(deque())) == []
+    assert time.monotonic() - before >= 0.2
