@@ -111,11 +111,20 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     corners = [(x(seconds[index]), y(data.scores[index])) for index in front]
     points(figure, dots, colored, "")
     figure.path(_staircase(corners), "front")
-    named = spaced(range(len(front) - 1, -1, -1), 4)
-    heights = apart([corners[number][1] - 1 for number in named], 12, TOP + 8, HEIGHT - BOTTOM)
-    for number, height in zip(named, heights, strict=True):
-        figure.text(corners[number][0] + 6, height, data.names[front[number]], "end", "start")
+    _name(figure, corners[::-1], [data.names[index] for index in front[::-1]])
     return str(figure), words
+
+
+def _name(figure: Figure, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """Name some corners of a front, the best first; the names are above the line, inside the figure."""
+    named = spaced(range(len(corners)), 4)
+    heights = apart([corners[number][1] - 6 for number in named], 12, TOP + 8, HEIGHT - BOTTOM)
+    for number, height in zip(named, heights, strict=True):
+        x = corners[number][0]
+        is_at_end = x + 8 + 6.2 * len(names[number]) > WIDTH
+        figure.text(
+            x - 6 if is_at_end else x + 6, height, names[number], "end", "end" if is_at_end else "start"
+        )
 
 
 def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
@@ -146,6 +155,8 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     else:
         for left, height in corners:
             figure.path(f"M{left - 5:.1f} {height:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "circle thin")
+    if not data.findings.repeats:
+        _name(figure, corners, [data.names[setting.rows[0]] for setting in best])
     return str(figure), words
 
 

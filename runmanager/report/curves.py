@@ -213,7 +213,7 @@ def _mark(
             figure.path(d, kind, data_r=str(index))
     if data.order and data.order[0] in drawn:
         points = drawn[data.order[0]]
-        sign = 1 if is_larger(data, metric) else -1
+        sign = 1 if data.prefers_larger(metric) else -1
         epoch, value = max(points, key=lambda point: sign * point[1])
         figure.path(f"M{x(epoch):.1f} {_within(y, value):.1f}h0", "peak", data_r=str(data.order[0]))
 
@@ -222,11 +222,6 @@ def _resumed(data: ReportData, index: int, points: Curve) -> list[int]:
     """Return the x positions of the first epochs after a resume that the curve of a run has."""
     cold = [record for record in data.results[index].epochs if record.cold and record.epoch > 1]
     return [x for record in cold if (x := x_of(record, data.x_axis)) in dict(points)]
-
-
-def is_larger(data: ReportData, metric: str) -> bool:
-    """Whether larger values of a metric are better."""
-    return data.is_larger_better if metric == data.metric else not metric.endswith("loss")
 
 
 def _label(

@@ -14,12 +14,13 @@ from runmanager.answers.changes import Interaction, interaction
 from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
-from runmanager.goal import Goal
+from runmanager.goal import Goal, is_larger_better
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
+from runmanager.storage.run_numbers import KEPT
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
@@ -122,6 +123,11 @@ class ReportData:
     def goals(self) -> Sequence[Goal]:
         """The goals; empty if there is only one goal."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()
+
+    def prefers_larger(self, metric: str) -> bool:
+        """Whether larger values of a metric are better: as its goal says, else as its name implies."""
+        directions = {goal.metric.removeprefix(KEPT): goal.is_larger_better for goal in self.findings.goals}
+        return directions.get(metric, bool(is_larger_better(metric)))
 
     @property
     def compared(self) -> list[PageAxis]:

@@ -30,8 +30,10 @@ from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
+from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
+from runmanager.tables.view import TIMES
 from runmanager.wording import aligned, cell, durations, printable
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         settings=sections.settings(data),
         together=sections.together(data),
         table=table,
-        page_data=page_data(data, table, _metrics(data)[:2], colored),
+        page_data=page_data(data, table, _metrics_of_curves(data), colored),
         columns_css=_columns_css(table),
         legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
         landscape=slices.two_axes(data),
@@ -283,12 +285,18 @@ def _metrics(data: ReportData) -> list[str]:
     return [name for name in dict.fromkeys([*names, "loss"]) if name in runs and not runs[name].isna().all()]
 
 
+def _metrics_of_curves(data: ReportData) -> list[str]:
+    """Return the goals, except durations; with a single goal, also its companion."""
+    goals = [goal.metric.removeprefix(KEPT) for goal in data.goals if goal.metric not in TIMES]
+    return goals if len(goals) > 1 else _metrics(data)[:2]
+
+
 def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
     """Return the learning curves of the metric and its companion, each with a sentence."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
     figures = []
-    for number, metric in enumerate(_metrics(data)[:2]):
+    for number, metric in enumerate(_metrics_of_curves(data)):
         partner = metric.rpartition("_")[2] if "_" in metric else None
         words = text.curves_sentence(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)

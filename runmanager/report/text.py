@@ -165,7 +165,7 @@ def _lacking(data: ReportData, pair: Interaction) -> list[str]:
 def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
     """Return sentences on the course of the best run, and on runs that were better at an earlier epoch."""
     parts: list[str] = []
-    larger = data.is_larger_better if metric == data.metric else bool(is_larger_better(metric))
+    larger = data.prefers_larger(metric)
     if data.order:
         run = data.results[data.order[0]]
         values = _values(run, metric)
@@ -184,7 +184,10 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
     if worse:
         of = counted(len(completed), "run" if len(completed) == len(data.results) else "completed run")
         were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
-        parts.append(f'{were} at an earlier epoch; keep="best:{metric}" keeps the weights of the best one.')
+        direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
+        parts.append(
+            f'{were} at an earlier epoch; keep="{direction}:{metric}" keeps the weights of the best one.'
+        )
     return " ".join(parts)
 
 

@@ -1,5 +1,7 @@
+import re
+
 from runmanager import write_report
-from tests.report.reading import by_id, figure, parse, text_of, write_runs
+from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
 GRID = [{"lr": lr, "seed": seed} for lr in (0.1, 0.2, 0.3, 0.4) for seed in range(2)]
 GOALS = ["max:test_accuracy", "max:test_loss"]  # of the same number: the more accuracy, the less loss
@@ -24,6 +26,28 @@ def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):
     assert "test_accuracy is the first of 2 goals; 4 settings are on the Pareto front: " in text_of(page)
     heights = [float(number) for number in front[1:].replace("L", " ").split()[1::2]]
     assert heights == sorted(heights, reverse=True)  # to the best accuracy
+
+
+def test_each_goal_has_its_curves_with_the_best_epoch_by_its_direction(tmp_path):
+    page = page_of(tmp_path, [*GOALS, "max:loss"])
+
+    titles = [text_of(next(figure(page, f"curves-{number}").iter("title"))) for number in range(3)]
+    assert titles == ["test_accuracy by epoch", "test_loss by epoch", "loss by epoch"]
+    for name in ("curves-1", "curves-2"):
+        (peak,) = marks(page, name, "peak")
+        (best,) = [mark for mark in marks(page, name, "run") if "best" in mark.attrib["class"]]
+        heights = list(map(float, re.findall(r"[\d.]+", best.attrib["d"])[1::2]))
+        assert float(peak.attrib["d"].split()[1].removesuffix("h0")) == min(heights)  # the largest loss
+
+
+def test_the_runs_on_the_front_are_named_inside_the_figure(tmp_path):
+    page = page_of(tmp_path, GOALS, [{"lr": lr} for lr in (0.1, 0.2, 0.3, 0.4)])
+
+    texts = [text for text in figure(page, "front").iter("text") if text.get("class") == "end"]
+    assert [text_of(text) for text in texts] == ["run 4", "run 3", "run 2", "run 1"]
+    for text in texts:
+        left = float(text.attrib["x"]) - (40 if text.get("text-anchor") == "end" else 0)
+        assert 0 <= left <= 400 - 40
 
 
 def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):
