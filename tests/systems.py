@@ -11,6 +11,7 @@ SYSTEM = pretended.ASKED or {"win32": "windows", "darwin": "macos"}.get(sys.plat
 _LACKING = {
     "boots": (("windows",), "Windows has no ids of its boots"),
     "a fine clock": (("windows",), "Windows has clocks that step by 16 ms, before Python 3.13"),
+    "SIGCHLD": (("windows",), "Windows has no SIGCHLD"),
     "/proc": (("windows", "macos"), "only Linux has /proc"),
 }
 """What a test needs -> the systems that lack it, and the reason of the skip."""

@@ -5,6 +5,7 @@ import pytest
 from runmanager.executors import BatchProgress, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.outcome import EpochRecord, Status
+from tests.systems import needs
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_the_cause_of_a_death_is_read_from_the_exit_code(code, cause, monkeypatc
     assert Deaths().explain(code, " in epoch 1", 0) == (Status.KILLED, cause)
 
 
+@needs("/proc")
 def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not(monkeypatch):
     kills = iter([7, 8, 8])
     monkeypatch.setattr(deaths, "_num_oom_kills", lambda: next(kills))
