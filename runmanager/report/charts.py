@@ -140,7 +140,7 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
         first = data.names[best[0].rows[0]]
         words = f"Each dot is a {data.findings.noun}; none is better than {first}, with a ring, in any goal."
     ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
-    y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP + 10)  # below the name of the axis
+    y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP + 20)  # below the names of axis and run
     x = value_scale(min(acrosses), max(acrosses), LEFT + 4, WIDTH - RIGHT)
     facts = {"figure": "points", "what": data.goals[1].metric}
     figure = Figure("front", " and ".join([", ".join(names[:-1]), names[-1]]), words, facts=facts)
