@@ -69,7 +69,7 @@ def test_each_run_shows_the_metric_that_decides_first(tmp_path, capsys):
     start(tmp_path, {"lr": [0.1]}, goal="max:reward", display=None)
 
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("✓"))
-    assert line.split(" · ")[:4] == ["✓ 1/1 run 1", "reward 10     ", "loss 0.1111 ", "policy_loss -0.1   "]
+    assert line.split(" · ")[:4] == ["✓ 1/1 run 1", "reward 10    ", "loss 0.1111", "policy_loss -0.1000"]
 
 
 def test_a_goal_that_no_run_tracks_is_told_at_the_end_and_can_be_corrected(tmp_path, capsys):
