@@ -24,6 +24,7 @@ GAP = "  "  # the gap between columns
 _LEAST_TEXT = 20  # minimum width of a text whose middle is cut out
 _LEAST_HEADING = len("optim…")
 _LEAST_FIRST = 9  # minimum width of a text in an important column
+_BREAK = re.compile(r"(?<!\d) | (?!%|(?:s|min|h)\b)")  # the blanks that may end a line
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
 
@@ -207,6 +208,8 @@ class Table:
 def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
     """Wrap text between words; only a word that is longer than `width` makes a line longer.
 
+    A number and its unit count as one word.
+
     Args:
         content: The text.
         width: The width in columns of a terminal.
@@ -215,10 +218,12 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
 
     >>> wrapped("one two three", 9, "- ", "  ")
     ['- one two', '  three']
+    >>> wrapped("it takes 4 % of 20 min", 10)
+    ['it takes', '4 % of', '20 min']
     """
     others = first if others is None else others
     lines, is_empty = [first], True
-    for word in content.split(" "):
+    for word in _BREAK.split(content):
         if not is_empty and cell_len(f"{lines[-1]} {word}") > width:
             lines.append(others)
             is_empty = True

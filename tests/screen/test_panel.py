@@ -94,8 +94,8 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     assert [re.sub(" +run duration$", "  run duration", line) for line in without_time(lines)] == [
         TITLE,
         "! lr=0.3 width=8 leads the other 4 settings, but 3 seeds do not decide it",
-        "    lr=0.3 width=8 has the highest val_accuracy: 0.816, the mean of 3 seeds, 95",
-        "    % interval 0.7961 to 0.8359.",
+        "    lr=0.3 width=8 has the highest val_accuracy: 0.816, the mean of 3 seeds,",
+        "    95 % interval 0.7961 to 0.8359.",
         "    The closest, lr=0.2 width=9, is 0.098 behind; a verdict needs at least 8",
         "    seeds; a difference of 0.098 takes about 8 (5 more); 3 settings have no",
         "    result (3 diverged, 6 failed).",
