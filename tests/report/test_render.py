@@ -97,6 +97,8 @@ def test_a_page_of_one_run_does_not_speak_of_several(tmp_path):
     assert text_of(by_id(page, "best-title")) == "The run"
     assert "ranked" not in text_of(by_id(page, "best"))
     assert [text_of(card) for card in next(page.iter("dl"))][:2] == ["run1", "epoch1"]
+    (search,) = (label for label in page.iter("label") if text_of(label).startswith("Show runs with"))
+    assert "hidden" in search.attrib
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.UNAVAILABLE])
@@ -108,6 +110,7 @@ def test_a_page_without_an_epoch_begins_with_what_went_wrong(tmp_path, status):
     links = [link.get("href") for link in next(page.iter("nav")).iter("a")]
     assert sections[:2] == ["wrong", "best"]
     assert links == [f"#{section}" for section in sections]
+    assert "no result" not in text_of(by_id(page, "wrong"))  # the heading of the only cause says it
     assert text_of(by_id(page, "best-title")) == "Runs"
     assert "run time" not in text_of(page)
     assert "Durations are measured" not in text_of(page)
