@@ -1,6 +1,5 @@
 """SIGKILL inside epochs: a run goes on after its last checkpoint there, with the results of one undisturbed."""
 
-import os
 import random
 import shutil
 import time
@@ -21,8 +20,9 @@ from tests.chaos.harness import (
     show,
 )
 from tests.chaos.work import EXPERIMENT, LOADERS, inside_axes
+from tests.nightly import IS_NIGHT
 
-NUM_KILLS = int(os.environ.get("RUNMANAGER_INSIDE_KILLS", "15"))
+NUM_KILLS = 15
 PARAMS = [inside_axes(lrs=[0.01, 0.02], num_epochs=2, every=every) for every in (3, "0.03s")]
 HOWS = ["inline", "inline", "bare", "lanes"]
 
@@ -93,7 +93,7 @@ def test_kills_inside_epochs_change_no_row_and_no_weight(zygote, tmp_path):
 
 
 @pytest.mark.slow(minutes=4)
-@pytest.mark.parametrize("data", LOADERS)
+@pytest.mark.parametrize("data", LOADERS if IS_NIGHT else ["shuffle", "workers", "stateful"])
 def test_kills_inside_epochs_of_any_loader_change_no_row_and_no_weight(zygote, tmp_path, data):
     if data.startswith("stateful"):
         pytest.importorskip("torchdata")

@@ -23,10 +23,11 @@ from tests.chaos.harness import (
     show,
 )
 from tests.chaos.work import EXPERIMENT, axes, wait_for
+from tests.nightly import of_night
 
-NUM_KILLS = 200
+NUM_KILLS = of_night(200, by_day=60)
 HOWS = ["inline", "inline", "bare", "bare", "lanes"]
-NUM_LANE_KILLS = 40
+NUM_LANE_KILLS = of_night(40, by_day=15)
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)  # checkpoints of 5.4 MB
 
 
@@ -87,7 +88,7 @@ class Killer:
 
 
 @pytest.mark.slow(minutes=4)
-def test_200_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, tmp_path):
+def test_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, tmp_path):
     killer = Killer(zygote, tmp_path, seed=20)
 
     problems: list[str] = []

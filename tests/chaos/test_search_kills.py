@@ -9,8 +9,9 @@ from runmanager import load_runs
 from tests import searching
 from tests.chaos.harness import result, show
 from tests.chaos.work import EXPERIMENT
+from tests.nightly import of_night
 
-NUM_SUGGESTIONS, NUM_KILLS = 16, 30
+NUM_SUGGESTIONS, NUM_KILLS = 16, of_night(30, by_day=12)
 NUM_SETTINGS, NUM_KILLS_OF_LOOPS = 2, 12
 SEARCHED: dict[str, list[Any]] = {"searched": [NUM_SUGGESTIONS]}
 KILLS: dict[str, Any] = {"most_epochs": 12, "within_s": 0.03}
