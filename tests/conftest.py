@@ -18,6 +18,7 @@ from tests import pretended
 if pretended.ASKED:  # before a test imports the package
     pretended.install(pretended.ASKED)
 
+from tests.nightly import IS_NIGHT
 from tests.warm import Warm
 
 settings.register_profile(
@@ -98,11 +99,15 @@ def warm():
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Let the part of each process begin with some of the tests that take minutes, a module's together.
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is for the night, and let each process begin with some of the tests that take minutes.
 
-    Each begins with as many tests, and they share what is left (`--dist worksteal`): short ones, at the end.
+    A module's tests stay together. Each process begins with as many tests, and they share what is left
+    (`--dist worksteal`): short ones, at the end.
     """
+    left_out = [item for item in items if item.get_closest_marker("nightly") and not IS_NIGHT]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if minutes_of(item)]
     modules = [[item for item in long if item.path == path] for path in dict.fromkeys(i.path for i in long)]

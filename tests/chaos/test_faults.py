@@ -145,7 +145,12 @@ def faults(request, zygote, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "kind"),
-    [("first start", "kill"), ("first start", "ENOSPC"), ("continuation", "kill"), ("continuation", "EIO")],
+    [
+        ("first start", "kill"),
+        ("continuation", "EIO"),
+        pytest.param("first start", "ENOSPC", marks=pytest.mark.nightly),
+        pytest.param("continuation", "kill", marks=pytest.mark.nightly),
+    ],
     indirect=["faults"],
 )
 def test_whatever_call_fails_the_next_start_completes_the_run_exactly(faults, kind):

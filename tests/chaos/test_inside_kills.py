@@ -20,9 +20,9 @@ from tests.chaos.harness import (
     show,
 )
 from tests.chaos.work import EXPERIMENT, LOADERS, inside_axes
-from tests.nightly import IS_NIGHT
 
 NUM_KILLS = 15
+BY_DAY = ("shuffle", "workers", "stateful")
 PARAMS = [inside_axes(lrs=[0.01, 0.02], num_epochs=2, every=every) for every in (3, "0.03s")]
 HOWS = ["inline", "inline", "bare", "lanes"]
 
@@ -93,7 +93,9 @@ def test_kills_inside_epochs_change_no_row_and_no_weight(zygote, tmp_path):
 
 
 @pytest.mark.slow(minutes=4)
-@pytest.mark.parametrize("data", LOADERS if IS_NIGHT else ["shuffle", "workers", "stateful"])
+@pytest.mark.parametrize(
+    "data", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in LOADERS]
+)
 def test_kills_inside_epochs_of_any_loader_change_no_row_and_no_weight(zygote, tmp_path, data):
     if data.startswith("stateful"):
         pytest.importorskip("torchdata")

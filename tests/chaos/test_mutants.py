@@ -15,7 +15,7 @@ from tests.chaos.test_faults import PARAMS, Faults, begun  # noqa: F401 - a fixt
 from tests.chaos.test_kills import Killer
 from tests.chaos.work import EXPERIMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 class Bomb:
