@@ -23,7 +23,9 @@ def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_
 
 @pytest.mark.slow(minutes=2)
 def test_a_grid_on_ray_that_is_stopped_keeps_what_it_has_and_goes_on_later(ray_address, zygote, tmp_path):
-    stop_at_random_moments(zygote, tmp_path, ray_address, signal.SIGINT, 130, most=6)  # each takes 10 s
+    stop_at_random_moments(
+        zygote, tmp_path, ray_address, signal.SIGINT, 130, most=of_night(6, by_day=3)
+    )  # each takes 10 s
 
 
 def stop_at_random_moments(zygote, tmp_path, how, number, exit_code, most=30):
