@@ -202,7 +202,11 @@ def kill_at(monkeypatch):
 LISTED = {"height": Uniform(-1, 1), "shape": ["a", "b"], "seed": [0, 1]}
 
 
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow(minutes=1))], ids=["some", "any"])
+@pytest.mark.parametrize(
+    "step",
+    [29, pytest.param(1, marks=[pytest.mark.slow(minutes=5), pytest.mark.nightly])],
+    ids=["some", "any"],
+)
 @pytest.mark.parametrize("kind", ["tpe", "tpe with repeats", "random of few settings"])
 def test_a_search_that_is_killed_after_any_event_asks_what_an_undisturbed_one_does(
     start, tmp_path, kill_at, kind, step
