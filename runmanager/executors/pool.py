@@ -282,6 +282,7 @@ def _ready(sources: list[Any], timeout_s: float) -> list[Any]:
     """Wait for the first of some sources; on Windows, look at parts of many sources in turn."""
     if not sources:  # Windows does not wait for an empty list
         time.sleep(timeout_s)
+        return []
     if os.name != "nt" or len(sources) <= _MOST_AWAITED:
         return connections.wait(sources, timeout_s)
     parts = [sources[k : k + _MOST_AWAITED] for k in range(0, len(sources), _MOST_AWAITED)]
