@@ -148,12 +148,10 @@ def set_aside(folder: Path, attempt: int) -> None:
     Raises:
         StorageError: A file could not be renamed or removed.
     """
-    for path in (
-        folder / paths.PREVIOUS_CHECKPOINT,
-        folder / paths.CHECKPOINT,
-    ):  # the newest replaces the other
-        with durable.explained(path), contextlib.suppress(FileNotFoundError):
-            durable.rename(path, folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
+    aside = folder / f"attempt-{attempt}.{paths.CHECKPOINT}"
+    for name in (paths.PREVIOUS_CHECKPOINT, paths.CHECKPOINT):  # the newest replaces the other
+        with durable.explained(folder / name), contextlib.suppress(FileNotFoundError):
+            durable.rename(folder / name, aside)
     remove_checkpoint_files(folder, is_inside=True)
 
 
