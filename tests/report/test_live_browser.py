@@ -24,7 +24,9 @@ def test_an_open_page_follows_and_keeps_what_its_reader_did(tmp_path):
         brush = page.get_by_role("slider", name="Brush width")
         brush.focus()
         page.keyboard.press("ArrowUp")
-        page.evaluate("window.scrollTo(0, 400)")
+        page.evaluate(
+            "window.scrollTo({top: 400, behavior: 'instant'})"
+        )  # the page scrolls smoothly by default
         page.evaluate("window.before = true")
 
         wait_until(page, "!window.before && document.readyState === 'complete'")
