@@ -22,9 +22,11 @@ from runmanager.launch import at_exit
 from runmanager.outcome import EpochRecord
 from runmanager.training.hooks import Hooks
 from runmanager.training.open_run import OpenRun
-from runmanager.wording import cell, duration, join, printable
+from runmanager.wording import durations, join, printable, steady
 
-_VALUE = 7  # the width of most values; shorter values are padded, so that the lines of a run are aligned
+# The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
+_VALUE = len("0.0000")
+_TIME = len("0.250 s")
 
 
 class LoopOutput:
@@ -81,17 +83,18 @@ def epoch_line(
 
     >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
-    'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.25    · accuracy 0.875   ·  1.5 s'
+    'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, None, 68)
-    'run 1 lr=0.1 … · epoch 2 · loss 0.25    · accuracy 0.875   ·  1.5 s'
+    'run 1 lr=0.1 … · epoch 2 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
     """
     epoch = f"epoch {record.epoch}"
     if num_epochs is not None:
         epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
-    values = {name: cell(value) or "nan" for name, value in record.metrics.items() if "duration" not in name}
+    values = {name: steady(value) for name, value in record.metrics.items() if "duration" not in name}
     names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
     metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
-    end = f"{duration(record.metrics['epoch duration']):>6}"
+    (seconds,) = durations([record.metrics["epoch duration"]])
+    end = f"{seconds:>{_TIME}}"
     labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
 
     def line(num_metrics: int, num_labels: int) -> str:
