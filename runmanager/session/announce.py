@@ -28,8 +28,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
     )
     num_failed = sum(statuses[Action.LEAVE, status] for status in Status if status.is_fault)
+    num_begun = sum(statuses[Action.CONTINUE, status] for status in Status)
     numbers = {
-        "of them begun before": sum(statuses[Action.CONTINUE, status] for status in Status),
         "done before": statuses[Action.LEAVE, Status.COMPLETED],
         "failed before": num_failed,
         "pruned before": sum(statuses[action, Status.PRUNED] for action in (Action.WAIT, Action.LEAVE))
@@ -37,7 +37,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
         "unavailable": missing.total(),
     }
     more = search.num_more()
-    counts = [counted(len(plan.runs) + more, "run"), f"{len(plan.due) + more:,} to execute"]
+    begun = f" ({num_begun:,} begun before)" if num_begun else ""
+    counts = [counted(len(plan.runs) + more, "run"), f"{len(plan.due) + more:,} to execute{begun}"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
     for sentence in plan.changes:
         say(sentence)
