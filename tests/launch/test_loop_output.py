@@ -42,9 +42,7 @@ def test_metrics_come_first_where_there_is_little_room(width, words):
 def test_a_loss_that_is_not_finite_is_shown():
     nan, inf = float("nan"), float("inf")
 
-    assert " · loss nan    · accuracy inf    · " in line(
-        80, metrics={**METRICS, "loss": nan, "accuracy": inf}
-    )
+    assert " · loss nan    · accuracy inf    · " in line(80, metrics={**METRICS, "loss": nan, "accuracy": inf})
 
 
 def test_foreign_text_cannot_steer_the_terminal():
