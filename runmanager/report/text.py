@@ -185,9 +185,8 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
         of = counted(len(completed), "run" if len(completed) == len(data.results) else "completed run")
         were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
         direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
-        parts.append(
-            f'{were} at an earlier epoch; keep="{direction}:{metric}" keeps the weights of the best one.'
-        )
+        keep = f'; keep="{direction}:{metric}" keeps the weights of the best one'
+        parts.append(f"{were} at an earlier epoch{keep if metric == data.metric else ''}.")
     return " ".join(parts)
 
 

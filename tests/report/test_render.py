@@ -528,6 +528,15 @@ def test_only_completed_runs_count_as_better_at_an_earlier_epoch(tmp_path):
     assert "3 of 3 completed runs were over 1 % better at an earlier epoch" in words
 
 
+def test_the_weights_of_one_metric_are_advised_to_be_kept(tmp_path):
+    write_runs(tmp_path / "grid", [{"lr": lr} for lr in range(1, 6)], lambda run: -run["lr"])
+
+    words = text_of(by_id(report(tmp_path / "grid"), "learning"))
+
+    assert words.count("over 1 % better at an earlier epoch") > words.count("keep=") > 0
+    assert words.count("keep=") == words.count('keep="best:test_accuracy"')
+
+
 def test_a_run_of_one_epoch_is_not_said_to_get_better(tmp_path):
     outcomes = {0: Outcome(Status.COMPLETED, "", 1)}
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.9}], lambda run: 1 - run["lr"], outcomes=outcomes)
