@@ -87,16 +87,19 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
 
 
 def hint(experiment: Path) -> list[str]:
-    """Return lines on how to open an experiment in TensorBoard; empty if it has no runs here."""
+    """Return the line on how to open an experiment in TensorBoard, if it has runs here.
+
+    The limits of TensorBoard's pages are notes of the command that opens it.
+    """
     root, name = experiment.parent, experiment.name
     try:
-        page = page_of(experiment)
+        page_of(experiment)
     except (OSError, BoardError):
         return []
     if in_notebook():
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
     start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
-    return [f"TensorBoard: {start}", *page.notes]
+    return [f"TensorBoard: {start}"]
 
 
 def _limits(root: Path, experiments: Experiments) -> list[str]:
