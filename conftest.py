@@ -1,4 +1,4 @@
-"""Examples of docstrings run in a folder of their own; `runs/circle` in one is README's experiment."""
+"""Examples of docstrings run in a folder of their own; `runs/circle` in one is a small experiment."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ ENDS = (
     (0.01, 8, 0.7388, 0.5922),
     (0.01, 64, 0.9632, 0.2143),
 )
-"""Learning rate, width, accuracy and loss of each run, as README shows them."""
+"""Learning rate, width, accuracy and loss of each run."""
 
 
 SLOW = ("export_mlflow", "export_wandb", "open_tensorboard", "RayExecutor", "benchmark_devices")
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def circle(tmp_path_factory):
-    """The experiment that README's program makes, with the same numbers."""
+    """The experiment of four runs that the examples of docstrings read."""
     import torch
 
     from runmanager import RunManager

@@ -67,12 +67,12 @@ def test_the_slow_blocks_of_a_page_run_after_the_others(page, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow  # it takes seven seconds
+@pytest.mark.slow  # it takes half a minute
 def test_the_program_of_the_readme_ends_as_the_readme_shows(warm, tmp_path):
     (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
-    (tmp_path / "circle.py").write_text(program)
+    (tmp_path / "board.py").write_text(program)
 
-    screen = screen_of(warm, tmp_path / "circle.py", width=80)
+    screen = screen_of(warm, tmp_path / "board.py", width=80)
 
     lines = "\n".join(line for line in screen.lines if line)
     ended = lines[lines.index("━━ ") :].splitlines()
