@@ -12,7 +12,7 @@ _RUNS = Path("runs")
 def report_command(
     folders: list[Path] | None = None,
     *,
-    output: Path = Path("report.html"),
+    output: Path | None = None,
     goals: list[str] | None = None,
     repeats: list[str] | None = None,
     watch: bool = False,
@@ -28,13 +28,15 @@ def report_command(
       runmanager report runs/fashion_grid --goal test_loss
       runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager report runs/before runs/after
+      runmanager report runs
       runmanager report runs/fashion_grid --watch
 
     Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
 
     Options:
-        folders (FOLDER): The root, an experiment, or several to compare. Default: runs.
-        output (FILE): File to write.
+        folders (FOLDER): An experiment, several to compare, or the root of several, of which it writes an index
+            and each page. Default: runs.
+        output (FILE): File to write. Default: report.html, or index.html in the root.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
     from runmanager.report import write_report
@@ -42,12 +44,13 @@ def report_command(
 
     goal = goals[0] if goals and len(goals) == 1 else goals or None
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
-    check_target(output)
+    if output:
+        check_target(output)
     if watch:
         watch_runs(path, output, goal, repeats, say=say)
         return
-    write_report(path, output, goal, repeats=repeats)
-    say(f"{output} is written: open it in a browser")
+    page = write_report(path, output, goal, repeats=repeats)
+    say(f"{page} is written: open it in a browser")
 
 
 def export_command(

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -28,7 +29,8 @@ from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
-from runmanager.storage import durable
+from runmanager.storage import durable, paths
+from runmanager.storage.folders import experiments as folders_of
 from runmanager.storage.folders import no_runs
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.loading import Paths, read_results
@@ -74,7 +76,7 @@ class WrittenReport(_Path):
 
 def write_report(
     path: Paths = "runs",
-    target: str | os.PathLike[str] = "report.html",
+    target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     *,
     repeats: str | Sequence[str] | None = None,
@@ -85,9 +87,11 @@ def write_report(
     escaped.
 
     Args:
-        path: The root of all experiments, one experiment, or a list of several. With a list, the page has the
-            experiments side by side, with the differences between the first and each other experiment.
-        target: The HTML file; it is replaced atomically.
+        path: One experiment, a list of several, or their root. With a list, the page has the experiments side
+            by side, with the differences between the first and each other experiment. For a root with several
+            experiments, the page of each is ``report.html`` in its folder, and the file is an index of them.
+        target: The HTML file; it is replaced atomically. By default, it is ``report.html``, or ``index.html``
+            in the root.
         goal: The metric that ranks the runs, as in `best`. The first metric of a list ranks the runs, and the
             page also shows the Pareto front of all metrics, as in `pareto`.
         repeats: The axes that only repeat a setting, as in `best`.
@@ -110,29 +114,93 @@ def write_report(
 
 def write_page(
     path: Paths,
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
     *,
     seconds: float | None = None,
 ) -> WrittenReport:
-    """Write a report; with `seconds`, the page reloads itself after this time."""
+    """Write a report, or the index of a root; with `seconds`, the page reloads itself after this time."""
+    if isinstance(path, str | os.PathLike) and len(folders := folders_of(Path(path))) > 1:
+        return _write_index(Path(path), folders, target, goal, repeats, seconds)
+    data, damaged = _read(path, goal, repeats)
+    return _write(target or paths.REPORT, render(data, damaged, seconds))
+
+
+def _write_index(
+    root: Path,
+    folders: Sequence[Path],
+    target: str | os.PathLike[str] | None,
+    goal: str | Sequence[str] | None,
+    repeats: str | Sequence[str] | None,
+    seconds: float | None,
+) -> WrittenReport:
+    """Write the page of each experiment, and the index of these pages."""
+    target = Path(target or root / "index.html")
+    pages = {}
+    for folder in folders:
+        with suppress(NoRunsError):
+            pages[folder / paths.REPORT] = _read(folder, goal, repeats)
+    if not pages:
+        raise NoRunsError(no_runs(root))
+    entries = []
+    for page, (data, damaged) in pages.items():
+        _write(page, render(data, damaged, seconds))
+        address = quote(
+            os.path.relpath(page, target.parent).replace(os.sep, "/").encode("utf-8", "surrogateescape")
+        )
+        entries.append(_entry(data, address, is_over=seconds is None))
+    written = _template("index.html").render(
+        title=printable(root.resolve().name),
+        count=counted(len(entries), "experiment"),
+        entries=entries,
+        seconds=seconds,
+        style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
+        written=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M} UTC",
+    )
+    return _write(target, written)
+
+
+def _entry(data: ReportData, address: str, *, is_over: bool) -> dict[str, Any]:
+    """Return what the index says about an experiment."""
+    goals = " and ".join(map(str, data.findings.goals)) if data.order else ""
+    counts = ", ".join(f"{number:,} {word}" for word, number in data.answers.counts.items())
+    begun = sections.facts(data).get("begun", [])
+    facts = [
+        f"{counted(len(data.results), 'run')}: {counts}",
+        goals and f"goal {goals}",
+        *(f"begun {t}" for t in begun),
+    ]
+    return {
+        "title": data.title,
+        "address": address,
+        "note": data.note,
+        "headline": text.headline(data.answers)[0],
+        "facts": [*filter(None, facts), *filter(None, [text.left_sentence(data.answers, is_over=is_over)])],
+    }
+
+
+def _write(target: str | os.PathLike[str], page: str) -> WrittenReport:
+    durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
+    return WrittenReport(target)
+
+
+def _read(
+    path: Paths, goal: str | Sequence[str] | None, repeats: str | Sequence[str] | None
+) -> tuple[ReportData, Sequence[str]]:
+    """Read the data of a page, and messages about damaged files."""
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
         raise NoRunsError(no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths")
     is_one = isinstance(path, str | os.PathLike)
-    title = next(iter(experiments)) if len(experiments) == 1 else " and ".join(experiments)
-    if is_one and len(experiments) > 1:
-        title = Path(str(path)).resolve().name
+    title = " and ".join(experiments)
     data = report_data(printable(title), experiments, goal, repeats)
     first, *others = [(name, runs) for name, runs in experiments.items() if runs]
     if not is_one and others:
         sides = [(printable(first[0]), printable(other[0]), diff_of(first, other)) for other in others]
         data = replace(data, differences=sides)
-    page = render(data, damaged, seconds)
-    durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
-    return WrittenReport(target)
+    return data, damaged
 
 
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
@@ -150,7 +218,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     now = datetime.now(tz=UTC)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _template().render(
+    return _template("page.html").render(
         data=data,
         answers=data.answers,
         text=text,
@@ -195,8 +263,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
 
 
 @cache
-def _template() -> "Template":
-    """Return the template of the page; it is compiled once per process."""
+def _template(name: str) -> "Template":
+    """Return a template; it is compiled once per process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(_ASSETS)
@@ -204,7 +272,7 @@ def _template() -> "Template":
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=_written,
     )  # fmt: skip
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _written(value: Any) -> Any:
@@ -363,7 +431,7 @@ def _number_cell(value: Any) -> str:
 
 def watch_runs(
     path: Paths,
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
     *,
@@ -383,15 +451,15 @@ def watch_runs(
             started = time.monotonic()
             now = _state(path)
             if now != before:
-                write_page(path, target, goal, repeats, seconds=interval)
+                page = write_page(path, target, goal, repeats, seconds=interval)
             if before is None:
-                say(f"{target} is written and renewed until Ctrl-C: open it in a browser")
+                say(f"{page} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
-        write_page(path, target, goal, repeats)
-        say(f"{target} is written for the last time")
+        page = write_page(path, target, goal, repeats)
+        say(f"{page} is written for the last time")
 
 
 def _state(path: Paths) -> list[Any]:

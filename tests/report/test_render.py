@@ -181,8 +181,8 @@ def test_a_given_goal_decides_between_experiments_with_different_goals(tmp_path)
         Experiment(write_runs(tmp_path / name, GRID[:2], score)).decide(Design(goal))
 
     with pytest.raises(ValueError, match="these experiments have different goals"):
-        write_report(tmp_path, tmp_path / "page.html")
-    path = write_report(tmp_path, tmp_path / "page.html", "min:test_loss")
+        write_report([tmp_path / "one", tmp_path / "other"], tmp_path / "page.html")
+    path = write_report([tmp_path / "one", tmp_path / "other"], tmp_path / "page.html", "min:test_loss")
 
     assert "test_loss" in text_of(by_id(parse(path), "headline"))
 
@@ -482,7 +482,7 @@ def test_repeats_are_not_assumed_where_an_experiment_has_none(tmp_path):
     write_runs(tmp_path / "runs" / "a", [{"lr": 0.1, "seed": seed} for seed in (1, 2)], lambda _: 0.5)
     write_runs(tmp_path / "runs" / "b", [{"lr": 0.2}], lambda _: 0.8)
 
-    page = report(tmp_path / "runs")
+    page = parse(write_report([tmp_path / "runs" / "a", tmp_path / "runs" / "b"], tmp_path / "report.html"))
 
     assert text_of(by_id(page, "headline")) == "Run 1 (experiment=b lr=0.2) is best: test_accuracy 0.8"
 
@@ -555,10 +555,56 @@ def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
             tmp_path / "runs" / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run, best=best: best - run["lr"]
         )
 
-    page = report(tmp_path / "runs")
+    page = parse(write_report([tmp_path / "runs" / n for n in ("first", "second")], tmp_path / "report.html"))
 
     assert text_of(next(page.iter("h1"))) == "Run 1 (experiment=second lr=0.1) is best: test_accuracy 0.7"
     assert "experiment second" in text_of(page)
+
+
+def test_a_root_has_an_index_of_the_pages_of_its_experiments(tmp_path):
+    root = tmp_path / "runs"
+    pending = {1: Outcome(Status.PENDING)}
+    write_runs(root / "first", [{"lr": 0.1}, {"lr": 0.2}], lambda run: 0.7 - run["lr"], outcomes=pending)
+    second = Experiment(write_runs(root / "second", [{"lr": 0.1}, {"lr": 0.2}], lambda run: 0.8 - run["lr"]))
+    second.decide(Design(Goal("test_accuracy", 1), note="with <dropout>"))
+    Experiment(root / "empty").plan([], {})
+
+    index = write_report(root)
+
+    assert index == root / "index.html"
+    entries = list(parse(index).iter("article"))
+    pages = [str(next(entry.iter("a")).get("href")) for entry in entries]
+    assert pages == ["first/report.html", "second/report.html"]
+    headlines = [text_of(by_id(parse(root / page), "headline")) for page in pages]
+    texts = [[text_of(p) for p in entry.iter("p")] for entry in entries]
+    assert [lines[-2] for lines in texts] == headlines
+    assert headlines[0] == "Run 1 (lr=0.1) has test_accuracy 0.6"
+    assert texts[0][-1].startswith("2 runs: 1 completed, 1 pending · ")
+    assert texts[0][-1].endswith("1 of 2 runs is left to execute; start the same command again to execute it")
+    assert texts[1][0] == "with <dropout>"
+    assert texts[1][-1].startswith("2 runs: 2 completed · goal max:test_accuracy")
+
+
+def test_an_index_elsewhere_leads_to_the_pages_too(tmp_path):
+    for name in ("a", "b"):
+        write_runs(tmp_path / "runs" / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+    (tmp_path / "site").mkdir()
+
+    index = write_report(tmp_path / "runs", tmp_path / "site" / "all.html")
+
+    links = [str(link.get("href")) for link in parse(index).iter("a")]
+    assert links == ["../runs/a/report.html", "../runs/b/report.html"]
+    assert all((index.parent / link).is_file() for link in links)
+
+
+def test_no_page_of_a_root_is_written_when_one_is_refused(tmp_path):
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+
+    with pytest.raises(GridError, match="these runs have no column 'f1'"):
+        write_report(tmp_path, goal="f1")
+
+    assert list(tmp_path.rglob("*.html")) == []
 
 
 def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):
