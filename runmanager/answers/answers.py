@@ -188,7 +188,7 @@ def _question(runs: pd.DataFrame, findings: Findings | None) -> str:
         return f"No completed run has a number for {printable(findings.metric)}"
     names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
     if not names:
-        return "No run has a number to be ranked by, so none is best"
+        return "No run has a number to be ranked by: write manager.track_loss(loss, labels) or track(f1=0.5)"
     first, *others = names
     further = f" (or of {', '.join(others[:_MOST_NAMED])})" if others else ""
     return printable(

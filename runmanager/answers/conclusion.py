@@ -261,8 +261,8 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     errors = pruned["error"] if "error" in runs else pd.Series("", pruned.index)
     by_train = int(errors.str.startswith(_TRIAL_PRUNED).sum())
     number = len(errors) - by_train
-    kept = f"they keep their checkpoints: the same grid without {' or '.join(stoppers)} continues them"
-    by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
+    step = f"the same grid without {' or '.join(stoppers)} continues them"
+    by_grid = [Sentence("–", "Pruned runs keep their checkpoints", [step])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
 

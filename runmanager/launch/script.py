@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.axes import space_of
-from runmanager.calls import keywords_of, unexpected
+from runmanager.calls import advised, keywords_of, unexpected
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.flags import from_command_line
 from runmanager.grid import RunBuilder
@@ -35,6 +35,7 @@ _Reader = Callable[[str], Any]
 """Parses a word as a value of an axis; the message of its ValueError describes the valid values."""
 
 
+@advised("write main(params, train, experiment='name')")
 def main(
     params: Grid,
     train: Callable[..., object],

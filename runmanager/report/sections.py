@@ -78,7 +78,9 @@ def settings(data: ReportData) -> dict[str, Any] | None:
         front = [setting.rows for setting in findings.front]
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
-    which = f"The best {len(best)} settings by their mean" if findings.repeats else "The Pareto front"
+    which = "The Pareto front"
+    if findings.repeats:
+        which = f"{'The' if len(best) == len(listed) else f'The best {len(best)}'} settings by their mean"
     scope = findings.scope(numbers.get(INTERVAL, ()))
     some = f"{len(best)} of {counted(len(listed), findings.noun)}" if has_front and not findings.repeats else ""
     return {

@@ -85,8 +85,8 @@ class Figure:
         ET.SubElement(self._root, "desc", id=f"{name}-words").text = printable(words)
         clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
         clip.attrib |= {
-            "x": f"{LEFT - 2}", "y": f"{TOP - 2}",
-            "width": f"{width - LEFT - right + 4}", "height": f"{height - TOP - bottom + 4}",
+            "x": f"{LEFT - 6}", "y": f"{TOP - 6}",  # room for half a dot and its ring
+            "width": f"{width - LEFT - right + 12}", "height": f"{height - TOP - bottom + 12}",
         }  # fmt: skip
         self._back = ET.SubElement(self._root, "g")
         self._scale = ET.SubElement(self._root, "g", {"class": "scale"})

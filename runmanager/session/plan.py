@@ -28,7 +28,7 @@ _MOST_CAUSES = 4  # maximum number of causes in a sentence
 def started_over() -> tuple[str, str]:
     """Return the action for changed runs that start over, and an explanation."""
     step = argument("changed='keep'", "--changed keep")
-    return "executed again", f"their old attempts are kept; {step} continues them"
+    return "executed again", f"old attempts are kept; {step} continues them"
 
 
 class Action(StrEnum):

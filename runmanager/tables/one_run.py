@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.storage import artifacts, loaded_files, paths
@@ -109,6 +110,7 @@ class _Artifacts(Mapping[str, Path]):
         return repr({name: self._folder / paths.ARTIFACTS / name for name in self._names})
 
 
+@advised("write load_run('runs/name/7')")
 def load_run(run: Any) -> LoadedRun:
     """Load one run.
 

@@ -127,6 +127,11 @@ def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
     (peak,) = marks(page, "curves-0", "peak")
     (best,) = [mark for mark in marks(page, "curves-0", "run") if "best" in mark.attrib["class"]]
     assert numbers(peak.get("d"))[:2] == numbers(best.get("d"))[4:6]  # of the third epoch
+    (frame,) = figure(page, "curves-0").iter("rect")
+    left, top, width, height = (float(frame.attrib[name]) for name in ("x", "y", "width", "height"))
+    xs, ys = numbers(best.get("d"))[::2], numbers(best.get("d"))[1::2]
+    assert left <= min(xs) - 5 and max(xs) + 5 <= left + width  # a dot at an end is whole
+    assert top <= min(ys) - 5 and max(ys) + 5 <= top + height
     (resumed,) = marks(page, "curves-0", "resumed")
     assert resumed.get("data-r") == "0"
     assert resumed.attrib["d"].count("M") == 1

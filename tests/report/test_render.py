@@ -110,6 +110,7 @@ def test_a_page_without_an_epoch_begins_with_what_went_wrong(tmp_path, status):
     links = [link.get("href") for link in next(page.iter("nav")).iter("a")]
     assert sections[:2] == ["wrong", "best"]
     assert links == [f"#{section}" for section in sections]
+    assert "no result" not in text_of(by_id(page, "wrong"))  # the cards and the only cause have the number
     assert text_of(by_id(page, "best-title")) == "Runs"
     assert "run time" not in text_of(page)
     assert "Durations are measured" not in text_of(page)
@@ -150,6 +151,8 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
         "closest, lr=0.1, is 0.07 behind; a verdict needs at least 7 seeds; "
         "lr=0.001 lost 1 of 2 seeds (diverged)."
     )
+    (caption,) = by_id(page, "settings").iter("caption")
+    assert text_of(caption).startswith("The settings by their mean; all 3 settings are ranked")
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
         ["0.01", "0.77", "0.516 to 1.000", "2", ""],
@@ -240,7 +243,7 @@ def test_devices_are_compared_pair_by_pair(page):
 
 def test_a_page_of_runs_that_are_left_says_how_many_and_when_it_was_written(page, path, tmp_path):
     which = "1 of 24 runs is left to execute; start the same command again to execute it"
-    assert re.fullmatch(rf"{which}, as of [\d-]+ [\d:]+ UTC\.", text_of(by_id(page, "left")))
+    assert re.fullmatch(rf"As of [\d-]+ [\d:]+ UTC, {which}\.", text_of(by_id(page, "left")))
 
     over = parse(write_report(write_runs(tmp_path / "grid", GRID, score), tmp_path / "report.html"))
     assert not [element for element in over.iter() if element.get("id") in ("left", "age")]
@@ -250,9 +253,9 @@ def test_a_page_after_ctrl_c_says_where_runs_resume_and_how(tmp_path):
     outcomes = {1: Outcome(Status.INTERRUPTED, "", 2), 2: Outcome(Status.PENDING)}
     path = write_runs(tmp_path / "grid", [{"lr": lr} for lr in (1, 2, 3)], lambda _: 0.5, outcomes=outcomes)
 
-    assert text_of(by_id(report(path), "left")).startswith(
-        "2 of 3 runs are left to execute; run 2 resumes after epoch 2; start the same command again to execute "
-        "them, as of "
+    assert text_of(by_id(report(path), "left")).endswith(
+        " UTC, 2 of 3 runs are left to execute; run 2 resumes after epoch 2; start the same command again to "
+        "execute them."
     )
 
 
@@ -265,7 +268,7 @@ def test_a_page_after_ctrl_c_between_two_runs_says_how_to_go_on(tmp_path, second
 
     page = parse(write_page(path, tmp_path / "report.html", seconds=seconds))
 
-    assert text_of(by_id(page, "left")).startswith(f"2 of 3 runs are left to execute{step}, as of ")
+    assert text_of(by_id(page, "left")).endswith(f" UTC, 2 of 3 runs are left to execute{step}.")
 
 
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):

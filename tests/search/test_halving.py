@@ -327,9 +327,9 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
         "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
         "after epoch 3, 1 of 3 runs goes on, test_loss 0.3333; 2 are behind",
     ]
-    pruned = lines.index("– 8 runs pruned")  # noqa: RUF001
+    pruned = lines.index("– Pruned runs keep their checkpoints")  # noqa: RUF001
     assert "· 1 completed · 8 pruned ━" in " ".join(lines)
-    assert lines[pruned + 1] == "    they keep their checkpoints: the same grid without prune= continues them"
+    assert lines[pruned + 1] == "    the same grid without prune= continues them"
 
 
 def test_a_plan_has_the_runs_of_the_next_round(start, capsys):

@@ -283,7 +283,7 @@ LOOP = "write the loop, as docs/training-function.md shows"
 JOIN = "join several with ChainedScheduler or SequentialLR of torch.optim.lr_scheduler"
 WATCH = "write keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
 KEEP = (
-    "keep must be 'last', 'best:<metric>' of a metric whose direction is known as 'best:test_accuracy', or "
+    "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', or "
     "'min:<metric>' or 'max:<metric>' of any other"
 )
 

@@ -367,7 +367,7 @@ def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
         (
             {},
             "best",
-            "keep must be 'last', 'best:<metric>' of a metric whose direction is known .*, got 'best'",
+            "keep must be 'last', 'best:<metric>' of a metric whose direction is known, .*, got 'best'",
         ),
         ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
         ({}, "best:f9", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f9'"),
@@ -611,7 +611,7 @@ def trained_with(change, fault=None):
 
 
 LRS = {"lr": [0.1, 0.2]}
-ANEW = "; their old attempts are kept; changed='keep' continues them"
+ANEW = "; old attempts are kept; changed='keep' continues them"
 
 
 @pytest.fixture
