@@ -14,7 +14,7 @@ from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.goal import Goal, companion
 from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LEADING, counts_of
+from runmanager.outcome import LEADING, Status, counts_of
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.tables.ranking import (
     ASSUMED,
@@ -119,8 +119,9 @@ def ranked(
     if with_others or are_epochs(runs):
         return _of_ranked(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n)
     others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
-    note = ", ".join(f"{number} {status}" for status, number in others.items())
-    note = f"{ranking.count} ({note} without a number)" if others else ""
+    lacks = {Status.COMPLETED: " without a number"}
+    note = ", ".join(f"{number} {status}{lacks.get(Status(status), '')}" for status, number in others.items())
+    note = f"{ranking.count} ({note})" if others else ""
     rows = rows_of(runs, ranking, ranking.first)
     sentences = answers_of(runs, goal, repeats).sentences
     return of_runs(rows, ranking.goal, n, *sentences, note, *map(str, all_digits(rows)))

@@ -215,7 +215,7 @@ def test_the_best_runs_come_first_with_what_varied(command, root):
     assert heading.split()[:2] == ["run", "lr"]
     assert {first.split()[0], second.split()[0]} == {"1", "2"}
     assert "the same in all: status=completed, device=cpu" in text.stderr
-    assert "2 of 3 runs are ranked (1 failed without a number)" in text.stderr
+    assert "2 of 3 runs are ranked (1 failed)" in text.stderr
     assert [row["run"] for row in rows] in ([1, 2], [2, 1])
     assert rows[0]["run duration"] < rows[1]["run duration"]
 

@@ -208,7 +208,7 @@ def test_what_the_script_got_wrong_is_raised(tmp_path, options, message):
 
 def test_a_call_without_a_grid_and_train_says_what_to_write():
     with pytest.raises(TypeError, match=r"'train': write main\(params, train, experiment='name'\)$"):
-        main(lr=[0.1])
+        main(lr=[0.1])  # type: ignore[call-arg]
 
 
 def test_a_parameter_of_train_has_the_value_of_the_run_in_any_grid(tmp_path):

@@ -130,8 +130,8 @@ def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
     (frame,) = figure(page, "curves-0").iter("rect")
     left, top, width, height = (float(frame.attrib[name]) for name in ("x", "y", "width", "height"))
     xs, ys = numbers(best.get("d"))[::2], numbers(best.get("d"))[1::2]
-    assert left <= min(xs) - 5 and max(xs) + 5 <= left + width  # a dot at an end is whole
-    assert top <= min(ys) - 5 and max(ys) + 5 <= top + height
+    assert left + 5 <= min(xs) < max(xs) <= left + width - 5  # a dot at an end is whole
+    assert top + 5 <= min(ys) < max(ys) <= top + height - 5
     (resumed,) = marks(page, "curves-0", "resumed")
     assert resumed.get("data-r") == "0"
     assert resumed.attrib["d"].count("M") == 1

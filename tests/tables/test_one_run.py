@@ -104,4 +104,4 @@ def test_its_artifacts_are_named_with_their_paths(root):
 
 def test_a_number_beside_the_folder_is_told_where_to_stand(root):
     with pytest.raises(TypeError, match=r"2 were given: write load_run\('runs/name/7'\)$"):
-        load_run("runs/exp", 7)
+        load_run("runs/exp", 7)  # type: ignore[call-arg]
