@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.metadata import version
 
 NAMES = (
-    "asking", "committing", "displaying", "evaluating", "fashion_search", "halving", "loading", "overhead",
-    "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
+    "asking", "committing", "displaying", "evaluating", "fashion_search", "foreseeing", "halving", "loading",
+    "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
     "tensorboard", "thousand", "tracking", "training", "verdict",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.effects import told_apart
-from runmanager.answers.leads import Lead, arranged, leads
+from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.verdict_sentence import Race
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
@@ -21,6 +21,7 @@ from runmanager.storage.design import SEEDS, Rule
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
+from runmanager.tables.power import chance
 from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.wording import all_of, brief, labels, listed, printable
 
@@ -96,6 +97,11 @@ class Contest:
         """Return the lead of the rival `best` over each other rival, by position."""
         others = [i for i in range(len(self.names)) if i != best]
         return dict(zip(others, leads(self.scores, best, error), strict=True))
+
+    def chance(self, best: int, other: int, n: int, rule: Rule) -> float:
+        """Return the probability that `n` repeats decide between two rivals."""
+        row = differences(self.scores, best)[other]
+        return chance(row[~np.isnan(row)], n, len(self.names), rule.error, rule.margin)
 
     def _is_open(self, rival: int) -> bool:
         """Whether a run of a rival is still in progress or pending."""

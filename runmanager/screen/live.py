@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.board.link import page_of
@@ -37,6 +38,7 @@ from runmanager.wording import VARIABLE, listed, printable
 
 if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion
+    from runmanager.answers.foresight import Foresight
     from runmanager.screen.panel import Panel
 
 _LIVE_S = 0.25  # minimum time between two pictures
@@ -329,7 +331,7 @@ class GridProgress(Display):
         rest = self._picture(is_over=True) if self._rows else None
         self._screen.show_below(then or rest)
 
-    def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
+    def show_plan(self, plan: Plan, search: Search, lanes: int, foresight: "Foresight | None" = None) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
         for sentence in plan.changes:
             self.say(sentence)
@@ -337,13 +339,15 @@ class GridProgress(Display):
             self.say(search.introduction())
             if not plan.runs:
                 return
-        from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table
+        from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table, time_of_runs
 
         seconds = estimated_seconds(plan, plan.costs)
         names = [name for name in plan.varying if name != "device"]
         self.flush()
         self._screen.print_table(plan_table(plan, seconds, names))
         self.say(plan_summary(plan, seconds, max(lanes, 1)))
+        if foresight and (sentence := foresight.sentence(partial(time_of_runs, plan, max(lanes, 1)))):
+            self.say(sentence)
 
     @property
     def _total(self) -> int:

@@ -1,6 +1,7 @@
 """The plan of a grid as a table: the device, the estimated time and the action of each run."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -42,9 +43,24 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     """Return the number of runs per action, and the estimated time in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
-    total = f"about {time_left.rounded(time_left.scheduled(estimated, [0.0] * lanes))}" if estimated else ""
+    total = ""
+    if estimated:
+        params = [planned.folder.params for planned in plan.due]
+        whole = time_left.time_left(params, [], plan.costs, lanes)
+        assert whole
+        middle = time_left.scheduled(estimated, [0.0] * lanes)
+        total = f"about {time_left.ranged(whole.scaled(middle))}"
     whats = (f"{what} {number:,}" for what, number in counts.items())
     return join([counted(len(plan.runs), "run"), *whats, total])
+
+
+def time_of_runs(plan: Plan, lanes: int, number: int) -> str:
+    """Return the time from now until this number of runs like those of a plan have ended; "" if unknown."""
+    if not plan.costs:
+        return ""
+    costs = time_left.costs([planned.folder.params for planned in plan.runs], plan.costs)[0]
+    number -= sum(not planned.action.is_due for planned in plan.runs)
+    return time_left.rounded(statistics.fmean(costs) * max(number, 0) / lanes)
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:

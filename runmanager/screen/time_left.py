@@ -58,6 +58,11 @@ class Estimate(NamedTuple):
         """Return the estimate after some seconds have passed."""
         return Estimate(*(max(estimate - seconds, 0.0) for estimate in self))
 
+    def scaled(self, seconds: float) -> "Estimate":
+        """Return an estimate of these seconds with the same relative range."""
+        factor = seconds / self.seconds if self.seconds else 1.0
+        return Estimate(*(estimate * factor for estimate in self))
+
 
 def time_left(
     waiting: Sequence[Mapping[str, Any]],
@@ -185,12 +190,17 @@ def about(estimate: Estimate) -> str:
     >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(100, 70, 180))
     ('12 min left (10 to 15 min)', '1 min 40 s left (1 to 3 min)')
     """
+    return ranged(estimate, " left", (*_FINE, *_COARSE))
+
+
+def ranged(estimate: Estimate, what: str = "", steps: Sequence[tuple[float, int]] = _COARSE) -> str:
+    """Return an estimated time and its range as text, the range in the precision of an estimate."""
     least, most = rounded(estimate.least), rounded(estimate.most)
-    middle = rounded(estimate.seconds, (*_FINE, *_COARSE))
+    middle = rounded(estimate.seconds, steps)
     if least == most:
-        return f"{middle} left"
+        return f"{middle}{what}"
     (number, unit, *more), of_most = least.split(), most.split()
-    return f"{middle} left ({least if more or of_most[1:] != [unit] else number} to {most})"
+    return f"{middle}{what} ({least if more or of_most[1:] != [unit] else number} to {most})"
 
 
 def rounded(seconds: float, steps: Sequence[tuple[float, int]] = _COARSE) -> str:

@@ -1,5 +1,6 @@
 """Sequential repeats until the verdict names the best setting, or the better value of an axis."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,10 +13,14 @@ from runmanager.storage.design import Rule
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
-from runmanager.wording import printable
+from runmanager.wording import duration, printable
 
 if TYPE_CHECKING:
+    from runmanager.answers.contest import Contest
     from runmanager.answers.verdict_sentence import Race
+
+HOPELESS = 0.1
+"""The probability of a decision below which the limit is said to be too small."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class _Deciding(Search):
         self._executable: set[str] = set()
         self._fewest = 0  # the minimum number of repeats that allows a decision
         self._why = ""  # the reason why no further repeats are requested
+        self._is_hopeless = False  # whether a sentence has said that the limit will hardly decide
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -132,13 +138,14 @@ class _Deciding(Search):
                 self._why = "! some repeats did not end: the same command continues"
                 return Decision(sentences=sentences)
             try:
-                race, rivals = self._look(asked, read)
+                race, rivals, contest = self._look(asked, read)
             except InvalidArgumentError as error:  # the goal's metric may be missing in all runs
                 self._why = f"! nothing is decided: {error}"
                 return Decision(sentences=sentences)
-            if not self._ask(race, rivals, sum(map(_seconds, read))):
+            seconds = sum(map(_seconds, read))
+            if not self._ask(race, rivals, seconds):
                 return Decision(sentences=sentences)
-            sentences = [race.standing]
+            sentences = [race.standing, *self._outlook(race, contest, seconds, seconds / len(read))]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""
@@ -174,8 +181,10 @@ class _Deciding(Search):
         setting = {name: value for name, value in folder.params.items() if name != self._repeats}
         return identity(setting if axis is None else {axis: setting[axis]})
 
-    def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
-        """Compare the rivals by the requested repeats; return the comparison, and its order of the rivals."""
+    def _look(
+        self, asked: Sequence[RunFolder], results: Sequence[RunResult]
+    ) -> tuple["Race", list[str], "Contest"]:
+        """Compare the rivals by the requested repeats; return the comparison, its order, and the scores."""
         from runmanager.answers.verdict import compared
         from runmanager.tables.columns import runs_table
 
@@ -184,7 +193,7 @@ class _Deciding(Search):
         contest = comparison.contest
         race = contest.race(comparison.order, self._rule.margin, self._rule.error)
         rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
-        return race, [rivals[code] for code in race.positions]
+        return race, [rivals[code] for code in race.positions], contest
 
     def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
         """Request one more repeat of each undecided rival; return whether any repeat was requested."""
@@ -211,6 +220,35 @@ class _Deciding(Search):
             return False
         self._asked |= wider
         return True
+
+    def _outlook(self, race: "Race", contest: "Contest", seconds: float, of_run: float) -> list[str]:
+        """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
+        from runmanager.answers.foresight import Foresight, Spread
+        from runmanager.answers.verdict_sentence import UNDECIDED
+        from runmanager.tables.power import ENOUGH
+
+        rule, states = self._rule, race.states
+        index = states.index(UNDECIDED)
+        lead, n = race.leads[index], race.leads[index].n
+        if self._is_hopeless or n < ENOUGH or not lead.std:
+            return []
+        # decided rivals get no more repeats
+        per_repeat = (1 + states.count(UNDECIDED)) * max(len(repeats[0]) for repeats in self._runs.values())
+        limit = max(map(len, self._runs.values()))
+        what = f"max_repeats={limit}" if limit == rule.max_repeats else f"{limit} repeats"
+        if rule.max_seconds is not None and of_run:
+            by_time = n + math.ceil((rule.max_seconds - seconds) / (of_run * per_repeat))
+            limit, what = min((by_time, f"max_seconds={rule.max_seconds:g}"), (limit, what))
+        if contest.chance(race.positions[0], race.positions[index + 1], limit, rule.rule) >= HOPELESS:
+            return []
+        self._is_hopeless = True
+        spread = Spread(lead.std, n, race.unit)
+        foresight = Foresight(race.num_rivals, limit, limit * per_repeat, spread, rule.error, True, lead.mean)
+
+        def time_of(number: int) -> str:
+            return duration(max(of_run * (number - n * per_repeat) / self.num_lanes, 1), 0)
+
+        return [f"! {what} will hardly decide. {foresight.sentence(time_of)}"]
 
 
 def _seconds(result: RunResult) -> float:

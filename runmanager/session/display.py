@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.executors.signals import Stop
 from runmanager.listener import Listener
@@ -11,6 +11,9 @@ from runmanager.session.plan import Plan
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
+
+if TYPE_CHECKING:
+    from runmanager.answers.foresight import Foresight
 
 
 class GridListener(Listener):
@@ -93,8 +96,8 @@ class Display(GridListener):
     def stopping(self, stop: Stop) -> None:
         """Called when a signal stops the grid; several signals cause several calls."""
 
-    def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
-        """Show the plan: runs to execute, their devices, and completed runs."""
+    def show_plan(self, plan: Plan, search: Search, lanes: int, foresight: "Foresight | None" = None) -> None:
+        """Show the plan: runs to execute, their devices, and completed runs; and what its repeats decide."""
 
     def conclude(self, conclusion: Any) -> Any:
         """Show the conclusion of the grid; return an object that a notebook can draw."""

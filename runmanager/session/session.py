@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
@@ -40,6 +40,9 @@ from runmanager.storage.identity import identity
 from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult
+
+if TYPE_CHECKING:
+    from runmanager.answers.foresight import Foresight
 
 
 @dataclass(eq=False)
@@ -163,12 +166,21 @@ class Session:
     def show_plan(self) -> GridOutcome:
         """Show the plan: runs to execute, their devices, and completed runs; nothing is written."""
         search = AllRuns() if self.search.axes else self.search
-        batch = Decisions(self.plan(is_written=False), search).next()
+        plan = self.plan(is_written=False)
+        batch = Decisions(plan, search).next()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
         if ranks.is_main():
-            self.display.show_plan(batch, self.search, lanes)
+            self.display.show_plan(batch, self.search, lanes, self._foresight(plan))
         outcome = read_outcome(batch, COMPLETED, self.experiment.path, is_over=False)
         return replace(outcome, exit_code=COMPLETED)
+
+    def _foresight(self, plan: Plan) -> "Foresight | None":
+        if not (self.display.is_shown and self.design.repeating(plan.varying)):
+            return None
+        from runmanager.answers.foresight import foresee  # imports pandas
+
+        before, decide = [planned.before for planned in plan.runs], self.options.decide
+        return foresee(self.experiment.path, self.design, before, anytime=decide is not None)
 
     def check(self) -> list[str]:
         """Check each due setting with the executor; return sentences to print.

@@ -517,7 +517,7 @@ def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
         "run    lr  device       takes  what",
         "  7  0.01  cpu                 completed",
         "  8  0.02  cpu     1 min 30 s  execute",
-        "2 runs · completed 1 · execute 1 · about 2 min",
+        "2 runs · completed 1 · execute 1 · about 2 min (30 s to 5 min)",
     ]
 
 

@@ -1,0 +1,108 @@
+"""How often a number of repeats decides a difference, by simulation of the verdict's evidence."""
+
+import functools
+import math
+
+import numpy as np
+
+from runmanager.tables.columns import Numbers
+from runmanager.tables.evidence import fewest, log_evidence
+
+PROMISED = 0.8
+"""The fraction of cases in which a named difference is decided."""
+ENOUGH = 3
+"""The minimum number of repeats whose spread counts as known."""
+
+_MOST = 1000  # maximum number of repeats in an estimate
+_NUMBERS = 400_000  # maximum number of simulated differences
+_CASES = (200, 4000)  # minimum and maximum number of simulated cases
+_STEPS = 14  # number of bisections of the smallest difference
+
+
+def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> Numbers:
+    """Return the fraction of cases that are decided after 1, 2, ... n repeats, for normal noise.
+
+    A case is decided if the best rival has beaten each other rival. The others are equal to each other.
+
+    Args:
+        effect: The difference between the best rival and each other rival, in standard deviations of the
+            differences, as estimated.
+        n: The number of repeats.
+        num_rivals: The number of rivals.
+        error: The error of the verdict.
+        known_by: The degrees of freedom of the estimated standard deviation, infinity if it is known. The true
+            standard deviation then differs between the cases as its estimate would.
+        anytime: Whether a case stays decided, as repeats end at a decision. Otherwise only the verdict after
+            the last repeat counts.
+    """
+    least = level(num_rivals, error)
+    num_cases = int(min(max(_NUMBERS // (num_rivals * n), _CASES[0]), _CASES[1]))
+    random = np.random.default_rng(0)
+    true = np.full(num_cases, effect)
+    if math.isfinite(known_by):
+        true = effect * np.sqrt(random.chisquare(known_by, num_cases) / known_by)
+    noise = random.normal(0, math.sqrt(0.5), (num_cases, num_rivals, n))
+    differences = true[:, None, None] + noise[:, :1] - noise[:, 1:]
+    # with the closed test, the leader beats all others as soon as it reaches this evidence against each of them
+    is_decided = log_evidence(differences).min(axis=1) >= math.log(least)
+    is_decided[:, : fewest(least) - 1] = False
+    shares: Numbers = (np.logical_or.accumulate(is_decided, axis=1) if anytime else is_decided).mean(axis=0)
+    return shares
+
+
+def level(num_rivals: int, error: float) -> float:
+    """Return the evidence against each other rival that decides for the leader, see `evidence.closed`."""
+    return num_rivals / 2 / error
+
+
+@functools.cache
+def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
+    """Return the smallest difference, in standard deviations, that `n` repeats decide in most cases.
+
+    Infinity if `n` repeats can decide nothing.
+    """
+    if n < fewest(level(num_rivals, error)):
+        return math.inf
+    low, high = 1e-2, 1e3
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        shares = power(middle, n, num_rivals, error, known_by=known_by, anytime=anytime)
+        low, high = (low, middle) if shares[-1] >= PROMISED else (middle, high)
+    return high
+
+
+@functools.cache
+def repeats_for(effect: float, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
+    """Return the number of repeats that decide a difference in most cases; infinity for more than 1,000."""
+    n = 2 * fewest(level(num_rivals, error))
+    while n < 2 * _MOST:
+        n = min(n, _MOST)
+        shares = power(effect, n, num_rivals, error, known_by=known_by, anytime=anytime)
+        if (shares >= PROMISED).any():
+            return float((shares >= PROMISED).argmax()) + 1
+        n *= 2
+    return math.inf
+
+
+def chance(differences: Numbers, n: int, num_rivals: int, error: float, margin: float | None = None) -> float:
+    """Return the probability that `n` repeats decide between two rivals, after the first repeats.
+
+    Args:
+        differences: (repeats,) The differences so far, of which the later ones are predicted by a t
+            distribution.
+        n: The total number of repeats.
+        num_rivals: The number of rivals.
+        error: The error of the verdict.
+        margin: The maximum difference that counts as equal.
+    """
+    random, before = np.random.default_rng(0), len(differences)
+    num_cases = _CASES[1] // 4
+    std = differences.std(ddof=1) * np.sqrt((before - 1) / random.chisquare(before - 1, num_cases))
+    means = differences.mean() + std * random.normal(size=num_cases) / math.sqrt(before)
+    later = means[:, None] + std[:, None] * random.normal(size=(num_cases, max(n - before, 0)))
+    whole = np.concatenate([np.broadcast_to(differences, (num_cases, before)), later], axis=1)
+    is_decided = log_evidence(whole) >= math.log(level(num_rivals, error))
+    if margin is not None:
+        apart = np.minimum(log_evidence(whole - margin), log_evidence(whole + margin))
+        is_decided |= apart >= math.log(num_rivals * (num_rivals - 1) / 2 / error)
+    return float(is_decided[:, before:].any(axis=1).mean())
