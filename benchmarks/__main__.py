@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 NAMES = (
     "asking", "committing", "displaying", "evaluating", "fashion_search", "foreseeing", "halving", "loading",
-    "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
+    "luck", "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
     "tensorboard", "thousand", "tracking", "training", "verdict",
 )  # fmt: skip
 

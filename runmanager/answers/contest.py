@@ -4,8 +4,9 @@ import contextlib
 import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 
 from runmanager.answers.effects import told_apart
 from runmanager.answers.leads import Lead, arranged, differences, leads
+from runmanager.answers.luck import luck_of
 from runmanager.answers.verdict_sentence import Race
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
@@ -40,6 +42,7 @@ class Contest:
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
         alone: The rivals that have scores, but no score in a setting of another rival.
+        luck: Returns a sentence about the share of the test set in the difference of two rivals, "" for none.
     """
 
     names: Sequence[str]
@@ -48,6 +51,7 @@ class Contest:
     unit: str
     rivals: str
     alone: Collection[int] = ()
+    luck: Callable[[int, int], str] | None = None
 
     @property
     def means(self) -> Numbers:
@@ -80,7 +84,8 @@ class Contest:
         best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
         each = self.leads(best, error)
         others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
-        notes = [*self._losses(order), *self._left_out(best, others[:1])]
+        luck = self.luck(best, others[0]) if self.luck and others else ""
+        notes = [*filter(None, [luck]), *self._losses(order), *self._left_out(best, others[:1])]
         names = [self.names[i] for i in (best, *others)]
         return Race(
             names,
@@ -214,7 +219,8 @@ def contest(
                 statuses[rival][status] += 1
     has_number = set(rivals[~np.isnan(numbers)].tolist())
     alone = [i for i in sorted(has_number) if np.isnan(table[i]).all()]
-    return Contest(names, table, statuses, unit, what, alone)
+    sentence = partial(luck_of, runs, str(scores.name), rivals, np.stack([repeats, parts], axis=1))
+    return Contest(names, table, statuses, unit, what, alone, sentence)
 
 
 def of_values(

@@ -15,6 +15,15 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
 
     Raises:
+        MetricError: As `are_correct`.
+    """
+    return are_correct(preds, labels).count_nonzero()
+
+
+def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return whether the label of each sample has the largest score, on the device.
+
+    Raises:
         MetricError: The shapes do not match, so that broadcasting would compare every sample with every other
             sample.
     """
@@ -29,7 +38,7 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
         )
-    return (preds.detach().argmax(dim=1) == labels).count_nonzero()
+    return preds.detach().argmax(dim=1) == labels
 
 
 def has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:

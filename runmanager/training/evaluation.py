@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from math import nan
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import nn
 
+from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import MetricError
+from runmanager.storage.items import Items
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import (
@@ -23,6 +26,8 @@ from runmanager.training.batch_step import (
 )
 from runmanager.training.listeners import Counts
 from runmanager.training.metrics import EpochSums, How, check_column, column_of, single
+
+_MOST_ITEMS = 10**6  # maximum number of items of which each is noted
 
 
 class Metric(Protocol):
@@ -88,6 +93,10 @@ class OpenEvaluation:
         self._on_batch = on_batch
         self._params = params
         self._columns: set[str] = set()  # columns whose names are valid
+        # which samples were correct, and their labels, if these can be compared with those of other runs
+        self._items: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        if loaders.is_in_order(loader) and ranks.num_ranks() == 1 and device.type != "meta":
+            self._items = []
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -100,6 +109,22 @@ class OpenEvaluation:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""
         self.sums.add_loss(loss, batch, self._expected)
+
+    def add_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Count the correct predictions of a batch, and note which are correct."""
+        correct = self.sums.add_correct(outputs, targets)
+        if correct is None or correct.ndim != 1:  # pixels are no items
+            self._items = None
+        elif self._items is not None:
+            self._items.append((correct, targets))
+
+    def items(self, epoch: int) -> Items | None:
+        """Return which samples were correct; None if there is no order by which runs can be compared."""
+        if not self._items or sum(len(correct) for correct, _ in self._items) > _MOST_ITEMS:
+            return None
+        correct, targets = (torch.cat(parts).cpu() for parts in zip(*self._items, strict=True))
+        digest = blake2b(str(tuple(targets.shape)).encode() + targets.long().numpy().tobytes(), digest_size=8)
+        return Items.of(epoch, digest.hexdigest(), correct.numpy())
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
@@ -151,7 +176,7 @@ def evaluate(
             raise MetricError("step= must return (loss, outputs, targets) for metrics=, got the loss alone")
         evaluation.add_loss(value, counted_part(batch, targets, is_measured=sums.is_measured))
         if has_classes(outputs, targets, step):
-            sums.add_correct(outputs, targets)
+            evaluation.add_correct(outputs, targets)
             if counts:
                 counts.add(outputs, targets)
         for metric in metrics.values():

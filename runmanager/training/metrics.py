@@ -13,7 +13,7 @@ from runmanager.devices import ranks
 from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
-from runmanager.training.correct import has_no_classes, num_correct
+from runmanager.training.correct import are_correct, has_no_classes
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
 from runmanager.user_frames import user_level
 
@@ -90,10 +90,10 @@ class EpochSums:
         self.last_size = size
         self._loss.add(loss, size, size)
 
-    def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the correct predictions of a batch with `num_correct`.
+    def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
+        """Count the correct predictions of a batch; return which are correct, on the device.
 
-        If targets are not classes, warn once.
+        If targets are not classes, warn once and return None.
         """
         if has_no_classes(preds, labels):
             self._add_size(len(labels))
@@ -103,8 +103,10 @@ class EpochSums:
                 RunsWarning,
                 stacklevel=user_level(),
             )
-            return
-        self.add_count(num_correct(preds, labels), preds[:, :1].numel(), len(labels))
+            return None
+        correct = are_correct(preds, labels)
+        self.add_count(correct.count_nonzero(), preds[:, :1].numel(), len(labels))
+        return correct
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add the number of correct predictions of a batch with `size` samples."""

@@ -17,6 +17,7 @@ from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage import checkpoints, durable, loaded_files, paths, provenance
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.items import ItemFile
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import causes, resuming
@@ -107,6 +108,7 @@ class OpenRun:
         listeners = [*filter(None, [self.board]), *grid.listeners]
         self.listeners = Listeners(listeners, grid.run or folder.params, Slot(folder.id, device=str(device)))
         self.ending = Ending(self.listeners)
+        self._items = ItemFile(folder.path, self.attempt)
         self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, grid.x_axis)
 
     def start_clock(self) -> None:
@@ -243,6 +245,8 @@ class OpenRun:
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
+        if isinstance(self.resume_state, ResumeState) and self.ending.status is Status.COMPLETED:
+            self._items.epoch_ended(self.resume_state.score(record))
         return ranks.broadcast(record)  # other ranks continue only after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
@@ -281,6 +285,10 @@ class OpenRun:
         results: list[Evaluation] = []
         with self.evaluating(loader, name, results) as evaluation:
             evaluate(self.network, evaluation, loss, step, metrics, counts)
+            if self.journal is not None and (self.epoch is not None or self.is_trained):
+                items = evaluation.items(self.number)
+                if items is not None:
+                    self._items.add(evaluation.column("accuracy"), items)
         if counts:
             for listener in self.listeners:
                 listener.classes_counted(name, counts, loader)

@@ -89,7 +89,7 @@ class ResumeState:
             self._restore_parts(saved)
             self.was_left = saved.is_left
         for record in records:
-            self._best = max(self._best, self._score(record))
+            self._best = max(self._best, self.score(record))
         return records, problems
 
     def _read(
@@ -199,12 +199,12 @@ class ResumeState:
             return
         if network is None:
             raise CheckpointError("keep= without a network: write manager.run(run, network, loader)")
-        score = self._score(record)
+        score = self.score(record)
         if self._keep == "last" or score > self._best:
             checkpoints.save_weights(self._folder.path, network)
         self._best = max(self._best, score)
 
-    def _score(self, record: EpochRecord) -> float:
+    def score(self, record: EpochRecord) -> float:
         """Return the score of an epoch by the metric of `keep`: larger is better."""
         if self._goal is None:
             return -math.inf
