@@ -28,15 +28,22 @@ _OF_TEMPORARY = 24  # number of characters that a temporary name is longer
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
+
+    Args:
+        path: The file.
+        content: Its new content.
+        synced: Whether to wait for the disk. Without it, the file survives a kill, but may be damaged if the
+            machine loses its power.
 
     Raises:
         StorageError: The file could not be written; the old content is intact.
     """
-    with explained(path), _temporary(path, [content]) as temporary:
+    with explained(path), _temporary(path, [content], synced=synced) as temporary:
         rename(temporary, path)
-        sync_folder(path.parent)
+        if synced:
+            sync_folder(path.parent)
 
 
 def copy_file(source: Path, path: Path) -> None:
@@ -339,8 +346,8 @@ def _open(path: str | Path, flags: int) -> int:
 
 
 @contextmanager
-def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
-    """Write content to a temporary file beside `path` and sync it; remove the file after the block."""
+def _temporary(path: Path, pieces: Iterable[bytes], *, synced: bool = True) -> Iterator[Path]:
+    """Write content to a temporary file beside `path`, and sync it; remove the file after the block."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
@@ -348,7 +355,8 @@ def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
         try:
             for piece in pieces:
                 _write_all(descriptor, piece)
-            _sync(descriptor)
+            if synced:
+                _sync(descriptor)
         finally:
             os.close(descriptor)
         yield temporary
