@@ -175,7 +175,7 @@ class Session:
         return replace(outcome, exit_code=COMPLETED)
 
     def _foresight(self, plan: Plan) -> "Foresight | None":
-        if not (self.display.is_shown and self.design.repeating(plan.varying)):
+        if self.search.axes or not (self.display.is_shown and self.design.repeating(plan.varying)):
             return None
         from runmanager.answers.foresight import foresee  # imports pandas
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from runmanager import load_results, load_runs, run_grid, verdict
 from runmanager.storage.items import ItemFile, Items, read_items
+from runmanager.training.evaluation import OpenEvaluation
 from tests.damaging import as_if_killed
 
 N = 400
@@ -197,6 +198,29 @@ def test_the_tables_are_those_without_items(start, tmp_path):
 
     tables = [load_results(tmp_path / name)[["lr", "seed", "epoch", COLUMN]] for name in ("exp", "without")]
     assert tables[0].equals(tables[1])
+
+
+@pytest.mark.parametrize("batch_size", [N, 8])
+def test_the_items_are_copied_once_per_evaluation(batch_size, monkeypatch):
+    copies: list[torch.Tensor] = []
+    copy = torch.Tensor.cpu
+
+    def counted(tensor):
+        copies.append(tensor)
+        return copy(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", counted)
+    loader = DataLoader(TensorDataset(torch.rand(N, 2), LABELS), batch_size)
+    evaluation = OpenEvaluation("test", loader, torch.device("cpu"))
+    for _, labels in evaluation.batches():
+        evaluation.add_correct(nn.functional.one_hot(labels, 2), labels)
+
+    before = len(copies)
+    items = evaluation.items(1)
+
+    assert items
+    assert items.unpacked().all()
+    assert (before, len(copies)) == (0, 2)  # which are correct, and the labels
 
 
 def test_items_are_one_bit_each():
