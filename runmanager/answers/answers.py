@@ -218,9 +218,9 @@ def _of_ranges(runs: pd.DataFrame, findings: Findings, changed: Mapping[str, Cha
         shares = effects(runs, findings.goal.metric, repeats=repeats).drop_duplicates("axis")
         shares, measure = shares.rename(columns={"explained": "importance"}), EXPLAINED
         name, share = next(zip(shares["axis"], shares["importance"], strict=True))
-        of_all = f"{100 * share:.0f} % of the variation of {findings.metric}"
+        of_all = f"{100 * share:.0f} % of the variation of {findings.goal.metric}"
         sentence = (
-            f"All runs have the same {findings.metric}."
+            f"All runs have the same {findings.goal.metric}."
             if math.isnan(share)
             else f"{name} explains {of_all}, by ranges of its values."
         )
@@ -239,8 +239,8 @@ def _changing(findings: Findings, sizes: Mapping[str, float], spread: float) -> 
         )
     (first, size), *others = sizes.items()
     if not size:
-        return f"Changing one hyperparameter alone does not change {findings.metric}."
-    parts = [f"Changing {first} alone changes {findings.metric} by {size:.2g} on average"]
+        return f"Changing one hyperparameter alone does not change {findings.goal.metric}."
+    parts = [f"Changing {first} alone changes {findings.goal.metric} by {size:.2g} on average"]
     parts += [f"{name} by {size:.2g}" for name, size in others[: _MOST_NAMED - 1]]
     baseline = f"; repeats of a setting differ by {spread:.2g}" if math.isfinite(spread) else ""
     return f"{', '.join(parts)}{baseline}."

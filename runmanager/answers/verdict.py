@@ -15,7 +15,6 @@ from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.storage.design import Rule, assumption
-from runmanager.storage.run_numbers import KEPT
 from runmanager.table import Table
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
 from runmanager.tables.evidence import ERROR, fewest
@@ -186,7 +185,7 @@ def verdict(
         high=lead.high,
         repeats=lead.n,
         evidence=lead.evidence,
-        metric=decisive.metric.removeprefix(KEPT),
+        metric=decisive.metric,
         assumptions=_assumptions(between, axes, error, is_assumed=bool(axes) and repeats_of(runs, repeats)[1]),
         table=_table(between, order, race, decisive, values, axis),
     )
@@ -290,7 +289,7 @@ def _table(
     without = {rival: "not compared" if rival in between.alone else "no result" for rival in rows}
     without |= dict.fromkeys(race.positions, "")
     computed: dict[str, list[Any]] = {
-        goal.metric.removeprefix(KEPT): [float(means[rival]) for rival in rows],
+        goal.metric: [float(means[rival]) for rival in rows],
         f"{between.unit}s": [int(numbers[rival]) for rival in rows],
         "difference": [lead.mean for lead in each],
         "low": [lead.low for lead in each],

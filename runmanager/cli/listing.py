@@ -20,6 +20,7 @@ from runmanager.hyperparameters import counted, json_value
 from runmanager.outcome import Status
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
+from runmanager.storage.run_numbers import ranked_numbers
 from runmanager.wording import duration, file_size
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[st
 
 def run_to_json(run: "RunResult") -> dict[str, Any]:
     """Return the summary of a run as JSON."""
-    metrics = run.epochs[-1].metrics if run.epochs else {}
+    (metrics,) = ranked_numbers([run], None)
     return {
         "run": run.folder.number,
         "folder": str(run.folder.path),

@@ -24,7 +24,6 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, capital, cell, durations
 
 _GOLDEN = 0.618034  # the step of the jitter: multiples of this number modulo 1 are spread evenly
@@ -133,11 +132,11 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     if len(data.goals) < 2 or len(rated) < 2:  # noqa: PLR2004 - a front needs two goals and two settings
         return None
     best = data.findings.front
-    names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
+    names = [goal.metric for goal in data.goals]
     what = counted(len(rated), data.findings.noun)
     words = f"{len(best):,} of {what} are on the Pareto front: {ON_FRONT}."
     if len(best) == 1:
-        first = data.names[best[0].rows[0]]
+        first = data.findings.name(best[0]) if data.findings.repeats else data.names[best[0].rows[0]]
         words = f"Each dot is a {data.findings.noun}; none is better than {first}, with a ring, in any goal."
     ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
     y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP + 20)  # below the names of axis and run

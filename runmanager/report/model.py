@@ -200,7 +200,7 @@ def report_data(
     axes.sort(key=rank)
     notes = table.attrs.get(tables.NOTES) or {}
     return ReportData(
-        title, results, names, table, answers, findings, findings.metric, is_larger, scores, order, axes,
+        title, results, names, table, answers, findings, column, is_larger, scores, order, axes,
         interaction(table, findings),
         "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
         _x_axis(results),

@@ -347,8 +347,9 @@ def _legend(colored: PageAxis, runs: Sequence[int]) -> list[tuple[str, str]]:
 
 def _metrics(data: ReportData) -> list[str]:
     """Return the metric and its companions: the matching loss or accuracy, and the metrics on training data."""
-    names = [data.metric, companion(data.metric, metrics_of(data.runs))]
-    names += ["accuracy"] if data.metric.endswith(("accuracy", "loss")) else []
+    metric = data.findings.metric
+    names = [metric, companion(metric, metrics_of(data.runs))]
+    names += ["accuracy"] if metric.endswith(("accuracy", "loss")) else []
     runs = data.runs
     return [name for name in dict.fromkeys([*names, "loss"]) if name in runs and not runs[name].isna().all()]
 

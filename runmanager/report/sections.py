@@ -14,7 +14,6 @@ from runmanager.outcome import Status
 from runmanager.report import text
 from runmanager.report.model import ReportData
 from runmanager.storage import paths
-from runmanager.storage.run_numbers import KEPT
 from runmanager.wording import aligned, cell, duration, join, printable
 
 _DEEPEST = 55  # maximum share of the color in per cent; text on a deeper color is hard to read
@@ -67,7 +66,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
     numbers = columns_of_numbers(findings, data.runs, best)
     mean = "mean " if findings.repeats else ""
-    goals = {each.metric: f"{mean}{each.metric.removeprefix(KEPT)}" for each in findings.goals}
+    goals = {each.metric: f"{mean}{each.metric}" for each in findings.goals}
     texts = [] if findings.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
     texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
     texts += [(title, aligned(numbers[name])) for name, title in goals.items()]

@@ -186,7 +186,7 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
         were = f"{worse} of {of} {'was' if worse == 1 else 'were'} over 1 % better"
         direction = "best" if is_larger_better(metric) == larger else "max" if larger else "min"
         keep = f'; keep="{direction}:{metric}" keeps the weights of the best one'
-        parts.append(f"{were} at an earlier epoch{keep if metric == data.metric else ''}.")
+        parts.append(f"{were} at an earlier epoch{keep if metric == data.findings.metric else ''}.")
     return " ".join(parts)
 
 

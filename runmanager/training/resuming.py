@@ -258,8 +258,8 @@ def goal_of(keep: str | None) -> Goal | None:
         if str(keep).startswith(("best:", "min:", "max:")):
             return parse_goal(keep)
     raise CheckpointError(
-        "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', or "
-        f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+        "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', "
+        f"or 'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
     )
 
 

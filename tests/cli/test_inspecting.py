@@ -66,6 +66,9 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
     assert [run["params"] for run in grid["runs"]] == [{"lr": lr, "device": "cpu"} for lr in (0.1, 0.01, 0.5)]
     assert [run["status"] for run in grid["runs"]] == ["completed", "completed", "failed"]
     assert 0 <= grid["runs"][0]["metrics"]["test_accuracy"] <= 1
+    for row, run in enumerate(grid["runs"][:2]):  # of each word the number of the table
+        for name in ("epoch duration", "best test_accuracy"):
+            assert run["metrics"][name] == load_runs(root / "grid")[name].iloc[row]
 
 
 def test_listing_for_a_script_imports_nothing_heavy(root):

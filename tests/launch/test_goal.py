@@ -12,6 +12,7 @@ from runmanager import (
     load_runs,
     run_grid,
     show,
+    verdict,
     write_report,
 )
 from runmanager.board.link import page_of
@@ -31,7 +32,7 @@ def train(run, manager):
 
 def start(root, params=None, **options):
     options = {"executor": "inline", "tensorboard": False, "display": False, "experiment": "e", **options}
-    return run_grid(params or GRID, train, root=root, **options)
+    return run_grid(params or GRID, options.pop("train", train), root=root, **options)
 
 
 def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
@@ -173,6 +174,25 @@ def test_a_manager_refuses_a_goal_of_unknown_direction_before_anything_is_writte
         RunManager("e", tmp_path, goal="kl")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_value_of_the_kept_weights_has_one_name_on_every_screen(tmp_path):
+    def train_with(run, manager):
+        with manager.run(run, torch.nn.Linear(1, 1)):
+            for epoch in manager.epochs(3, checkpoint={}, keep="best:val_f1"):
+                manager.track(val_f1=run.lr - run.width + run.seed / 100 if epoch == 2 else -9.0)
+
+    outcome = start(tmp_path, {"lr": [0.1, 0.2], "width": [1, 2], "seed": [1, 2]}, train=train_with)
+
+    page = parse(write_report(tmp_path / "e", tmp_path / "page.html"))
+    for table in ("runs", "settings"):
+        headings = [text_of(cell).strip(" ↕↑↓") for cell in by_id(page, table).iter("th")]
+        assert any(heading.endswith("kept val_f1") for heading in headings)
+        assert not {"val_f1", "mean val_f1"} & {*headings}
+    decision = verdict(load_runs(tmp_path))
+    assert decision.metric == "kept val_f1"
+    assert decision.table["kept val_f1"].tolist() == pytest.approx([-0.785, -0.885, -1.785, -1.885])
+    assert "Changing width alone changes kept val_f1 by " in str(outcome.panel)
 
 
 def test_the_weights_that_a_run_keeps_decide_at_which_epoch_it_counts(tmp_path):

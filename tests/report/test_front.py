@@ -53,7 +53,7 @@ def test_the_runs_on_the_front_are_named_inside_the_figure(tmp_path):
 def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):
     page = page_of(tmp_path, ["test_accuracy", "test_loss"])
 
-    assert text_of(by_id(page, "front-words")).endswith("none is better than run 7, with a ring, in any goal.")
+    assert text_of(by_id(page, "front-words")).endswith("none is better than lr=0.4, with a ring, in any goal.")
     assert "no other setting is better in any of them." in text_of(by_id(page, "lead"))
     assert not [table for table in page.iter("table") if table.get("id") == "settings"][1:]
 

@@ -20,7 +20,7 @@ const page = (() => {
   const settings = (run) => data.axes.map((axis) => `${axis.name} ${label(axis, run)}`).join(", ");
   // whether large values are good: 1, -1, or 0 if nobody knows
   const sign = (metric) => {
-    if (metric === data.metric) return data.larger ? 1 : -1;
+    if ([metric, `kept ${metric}`].includes(data.metric)) return data.larger ? 1 : -1;
     return metric.endsWith("loss") ? -1 : metric.endsWith("accuracy") ? 1 : 0;
   };
   const short = (number) => (number === null || number === undefined || Number.isNaN(number) ? ""
