@@ -46,11 +46,12 @@ def advised(step: str, *, guesses: bool = True) -> Callable[[Callable[P, T]], Ca
 def unexpected(function: Callable[..., Any], wrong: str, names: Collection[str], only: str = "") -> TypeError:
     """Return the TypeError for an unexpected keyword.
 
-    It suggests a similar name of `names`, else `only`, else all names.
+    It suggests a similar name of `names`, else `only`, else lists all arguments.
     """
     called = function.__qualname__.removesuffix(".__init__")
     close = closest(wrong, names) or only or closest(wrong, keywords_of(function))
-    hint = f"did you mean {close!r}?" if close else f"its arguments are: {listed(names)}"
+    every = dict.fromkeys([*keywords_of(function), *names])
+    hint = f"did you mean {close!r}?" if close else f"its arguments are: {listed([*every])}"
     return TypeError(f"{called}() got an unexpected keyword argument {wrong!r}; {hint}")
 
 

@@ -474,6 +474,8 @@ def test_a_keyword_of_a_function_of_tables_gets_the_similar_one():
     options: dict[str, Any] = {told(str(of_best.value)): "reward"}
     assert best(runs, **options)["lr"].tolist() == [0.2, 0.1]
     assert str(of_loading.value).startswith("load_runs() got an unexpected keyword argument 'folders'; its")
+    with pytest.raises(TypeError, match=r"'hyperparameters'; its arguments are: runs, axis, goal, repeats, ma"):
+        verdict(runs, repeats="seed", hyperparameters=[])  # type: ignore[call-arg]
 
 
 def test_a_value_that_shares_no_setting_with_another_is_not_said_to_have_no_result():

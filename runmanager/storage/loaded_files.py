@@ -75,7 +75,7 @@ def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange
 
 def not_known(before: RunResult, now: Fingerprint) -> list[str]:
     """Say why it is unknown whether a run has changed; return "" if it is known."""
-    unknown = "whether they changed is not known"
+    unknown = "a change of it is not noticed"
     lost = [loaded_name(path) for path, _, digest in _compared(before) if not digest]
     reasons = [f"had loaded {name}, gone now: {unknown}" for name in lost]
     has_data = "data" in before.start.get("fingerprint", {}) and "data" not in now

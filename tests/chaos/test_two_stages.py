@@ -112,6 +112,6 @@ def test_data_given_changed_and_taken_away_are_each_said(tmp_path):
     assert [("data= is given now" in each, "again: the data" in each) for each in said] == [
         (False, False), (True, False), (False, False), (False, True), (False, False),
     ]  # fmt: skip
-    assert "! 2 runs had been given data=, not given now" in said[-1]
+    assert "! 2 runs had been given data=, not given now: a change of it is not noticed" in said[-1]
     assert load_runs(tmp_path / "runs" / "pretrain")["attempts"].tolist() == [3, 3]
     assert load_runs(tmp_path / "runs" / "probe")["attempts"].tolist() == [1, 1]  # the weights are the same

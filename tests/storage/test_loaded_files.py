@@ -93,7 +93,7 @@ def test_weights_that_are_gone_are_named_and_change_nothing(root, capsys):
     start(root, "probe", probe_of(root), display=True)
 
     lines = capsys.readouterr().out.splitlines()
-    assert "gone now: whether they changed is not known" in lines[0]
+    assert "gone now: a change of it is not noticed" in lines[0]
     assert losses(root) == ([2.0], [1])
 
 
