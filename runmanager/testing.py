@@ -1,7 +1,7 @@
 """Assertions on training functions, for pytest."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.grid import RunBuilder
 from runmanager.launch.run_grid import run_grid
-from runmanager.launch.train_function import Train
+from runmanager.launch.train_function import Train, manager_of
 from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.decide import Decide
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.session import Session
 from runmanager.session.train_call import call, check_calls
 from runmanager.tables.evidence import ERROR
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"
+_INLINE: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 _OWN = ("decide", "experiment", "only", "plan_only", "prune", "repeats")
 """The arguments of `run_grid` that an assertion sets, or does not support."""
 
@@ -81,7 +84,7 @@ def assert_not_worse(
     def train(run: Run, manager: "RunManager") -> None:
         call(new if run.variant == _NEW else baseline, run, manager)
 
-    usual: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
+    usual = dict(_INLINE)
     if {"jobs", "executor"} & options.keys():
         del usual["executor"]
     decide = Decide(_AXIS, margin, error, max_repeats, max_seconds)
@@ -113,6 +116,61 @@ def assert_not_worse(
             "\n".join([str(result), *errors, "", *result.drawn().lines(), "", result.assumptions])
         )
     return result
+
+
+def assert_resumes(
+    train: Train,
+    params: Mapping[Any, Sequence[Any]] | None = None,
+    *,
+    save: Callable[..., object] | None = None,
+    load: Callable[..., object] | None = None,
+    **options: Any,
+) -> None:
+    """Execute runs undisturbed and killed, and compare them, as ``run_grid(check="resume")`` does.
+
+    The assertion fails if a killed run resumes with another state, other inputs or other metrics; if the
+    undisturbed run does not repeat, so that nothing can be compared; or if a run cannot be checked.
+
+    Args:
+        train: The training function, ``train(run, manager)``.
+        params: The axes of the grid; by default, the device is the CPU.
+        save: For a loop without ``checkpoint=``: ``save(folder, ...)`` writes its state after each epoch. The
+            parameters after the folder get the variables of `train` with their names.
+        load: Reads the state: ``load(folder, ...)`` is called before the first epoch of the resumed run.
+        **options: Further arguments of `run_grid`, such as ``data=``.
+
+    Raises:
+        AssertionError: A run does not resume; the message names what was not restored.
+        GridError: An argument is not valid.
+
+    Example::
+
+        def test_a_killed_run_resumes():
+            assert_resumes(train, {"lr": [0.1], "seed": [1], "device": ["cpu"]})
+
+        def test_a_loop_of_accelerate_resumes():
+            assert_resumes(
+                train_with_accelerate,
+                save=lambda folder, accelerator: accelerator.save_state(folder),
+                load=lambda folder, accelerator: accelerator.load_state(folder),
+            )
+    """
+    __tracebackhide__ = True
+
+    if (save is None) != (load is None):
+        raise GridError(["save= and load= belong together: give assert_resumes both, or checkpoint= in train"])
+    grid = {"device": ["cpu"]} if params is None else params
+    with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
+        settings = GridOptions(experiment="resumes", root=folder, check="resume", **{**_INLINE, **options})
+        with Session.open(grid, train, settings, manager_of) as session:
+            session.saving = (save, load) if save else None
+            try:
+                notes = session.check()
+            except GridError as error:
+                raise AssertionError(str(error)) from None
+    unrepeatable = [note for note in notes if "not repeatable" in note]
+    if unrepeatable:
+        raise AssertionError("\n".join(unrepeatable))
 
 
 def _check(

@@ -5,6 +5,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from runmanager.executors import serialize
 from runmanager.executors.base import Executor, Task, Watch
@@ -61,12 +62,12 @@ class LanesExecutor(Executor):
             GridError: `train` cannot be sent; the message names the part that cannot be sent.
         """
         self._most_lanes = 1
-        self._preload()
+        _preload(self._context)
         serialize.dump(train)
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs; yield each run with its outcome when the run ends."""
-        self._preload()
+        _preload(self._context)
         # the tables of the grid need pandas: import it here, while the ancestor may still import torch
         from runmanager.tables import columns as tables  # noqa: F401
 
@@ -94,21 +95,29 @@ class LanesExecutor(Executor):
             yield from [(run, Outcome(Status.RUNNING)) for run in begun]
             yield from [(run, Outcome(Status.PENDING)) for run in waiting]
 
-    def _preload(self) -> None:
-        """Start the common ancestor of all lanes, which imports torch once."""
-        if self._context.get_start_method() == "forkserver":
-            from multiprocessing import forkserver, resource_tracker
-
-            resource_tracker.ensure_running()  # else a lane would start the tracker, without blocked signals
-            forkserver.set_forkserver_preload(_PRELOADED)
-            with signals_blocked(), without_main():
-                forkserver.ensure_running()
-
     def _placement(self) -> Placement:
         from runmanager.devices import torch_devices
 
         devices, cores = torch_devices.available_devices(), torch_devices.num_cores()
         return Placement(self._jobs, self._runs_per_device, devices, cores)
+
+
+def fresh_process(target: Callable[..., object], *arguments: object) -> Any:
+    """Return a process that has imported torch and nothing of the user's, to be started and joined."""
+    context: Any = multiprocessing.get_context(_start_method())
+    _preload(context)
+    return context.Process(target=target, args=arguments)
+
+
+def _preload(context: Any) -> None:
+    """Start the common ancestor of all lanes, which imports torch once."""
+    if context.get_start_method() == "forkserver":
+        from multiprocessing import forkserver, resource_tracker
+
+        resource_tracker.ensure_running()  # else a lane would start the tracker, without blocked signals
+        forkserver.set_forkserver_preload(_PRELOADED)
+        with signals_blocked(), without_main():
+            forkserver.ensure_running()
 
 
 def _start_method() -> str:

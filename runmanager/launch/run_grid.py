@@ -51,7 +51,7 @@ def run_grid(
     changed: str = "rerun",
     data: Any = None,
     plan_only: bool = False,
-    check: bool = False,
+    check: bool | str = False,
     prune: "SuccessiveHalving | BasePruner | None" = None,
     decide: Decide | None = None,
     search: OptunaSearch | None = None,
@@ -108,7 +108,8 @@ def run_grid(
         check: Whether to try each setting with the executor before the first run begins: two steps, and one
             batch of each evaluation. Nothing is written; all failures are raised together. With a `search`,
             each listed value and some values of the ranges are tried. With `plan_only` or `only`, there is no
-            check.
+            check. "resume" checks instead that runs resume: settings that have all values are executed five
+            times for two epochs of up to six steps, undisturbed and killed, and compared.
         prune: The pruner, which stops unpromising runs early: a `SuccessiveHalving`, or a pruner of Optuna
             (``optuna.pruners.MedianPruner()``), which decides after each epoch. Pruned runs keep their
             checkpoint; the same grid without `prune`, or with a less strict pruner, resumes these runs.

@@ -1,16 +1,17 @@
-"""The check before a grid starts: two steps and one evaluation batch of each setting."""
+"""The check of settings before a grid starts, by default with two steps and one evaluation batch each."""
 
 import contextlib
 import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
+from runmanager.executors.base import Task
 from runmanager.executors.signals import Stop
 from runmanager.hyperparameters import column, counted
 from runmanager.outcome import News, Outcome, Status
@@ -43,7 +44,7 @@ class CheckTask:
 
         name = self.task.experiment.path.name
         with (
-            _temporary(self.folder if Path(self.folder).is_dir() else None) as folder,
+            temporary_folder(self.folder if Path(self.folder).is_dir() else None) as folder,
             leaving_nothing(torch.device(ranks.device_of_rank(device_of(run)))),
         ):
             experiment = Experiment(Path(folder) / name)
@@ -55,7 +56,8 @@ class CheckTask:
             return task(run, report)
 
 
-def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
+def temporary_folder(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for a block; other processes recognize it by its name if it is left behind."""
     return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
@@ -83,10 +85,33 @@ class _Watch:
         self._display.show_progress(f"{self._words}: {number} done")
 
 
+@dataclass(frozen=True)
+class Check:
+    """What is done with each setting.
+
+    Attributes:
+        task: Parent of temporary folders -> the task that checks one run. The error of a completed outcome is a
+            sentence to print.
+        done: What was done, and found.
+        num_executions: The maximum number of executions of a setting, to print first; such a check takes only
+            as many settings as have all values. 0 checks all settings.
+    """
+
+    task: Callable[[str], Task]
+    done: str = "two steps and one evaluation batch each, no problem"
+    num_executions: int = 0
+
+
 def try_settings(
-    runs: Sequence[Run], task: RunTask, executor: Executor, stop: Stop, display: Display, repeats: Sequence[str]
+    runs: Sequence[Run],
+    check: Check,
+    path: Path,
+    executor: Executor,
+    stop: Stop,
+    display: Display,
+    repeats: Sequence[str],
 ) -> list[str]:
-    """Check the settings of runs; return sentences to print.
+    """Check the settings of runs of an experiment; return sentences to print.
 
     Raises:
         GridError: Some settings fail; the message lists all causes.
@@ -94,18 +119,23 @@ def try_settings(
         KeyboardInterrupt: Ctrl-C.
     """
     began = time.monotonic()
-    path = task.experiment.path
     check_free(path)
-    settings = settings_of(runs, repeats)
+    every = settings_of(runs, repeats)
+    settings = covering(every, repeats) if check.num_executions else every
     names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeats)
     if not settings:
         return []
-    watch = _Watch(display, f"{path.name}: checking {counted(len(settings), 'setting')}")
+    words = f"{path.name}: checking {counted(len(settings), 'setting')}"
+    if check.num_executions:
+        words += f" of {len(every):,}, which have all values" if len(settings) < len(every) else ""
+        words += f", by {check.num_executions * len(settings):,} executions in a temporary folder"
+        display.say(words)
+    watch = _Watch(display, words)
     waiting = deque(settings)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
-    with _experiment_folder(path), _temporary() as folder, stop.at_once():
-        outcomes = executor.execute(waiting, CheckTask(task, folder), watch)
+    with _experiment_folder(path), temporary_folder() as folder, stop.at_once():
+        outcomes = executor.execute(waiting, check.task(folder), watch)
         with contextlib.closing(outcomes):
             for run, outcome in outcomes:
                 ended.append((run, outcome))
@@ -115,11 +145,20 @@ def try_settings(
     display.clear()
     Problems(_problems(ended, names)).raise_if_any()
     number, seconds = counted(len(ended), "setting"), duration(time.monotonic() - began)
+    varying = [
+        name for name in names if any(_value(run, name) != _value(settings[0], name) for run in settings)
+    ]
+    notes = [
+        f"! {''.join(f'{name}={_value(run, name):.40}: ' for name in varying)}{outcome.error}"
+        for run, outcome in ended
+        if outcome.status is Status.COMPLETED and outcome.error
+    ]
     if len(ended) < len(settings):
         return [
-            f"! checked {number} in {seconds}; the time limit leaves the others of {len(settings):,} unchecked"
+            *notes,
+            f"! checked {number} in {seconds}; the time limit leaves the others of {len(settings):,} unchecked",
         ]
-    return [f"checked {number} in {seconds}: two steps and one evaluation batch each, no problem"]
+    return [*notes, f"checked {number} in {seconds}: {'no other difference' if notes else check.done}"]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
@@ -130,19 +169,32 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
     >>> [run[:2] for run in settings_of(runs, ["seed"])]
     [(1, 8), (1, 16), (2, 8), (2, 16)]
     """
-    settings: dict[str, Run] = {}
-    first: list[Run] = []
-    rest: list[Run] = []
-    values: set[tuple[str, str]] = set()
+    by_values: dict[str, Run] = {}
     for run in runs:
-        params = {name: value for name, value in run._asdict().items() if name not in repeats}
-        contents = {(name, json.dumps(canonical(value))) for name, value in params.items()}
-        key = json.dumps(sorted(contents))
-        if key not in settings:
-            settings[key] = run
-            (first if contents - values else rest).append(run)
-            values |= contents
-    return [*first, *rest]
+        by_values.setdefault(json.dumps(sorted(_values(run, repeats))), run)
+    settings = list(by_values.values())
+    first = covering(settings, repeats)
+    return [*first, *(run for run in settings if not any(run is other for other in first))]
+
+
+def covering(settings: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
+    """Return the settings with a value that no setting before them has."""
+    first: list[Run] = []
+    values: set[tuple[str, str]] = set()
+    for run in settings:
+        contents = _values(run, repeats)
+        first += [run] if contents - values else []
+        values |= contents
+    return first
+
+
+def _values(run: Run, repeats: Sequence[str]) -> set[tuple[str, str]]:
+    params = {name: value for name, value in run._asdict().items() if name not in repeats}
+    return {(name, json.dumps(canonical(value))) for name, value in params.items()}
+
+
+def _value(run: Run, name: str) -> str:
+    return repr(getattr(run, name, None))
 
 
 @contextlib.contextmanager

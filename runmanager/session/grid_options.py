@@ -127,6 +127,13 @@ def _is_count(problems: Problems, name: str, value: Any) -> None:
     problems.check_count(name, value, 0)
 
 
+def _is_checked(problems: Problems, _: str, value: Any) -> None:
+    if not (isinstance(value, bool) or value == "resume"):
+        problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
+    if value == "resume" and ranks.num_ranks() > 1:
+        problems.append("check='resume' executes runs in processes of its own: start it without torchrun")
+
+
 def _is_measure(problems: Problems, _: str, value: Any) -> None:
     problems.check_batch_size(value)
 
@@ -172,8 +179,13 @@ class GridOptions:
         flag="what the grid does when a run fails",
         choices=["continue", "stop"],
     )
-    check: bool = _option(
-        False, flag="try two steps and one evaluation batch of each setting first; list all problems"
+    check: bool | str = _option(
+        False,
+        _is_checked,
+        flag="try two steps and one evaluation batch of each setting first; resume: whether it resumes",
+        nargs="?",
+        const=True,
+        choices=["resume"],
     )
     only: int | Sequence[int] | None = _option(
         None,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,13 +23,14 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
 from runmanager.session import announce, arguments, debug_runs
-from runmanager.session.check import try_settings
+from runmanager.session.check import Check, CheckTask, try_settings
 from runmanager.session.dispatch import Guarded
 from runmanager.session.display import Display, GridListener
 from runmanager.session.execute import COMPLETED, Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
+from runmanager.session.resume_check import DONE, NUM_EXECUTIONS, ResumeTask
 from runmanager.session.task import RunTask, Train
 from runmanager.session.verification import Verification, execute_first_epoch
 from runmanager.storage import durable, folder_names
@@ -69,6 +71,7 @@ class Session:
     notes: Sequence[str] = ()  # sentences to print before the first run
     began: float = field(default_factory=time.monotonic)
     closing: ExitStack = field(default_factory=ExitStack)
+    saving: Any = None  # the functions of a loop that saves and loads its own state, for the check of resuming
 
     def __post_init__(self) -> None:
         self._rule, self.pruner = _rules_of(self.options, self.design.goal)
@@ -183,7 +186,7 @@ class Session:
         return foresee(self.experiment.path, self.design, before, anytime=decide is not None)
 
     def check(self) -> list[str]:
-        """Check each due setting with the executor; return sentences to print.
+        """Check each due setting with the executor, by the option `check`; return sentences to print.
 
         Raises:
             GridError: Some settings fail; the message lists all causes. Nothing was written.
@@ -194,7 +197,10 @@ class Session:
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
         repeats = self.design.repeating(plan.varying)
-        return try_settings(runs, self.task, self.executor, self.stop, self.display, repeats)
+        check = Check(partial(CheckTask, self.task))
+        if self.options.check == "resume":
+            check = Check(partial(ResumeTask, self.task, self.saving), DONE, NUM_EXECUTIONS)
+        return try_settings(runs, check, self.experiment.path, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
         """Execute the selected runs in this process; write the tables even if a run raises its exception.

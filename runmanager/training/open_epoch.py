@@ -60,6 +60,9 @@ class OpenEpoch:
     most_steps: int | None = None
     """The maximum number of batches of an epoch when a run is only checked."""
 
+    commit_every: int | None = None
+    """The number of batches between two checkpoints inside an epoch, in place of ``checkpoint_every=``."""
+
     def __init__(
         self,
         number: int,

@@ -129,7 +129,9 @@ class OpenRun:
         keep = options.keep
         self._details |= {} if keep is None else {"keep": keep}
         state = ResumeState(self.folder, self.device, options.checkpoint, self.loader, keep)
-        return self.resume_with(state, options.interval)
+        is_checked = self.epoch_type.commit_every is not None and options.checkpoint_every is not None
+        interval = (self.epoch_type.commit_every, None) if is_checked else options.interval
+        return self.resume_with(state, interval)
 
     def resume_with(
         self, state: ResumeState | TrainerState, interval: Interval = (None, None)

@@ -1,0 +1,336 @@
+"""The check that runs resume: executions that are killed are compared with undisturbed ones."""
+
+import json
+import multiprocessing
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.executors import Report, serialize
+from runmanager.executors.lanes import fresh_process
+from runmanager.executors.process_start import without_main
+from runmanager.outcome import BatchProgress, Outcome, Status
+from runmanager.run import Run
+from runmanager.session.check import temporary_folder
+from runmanager.session.task import RunTask
+
+if TYPE_CHECKING:
+    from runmanager.session.observed_run import Functions, Point
+
+NUM_EXECUTIONS = 5
+"""The maximum number of executions of a setting."""
+
+DONE = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
+"""What a check without a problem has found."""
+
+_ENDED = (
+    Status.COMPLETED,
+    Status.DIVERGED,
+    Status.INTERRUPTED,
+)  # interrupted: a loop without epochs() was left
+LONGEST_EPOCHS_S = 60.0
+"""The time limit (s) of the epochs of an execution."""
+
+_LONGEST_S = 300.0  # the time limit of an execution with its start and data (s)
+_MOST_NAMED = 4
+_COMMIT_EVERY = 3  # number of batches between two checkpoints inside an epoch
+_KILLED_STEP = 5  # the step whose process is killed, two steps after a checkpoint
+_ROOT = re.compile(r"\w+|checkpoint\['.*?'\]")
+
+
+@dataclass(frozen=True)
+class ResumeTask:
+    """Checks that one run resumes, in fresh processes and a temporary folder.
+
+    The outcome is "completed" or "failed"; in both cases its error is a sentence, or "".
+    """
+
+    task: RunTask  # the grid's task
+    functions: "Functions | None"  # what saves and loads the state, None for checkpoint=
+    folder: str  # parent of the temporary folders on this machine
+
+    def __call__(self, run: Run, report: Report) -> Outcome:
+        """Execute the run twice undisturbed, and once with kills; compare the executions."""
+        parent = self.folder if Path(self.folder).is_dir() else None
+        with temporary_folder(parent) as folder:
+            sent = serialize.dump((self.task, run))
+            executions = _Executions(sent, Path(folder), self.task.experiment.path.name, self.functions)
+            first = executions.execute("first", 0)
+            report(BatchProgress(1, 0))
+            if problem := _problem_of(first):
+                return Outcome(Status.FAILED, problem)
+            again = executions.execute("again", 0)
+            report(BatchProgress(1, 0))
+            if first.num_steps != again.num_steps:
+                numbers = " and ".join(str(trace.num_steps.get(1, 0)) for trace in (first, again))
+                return Outcome(
+                    Status.FAILED, f"two executions have different numbers of batches ({numbers} in epoch 1), "
+                    "so that a resumed run cannot be compared: draw this number from a seeded generator",
+                )  # fmt: skip
+            comparison = ResumeComparison(first, again)
+            # an epoch of few batches still has a checkpoint before its kill
+            executions.commit_every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
+            for number, point in enumerate([*_kills(first), None], 1):
+                resumed = executions.execute("killed", number - 1, point)
+                report(BatchProgress(1, 0))
+                if number > 1 and (problem := comparison.problem_of(resumed)):
+                    return Outcome(Status.FAILED, problem)
+                if point and not resumed.is_killed:
+                    return Outcome(
+                        Status.FAILED, f"the killed execution ended before its kill: {resumed.error}"
+                    )
+        return Outcome(Status.COMPLETED, comparison.note)
+
+
+@dataclass
+class Trace:
+    """What one execution has written: digests at its points, in order, and its end."""
+
+    points: "dict[Point, dict[str, Any]]" = field(default_factory=dict)
+    is_saved: bool = False
+    device: str = "cpu"
+    is_late: bool = False
+    status: str = ""  # "" if the process was killed
+    error: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Trace":
+        """Read the trace of an ended process."""
+        trace = cls()
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            content = json.loads(line)
+            if "point" in content:
+                trace.points[tuple(content["point"])] = content
+            else:
+                for name, value in content.items():
+                    setattr(trace, name, value)
+        if not trace.status and not trace.points:
+            output = path.with_suffix(".txt")
+            lines = output.read_text(encoding="utf-8", errors="replace").split("\n") if output.exists() else []
+            trace.error = next(filter(None, map(str.strip, reversed(lines))), "")
+        return trace
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the process ended without an outcome."""
+        return not self.status and not self.is_late
+
+    @property
+    def num_steps(self) -> dict[int, int]:
+        """Epoch -> number of its steps."""
+        return {epoch: step for kind, epoch, step in self.points if kind not in ("begin", "end")}
+
+
+@dataclass
+class _Executions:
+    """Starts a fresh process for each execution of a run."""
+
+    sent: bytes
+    folder: Path
+    name: str  # of the experiment
+    functions: "Functions | None"
+    commit_every: int = _COMMIT_EVERY
+
+    def execute(self, folder: str, seed: int, kill_at: "Point | None" = None) -> Trace:
+        """Execute the run in a fresh process, which continues what it finds in the folder."""
+        from runmanager.session import observed_run
+
+        trace = self.folder / f"{folder}-{seed}.jsonl"
+        order = observed_run.Order(
+            self.folder / folder / self.name, trace, seed, kill_at, self.commit_every, LONGEST_EPOCHS_S,
+            multiprocessing.get_start_method(), dict(os.environ), self.functions,
+        )  # fmt: skip
+        order.experiment.mkdir(parents=True, exist_ok=True)
+        process = fresh_process(observed_run.execute_observed, self.sent, serialize.dump(order))
+        with without_main():
+            process.start()
+        try:
+            process.join(_LONGEST_S)
+        finally:
+            is_late = process.is_alive()
+            process.kill()
+            process.join()
+        result = Trace.read(trace)
+        result.is_late |= is_late
+        return result
+
+
+def _problem_of(trace: Trace) -> str:
+    """Return the reason why a run cannot be checked, "" if it can."""
+    if trace.is_late:
+        rule = "its epochs did not end in time, so it cannot be stopped after a few steps"
+        return f"{rule}: take the batches from manager.batches(), or check it with less data"
+    if trace.status not in _ENDED:
+        return trace.error or "its process died"
+    if not trace.points:
+        return "it has no epoch, so there is nothing to resume: write `for epoch in manager.epochs(n):`"
+    if not any(kind == "end" for kind, _, _ in trace.points):
+        rule = "its loop calls next() for more batches than the check gives"
+        return f"{rule}, so that it cannot be shortened: write `for batch in manager.batches():`"
+    if not trace.is_saved:
+        return (
+            "it saves no checkpoint, so a killed run starts over: "
+            "write manager.epochs(n, checkpoint={'network': network, 'optimizer': optimizer})"
+        )
+    return ""
+
+
+def _kills(trace: Trace) -> "list[Point]":
+    """Return the points at which executions are killed: after the first epoch, and inside the last one."""
+    last = max(epoch for _, epoch, _ in trace.points)
+    steps = [point for point in trace.points if point[0] in ("step", "tracked") and point[1] == last]
+    inside = steps[:_KILLED_STEP][-1:]
+    return [("begin", 2, 0), *inside] if last > 1 else inside
+
+
+class ResumeComparison:
+    """Compares resumed executions with an undisturbed one, in all that repeats in a second undisturbed one."""
+
+    def __init__(self, first: Trace, again: Trace) -> None:
+        self._first, self._again = first, again
+        self._unrepeatable = [*_differences(first, again)]
+        self._noisy = {name for _, names in self._unrepeatable for name in names}
+        self._noisy |= {path for point in first.points for path in _differing_paths(first, again, point)}
+
+    @property
+    def note(self) -> str:
+        """A sentence about what does not repeat by itself and about what was not seen, or ""."""
+        notes = []
+        for point, names in self._unrepeatable[:1]:
+            where = f"{self._first.device} {_from(point)}"
+            notes.append(f"not repeatable by itself on {where}: {_listed(names)}")
+            here = self._first.points[point]
+            paths = _differing_paths(self._first, self._again, point)
+            if causes := [
+                _named(path, here) for path in paths if not here["leaves"].get(path, ("", "", ""))[2]
+            ]:
+                notes.append(f"other values too: {_listed(causes)}")
+            elif self._first.device != "cpu":
+                notes.append("torch.use_deterministic_algorithms(True) lets most operations repeat")
+        if hidden := self._hidden():
+            notes.append(f"not checked: {hidden}")
+        return "; ".join(notes)
+
+    def problem_of(self, resumed: Trace) -> str:
+        """Return a sentence about the first difference of a resumed execution and its causes, or ""."""
+        if not resumed.points or resumed.status not in ("", *_ENDED):
+            return f"killed and started again, it fails: {resumed.error or 'its process died'}"
+        begin, *_ = resumed.points
+        position = next((point for point in resumed.points if point[0] == "step"), begin)
+        _, epoch, step = position
+        when = f"after step {step - 1} of epoch {epoch}" if step > 1 else f"after epoch {epoch - 1}"
+        for point, names in _differences(self._first, resumed):
+            if point[0] == "begin":  # the state may be restored later, with the first batch
+                continue
+            if differing := [name for name in names if name not in self._noisy]:
+                fact = f"killed and resumed {when}, it differs {_from(point)} in {_listed(differing)}"
+                return f"{fact}; {self._causes(resumed, [position, begin])}"
+        return ""
+
+    def _causes(self, resumed: Trace, points: "Sequence[Point]") -> str:
+        """Return a sentence that names what was not restored."""
+        gradients: list[str] = []
+        for point in points:
+            here = self._first.points[point]
+            paths = [path for path in _differing_paths(self._first, resumed, point) if path not in self._noisy]
+            gradients += [path for path in paths if path.endswith(".grad")]
+            causes = _advice([path for path in paths if path not in gradients], here)
+            causes = causes or [
+                f"{_named(name, here)}, whose worker processes keep state: write persistent_workers=False"
+                for name in here["workers"]
+            ]
+            causes = causes or [
+                f"{_named(name, here)}, an iterator that begins again: loop over manager.batches(), or "
+                "count the items that were used"
+                for name in here["iterators"]
+            ]
+            if causes:
+                return f"not restored: {'; '.join(causes[:_MOST_NAMED])}"
+        for path in gradients[:1]:
+            network = _named(_root(path), self._first.points[points[0]])
+            return f"not restored: the gradients of {network}: make the optimizer's step before the epoch ends"
+        return f"the cause was not found; not checked: {self._hidden() or 'the state of libraries'}"
+
+    def _hidden(self) -> str:
+        points = self._first.points.values()
+        return _listed(
+            list(
+                {path: f"{path} ({kind})" for here in points for path, kind in here["hidden"].items()}.values()
+            )
+        )
+
+
+def _differences(one: Trace, other: Trace) -> "Iterator[tuple[Point, list[str]]]":
+    """Yield the points of both executions where something differs, with the names of what differs."""
+    for point in [point for point in one.points if point in other.points]:
+        here, there = one.points[point]["compared"], other.points[point]["compared"]
+        if names := [name for name in {**here, **there} if here.get(name) != there.get(name)]:
+            yield point, names
+
+
+def _differing_paths(one: Trace, other: Trace, point: "Point") -> list[str]:
+    """Return the paths whose values differ, of the variables that both executions have.
+
+    A variable that one execution lacks is assigned before it is read.
+    """
+    if point not in other.points:
+        return []
+    here, there = one.points[point], other.points[point]
+    leaves = {**there["leaves"], **here["leaves"]}
+    shared = [path for path in leaves if {_root(path)} <= here["lines"].keys() & there["lines"].keys()]
+    return [path for path in shared if here["leaves"].get(path) != there["leaves"].get(path)]
+
+
+def _advice(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each object that was not restored, with the place for it; possible parts first."""
+    parts: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for path in [path for path in paths if "." not in path or path.rpartition(".")[2] not in paths]:
+        _, kind, part = here["leaves"].get(path, ("", "", ""))
+        owner = next((name for name in here["stateful"] if _is_in(path, name)), "")
+        name = owner or path.partition("[")[0]
+        if owner:
+            parts[owner] = f"{_named(owner, here)}: write checkpoint={{..., {owner!r}: {owner}}}"
+        elif part:
+            others[name] = f"{_named(name, here)}: return it in the state_dict() of checkpoint[{part!r}]"
+        elif kind in ("Generator", "RandomState", "Random"):
+            rule = (
+                "give checkpoint= an object whose state_dict() has its state, or draw from the global generator"
+            )
+            others[name] = f"{_named(name, here)}: {rule}"
+        else:
+            others[name] = (
+                f"{_named(name, here)}: keep it in a dict, or an object with state_dict(), of checkpoint="
+            )
+    return [*parts.values(), *others.values()]
+
+
+def _is_in(path: str, owner: str) -> bool:
+    return path == owner or path.startswith((f"{owner}.", f"{owner}["))
+
+
+def _named(path: str, here: Mapping[str, Any]) -> str:
+    line = here["lines"].get(_root(path), "")
+    return f"{path} ({line})" if line else path
+
+
+def _root(path: str) -> str:
+    match = _ROOT.match(path)
+    return match[0] if match else path
+
+
+def _from(point: "Point") -> str:
+    kind, epoch, step = point
+    return (
+        f"at the {kind} of epoch {epoch}"
+        if kind in ("begin", "end")
+        else f"from step {step} of epoch {epoch} on"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,212 @@
+import importlib
+import re
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from runmanager import GridError, main, run_grid
+from runmanager.session import resume_check
+from runmanager.session.resume_check import ResumeComparison, Trace
+from runmanager.testing import assert_resumes
+from tests.nightly import IS_NIGHT
+from tests.session.planted import BAD, OMISSIONS, RIGHT, TRANSFORMERS, variant
+from tests.session.planted import LIGHTNING as OF_LIGHTNING
+
+GRID: dict[str, list[object]] = {"seed": [1], "device": ["cpu"]}
+EVERY = 1 if IS_NIGHT else 6  # of the programs, one in so many is checked
+IMPORTS_FOR_SECONDS = (OF_LIGHTNING, TRANSFORMERS)
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Return a function that writes a program into a module of its own, and returns its `train`."""
+
+    def import_module(name, source):
+        stem = "program_" + re.sub(r"\W", "_", name)
+        (tmp_path / f"{stem}.py").write_text(source, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, stem, raising=False)
+        return importlib.import_module(stem).train
+
+    return import_module
+
+
+def check(train, tmp_path, **options):
+    options = {"executor": "inline", "tensorboard": False, "display": False, "check": "resume", **options}
+    return run_grid(GRID, train, experiment="e", root=tmp_path / "runs", **options)
+
+
+def problem_of(train, tmp_path):
+    with pytest.raises(GridError) as raised:
+        check(train, tmp_path)
+    assert not (tmp_path / "runs").exists()
+    return str(raised.value)
+
+
+def line_of(program):
+    lines = program.source.splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(program.line))
+
+
+def test_an_omitted_scheduler_is_named_with_its_line_and_nothing_is_written(load, tmp_path):
+    program = OMISSIONS["a scheduler by step"]
+
+    problem = problem_of(load("scheduler", program.source), tmp_path)
+
+    assert problem == (
+        "the only setting: killed and resumed after epoch 1, it differs from step 2 of epoch 2 on in state of "
+        f"optimizer; not restored: warm_up (program_scheduler.py:{line_of(program)}): "
+        "write checkpoint={..., 'warm_up': warm_up}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*OMISSIONS][::EVERY])
+def test_the_cause_is_named_with_its_line(name, load, tmp_path):
+    program = OMISSIONS[name]
+
+    problem = problem_of(load(name, program.source), tmp_path)
+
+    _, _, causes = problem.partition("; not restored: ")
+    stem = re.sub(r"\W", "_", name)
+    assert f"{program.cause} (program_{stem}.py:{line_of(program)})" in causes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*RIGHT][::EVERY])
+def test_a_right_program_raises_no_alarm(name, load, tmp_path, caplog):
+    if RIGHT[name].source in IMPORTS_FOR_SECONDS:
+        pytest.importorskip(name)
+
+    with caplog.at_level("INFO", "runmanager"):
+        outcome = check(load(name, RIGHT[name].source), tmp_path, retry_failed=False)
+
+    assert any("they resume with the same state" in line for line in caplog.messages)
+    assert outcome.exit_code in (0, 1)  # a loss that is not finite
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BAD)
+def test_a_program_that_cannot_be_checked_gets_a_sentence(name, load, tmp_path, monkeypatch):
+    if name == "an epoch without an end":
+        monkeypatch.setattr(resume_check, "LONGEST_EPOCHS_S", 2.0)
+    source, sentence = BAD[name]
+
+    assert sentence in problem_of(load(name, source), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path, caplog):
+    source = variant(setup="rng = np.random.default_rng()", batch="inputs = inputs * float(rng.normal())")
+
+    with caplog.at_level("INFO", "runmanager"):
+        check(load("unseeded", source), tmp_path)
+
+    (note,) = [line for line in caplog.messages if line.startswith("! ")]
+    assert note == (
+        "! not repeatable by itself on cpu from step 2 of epoch 1 on: state of network, state of optimizer; "
+        "other values too: rng (program_unseeded.py:24)"
+    )
+
+
+def trace(digests, lines=(), leaves=(), **more):
+    """Return a trace with one compared value, x, at the steps of an epoch."""
+    point = {
+        "lines": dict(lines),
+        "leaves": dict(leaves),
+        "hidden": {},
+        "iterators": [],
+        "stateful": [],
+        "workers": [],
+    }
+    steps = enumerate(digests, 1)
+    points = {("step", 1, step): {**point, "compared": {"x": digest}, **more} for step, digest in steps}
+    return Trace(points, is_saved=True, status="completed")
+
+
+def test_what_does_not_repeat_by_itself_is_not_blamed_on_resuming():
+    comparison = ResumeComparison(trace("abc"), trace("abd"))
+
+    assert comparison.problem_of(trace("xbc")) == ""
+    assert comparison.note.startswith("not repeatable by itself on cpu from step 3 of epoch 1 on: x")
+
+
+def test_what_was_not_seen_is_said():
+    comparison = ResumeComparison(trace("abc", hidden={"source": "Socket"}), trace("abc"))
+
+    assert comparison.note == "not checked: source (Socket)"
+    assert comparison.problem_of(trace("abx")) == (
+        "killed and resumed after epoch 0, it differs from step 3 of epoch 1 on in x; "
+        "the cause was not found; not checked: source (Socket)"
+    )
+
+
+def test_a_variable_that_the_resumed_loop_assigns_first_is_no_cause():
+    first = trace(
+        "abc", {"step": "a.py:1", "loss": "a.py:2"}, {"step": ["1", "int", ""], "loss": ["2", "int", ""]}
+    )
+    resumed = trace("abx", {"step": "a.py:1"}, {"step": ["0", "int", ""]})
+
+    problem = ResumeComparison(first, first).problem_of(resumed)
+
+    assert "not restored: step (a.py:1)" in problem
+    assert "loss" not in problem
+
+
+def plain(run, manager):
+    torch.manual_seed(run.seed)
+    network = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    with manager.run(run, network, [(torch.ones(4, 8), torch.tensor([0, 1, 1, 0]))] * 3):
+        for _ in manager.epochs(4):
+            for inputs, labels in manager.batches():
+                loss = cross_entropy(network(inputs), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, labels)
+
+
+def save_both(folder, network, optimizer):
+    torch.save([network.state_dict(), optimizer.state_dict()], folder / "state.pt")
+
+
+def load_both(folder, network, optimizer):
+    for part, state in zip([network, optimizer], torch.load(folder / "state.pt"), strict=True):
+        part.load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_a_loop_with_functions_that_save_and_load_is_asserted():
+    assert_resumes(plain, GRID, save=save_both, load=load_both)
+
+
+@pytest.mark.slow
+def test_a_function_that_does_not_load_the_optimizer_fails_the_assertion():
+    def load_network(folder, network):
+        network.load_state_dict(torch.load(folder / "state.pt")[0])
+
+    with pytest.raises(AssertionError, match=r"not restored: optimizer \(.*test_resume_check.py:\d+\)"):
+        assert_resumes(plain, GRID, save=save_both, load=load_network)
+
+
+def test_functions_that_save_and_load_belong_together():
+    with pytest.raises(GridError, match="save= and load= belong together"):
+        assert_resumes(plain, GRID, save=save_both)
+
+
+def test_another_check_is_refused(tmp_path):
+    with pytest.raises(GridError, match="check must be True, False or 'resume', got 'resumes'"):
+        check(plain, tmp_path, check="resumes")
+
+
+def test_the_flag_has_the_value_resume(tmp_path, capsys):
+    words = ["--check", "again", "--root", str(tmp_path)]
+
+    with pytest.raises(SystemExit):
+        main(GRID, plain, arguments=words)
+
+    assert "invalid choice: 'again' (choose from" in capsys.readouterr().err
