@@ -41,7 +41,7 @@ def test_a_spread_from_few_repeats_makes_the_promise_larger():
 def test_too_few_repeats_and_too_small_differences_have_no_number():
     assert smallest(5, 2, 0.05, **KNOWN) == math.inf
     assert repeats_for(0.001, 2, 0.05, **KNOWN) == math.inf
-    assert math.isfinite(smallest(20, 200, 0.05, **KNOWN))
+    assert math.isfinite(smallest(26, 40, 0.05, **KNOWN))
 
 
 def test_the_chance_of_a_decision_depends_on_the_lead_so_far():
