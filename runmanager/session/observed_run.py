@@ -151,8 +151,8 @@ class Observer(RunListener):
             compared = {f"random state of {name}": value for name, value in random_states.items()}
         compared |= {f"state of {name}": checkpoints.state_of(name, part) for name, part in parts.items()}
         variables = user_variables(self._files)
-        live = {name: one.value for name, one in variables.items() if one.is_read}
-        state_now = reached({**live, **{f"checkpoint[{name!r}]": part for name, part in parts.items()}}, parts)
+        live = {name: one for name, one in variables.items() if one.is_read}
+        state_now = reached(live, parts)
         for name, value in state_now.stateful.items() if kind == "end" else ():
             with suppress(Exception):  # the object's own method raises whatever it likes
                 compared[f"state of {name}"] = value.state_dict()
@@ -164,7 +164,7 @@ class Observer(RunListener):
             "hidden": state_now.hidden,
             "iterators": state_now.iterators,
             "stateful": [*state_now.stateful],
-            "lines": {name: one.line for name, one in variables.items() if one.is_read},
+            "lines": {**self._files.attributes(), **{name: one.line for name, one in live.items()}},
             "workers": [name for name, one in variables.items() if _keeps_workers(one)],
         })  # fmt: skip
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runmanager.session.observed_run import Functions, Point
 
 NUM_EXECUTIONS = 5
-"""The maximum number of executions of a setting."""
+"""The maximum number of executions of a setting without a problem."""
 
 DONE = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
 """What a check without a problem has found."""
@@ -54,35 +54,23 @@ class ResumeTask:
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute the run twice undisturbed, and once with kills; compare the executions."""
-        parent = self.folder if Path(self.folder).is_dir() else None
-        with temporary_folder(parent) as folder:
-            sent = serialize.dump((self.task, run))
-            executions = _Executions(sent, Path(folder), self.task.experiment.path.name, self.functions)
-            first = executions.execute("first", 0)
-            report(BatchProgress(1, 0))
-            if problem := _problem_of(first):
+        with temporary_folder(self.folder if Path(self.folder).is_dir() else None) as folder:
+            sent, name = serialize.dump((self.task, run)), self.task.experiment.path.name
+            executions = _Executions(sent, Path(folder), name, self.functions, report)
+            first = executions.execute("first")
+            problem = _problem_of(first)
+            if problem:
                 return Outcome(Status.FAILED, problem)
-            again = executions.execute("again", 0)
-            report(BatchProgress(1, 0))
-            if first.num_steps != again.num_steps:
-                numbers = " and ".join(str(trace.num_steps.get(1, 0)) for trace in (first, again))
-                return Outcome(
-                    Status.FAILED, f"two executions have different numbers of batches ({numbers} in epoch 1), "
-                    "so that a resumed run cannot be compared: draw this number from a seeded generator",
-                )  # fmt: skip
-            comparison = ResumeComparison(first, again)
-            # an epoch of few batches still has a checkpoint before its kill
-            executions.commit_every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
-            for number, point in enumerate([*_kills(first), None], 1):
-                resumed = executions.execute("killed", number - 1, point)
-                report(BatchProgress(1, 0))
-                if number > 1 and (problem := comparison.problem_of(resumed)):
-                    return Outcome(Status.FAILED, problem)
-                if point and not resumed.is_killed:
-                    return Outcome(
-                        Status.FAILED, f"the killed execution ended before its kill: {resumed.error}"
-                    )
-        return Outcome(Status.COMPLETED, comparison.note)
+            comparison = ResumeComparison(first)
+            problem = comparison.add(executions.execute("again"))
+            # an epoch of few batches has a checkpoint before its kill too
+            every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
+            for seed, point in enumerate([*_kills(first), None]):
+                resumed = Trace() if problem else executions.execute("killed", seed, point, every)
+                if seed and not problem and comparison.problem_of(resumed):
+                    # two executions may be equal by chance, so a third one confirms the difference
+                    problem = comparison.add(executions.execute("third")) or comparison.problem_of(resumed)
+        return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or comparison.note)
 
 
 @dataclass
@@ -114,11 +102,6 @@ class Trace:
         return trace
 
     @property
-    def is_killed(self) -> bool:
-        """Whether the process ended without an outcome."""
-        return not self.status and not self.is_late
-
-    @property
     def num_steps(self) -> dict[int, int]:
         """Epoch -> number of its steps."""
         return {epoch: step for kind, epoch, step in self.points if kind not in ("begin", "end")}
@@ -132,15 +115,17 @@ class _Executions:
     folder: Path
     name: str  # of the experiment
     functions: "Functions | None"
-    commit_every: int = _COMMIT_EVERY
+    report: Report
 
-    def execute(self, folder: str, seed: int, kill_at: "Point | None" = None) -> Trace:
+    def execute(
+        self, folder: str, seed: int = 0, kill_at: "Point | None" = None, commit_every: int = _COMMIT_EVERY
+    ) -> Trace:
         """Execute the run in a fresh process, which continues what it finds in the folder."""
         from runmanager.session import observed_run
 
         trace = self.folder / f"{folder}-{seed}.jsonl"
         order = observed_run.Order(
-            self.folder / folder / self.name, trace, seed, kill_at, self.commit_every, LONGEST_EPOCHS_S,
+            self.folder / folder / self.name, trace, seed, kill_at, commit_every, LONGEST_EPOCHS_S,
             multiprocessing.get_start_method(), dict(os.environ), self.functions,
         )  # fmt: skip
         order.experiment.mkdir(parents=True, exist_ok=True)
@@ -155,6 +140,7 @@ class _Executions:
             process.join()
         result = Trace.read(trace)
         result.is_late |= is_late
+        self.report(BatchProgress(1, 0))
         return result
 
 
@@ -187,23 +173,39 @@ def _kills(trace: Trace) -> "list[Point]":
 
 
 class ResumeComparison:
-    """Compares resumed executions with an undisturbed one, in all that repeats in a second undisturbed one."""
+    """Compares resumed executions with an undisturbed one, in all that repeats in further undisturbed ones."""
 
-    def __init__(self, first: Trace, again: Trace) -> None:
-        self._first, self._again = first, again
-        self._unrepeatable = [*_differences(first, again)]
-        self._noisy = {name for _, names in self._unrepeatable for name in names}
-        self._noisy |= {path for point in first.points for path in _differing_paths(first, again, point)}
+    def __init__(self, first: Trace) -> None:
+        self._first = first
+        self._unrepeatable: tuple[Point, list[str], Trace] | None = None  # the first difference by itself
+        self._noisy: set[str] = set()
+
+    def add(self, again: Trace) -> str:
+        """Add a further undisturbed execution; return the reason why nothing can be compared, or ""."""
+        if self._first.num_steps != again.num_steps:
+            numbers = " and ".join(str(trace.num_steps.get(1, 0)) for trace in (self._first, again))
+            return (
+                f"two executions have different numbers of batches ({numbers} in epoch 1), "
+                "so that a resumed run cannot be compared: draw this number from a seeded generator"
+            )
+        for point, names in _differences(self._first, again):
+            self._unrepeatable = self._unrepeatable or (point, names, again)
+            self._noisy |= {*names}
+        self._noisy |= {
+            path for point in self._first.points for path in _differing_paths(self._first, again, point)
+        }
+        return ""
 
     @property
     def note(self) -> str:
         """A sentence about what does not repeat by itself and about what was not seen, or ""."""
         notes = []
-        for point, names in self._unrepeatable[:1]:
+        if self._unrepeatable:
+            point, names, again = self._unrepeatable
             where = f"{self._first.device} {_from(point)}"
             notes.append(f"not repeatable by itself on {where}: {_listed(names)}")
             here = self._first.points[point]
-            paths = _differing_paths(self._first, self._again, point)
+            paths = _differing_paths(self._first, again, point)
             if causes := [
                 _named(path, here) for path in paths if not here["leaves"].get(path, ("", "", ""))[2]
             ]:
@@ -287,34 +289,35 @@ def _differing_paths(one: Trace, other: Trace, point: "Point") -> list[str]:
 def _advice(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each object that was not restored, with the place for it; possible parts first."""
     parts: dict[str, str] = {}
-    others: dict[str, str] = {}
+    others: dict[tuple[str, str], list[str]] = {}  # root and rule -> paths
     for path in [path for path in paths if "." not in path or path.rpartition(".")[2] not in paths]:
         _, kind, part = here["leaves"].get(path, ("", "", ""))
         owner = next((name for name in here["stateful"] if _is_in(path, name)), "")
-        name = owner or path.partition("[")[0]
         if owner:
             parts[owner] = f"{_named(owner, here)}: write checkpoint={{..., {owner!r}: {owner}}}"
-        elif part:
-            others[name] = f"{_named(name, here)}: return it in the state_dict() of checkpoint[{part!r}]"
+            continue
+        rule = "keep it in a dict, or an object with state_dict(), of checkpoint="
+        if part:
+            rule = f"return it in the state_dict() of checkpoint[{part!r}]"
         elif kind in ("Generator", "RandomState", "Random"):
             rule = (
                 "give checkpoint= an object whose state_dict() has its state, or draw from the global generator"
             )
-            others[name] = f"{_named(name, here)}: {rule}"
-        else:
-            others[name] = (
-                f"{_named(name, here)}: keep it in a dict, or an object with state_dict(), of checkpoint="
-            )
-    return [*parts.values(), *others.values()]
+        others.setdefault((_root(path), rule), []).append(path.partition("[")[0])
+    sentences = [
+        f"{_named(paths[0], here, _listed(list(dict.fromkeys(paths))))}: {rule}"
+        for (_, rule), paths in others.items()
+    ]
+    return [*parts.values(), *sentences]
 
 
 def _is_in(path: str, owner: str) -> bool:
     return path == owner or path.startswith((f"{owner}.", f"{owner}["))
 
 
-def _named(path: str, here: Mapping[str, Any]) -> str:
-    line = here["lines"].get(_root(path), "")
-    return f"{path} ({line})" if line else path
+def _named(path: str, here: Mapping[str, Any], words: str = "") -> str:
+    line = here["lines"].get(_root(path)) or here["lines"].get(f".{path.partition('.')[2].partition('.')[0]}")
+    return f"{words or path} ({line})" if line else words or path
 
 
 def _root(path: str) -> str:

@@ -19,6 +19,10 @@ class Files(dict[str, "Lines"]):
         self[file] = Lines(file)
         return self[file]
 
+    def attributes(self) -> dict[str, str]:
+        """Return ".name" -> the first line that assigns an attribute of this name."""
+        return {name: line for lines in self.values() for name, line in lines.attributes().items()}
+
 
 class Lines:
     """The source of a file."""
@@ -35,16 +39,25 @@ class Lines:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._scopes |= {line.lineno: node for line in (node, *node.decorator_list)}
         self._lines: dict[_Scope, dict[str, int]] = {}
+        self._of_loops: dict[_Scope, set[str]] = {}  # the variables that a loop creates
         self._first_uses: dict[tuple[_Scope, int], dict[str, str]] = {}
 
     def of_global(self, name: str) -> str:
         """Return the line that creates a variable of the module, "" if there is none."""
         return self._line(name, self._tree)
 
-    def of_local(self, name: str, frame: FrameType) -> tuple[str, bool]:
-        """Return the line that creates a variable of a frame, and whether the frame may read its value.
+    def attributes(self) -> dict[str, str]:
+        """Return ".name" -> the first line that assigns an attribute of this name."""
+        self.of_global("")
+        return {
+            name: f"{self._file}:{line}" for name, line in self._lines[self._tree].items() if name[0] == "."
+        }
 
-        The value is not read if the innermost loop around the frame's line assigns the variable first.
+    def of_local(self, name: str, frame: FrameType) -> tuple[str, bool, bool]:
+        """Return the line that creates a variable of a frame, and two facts about the variable.
+
+        The first fact is whether the frame may read its value, as the innermost loop around the frame's line
+        does not assign the variable first; the second one is whether a loop creates the variable.
         """
         scope = self._scopes.get(frame.f_code.co_firstlineno, self._tree)
         position = (scope, frame.f_lineno)
@@ -53,16 +66,29 @@ class Lines:
             around = [loop for loop in loops if loop.lineno <= frame.f_lineno <= (loop.end_lineno or 0)]
             self._first_uses[position] = dict(reversed([*_uses(around[-1:])]))
         is_read = self._first_uses[position].get(name) != "assigned"
-        return self._line(name, scope) or self.of_global(name), is_read
+        line = self._line(name, scope)
+        is_of_loop = bool(line) and name in self._of_loops[scope]
+        return line or self.of_global(name), is_read, is_of_loop
 
     def _line(self, name: str, scope: _Scope) -> str:
         if scope not in self._lines:
             lines = self._lines[scope] = {}
-            for node in ast.walk(scope):
-                if isinstance(node, ast.ClassDef):
-                    lines[node.name] = node.lineno
-                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
+            nodes = [*ast.walk(scope)]
+            inside = [node.target for node in nodes if isinstance(node, ast.comprehension)]
+            hidden = {id(name) for target in inside for name in ast.walk(target)}  # they are no variables here
+            for node in nodes:
+                if id(node) in hidden:
+                    continue
+                if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                    lines.setdefault(node.name, node.lineno)
+                elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    created = node.id if isinstance(node, ast.Name) else f".{node.attr}"
+                    lines[created] = min(node.lineno, lines.get(created, node.lineno))
+            loops = [node for node in nodes if isinstance(node, ast.For | ast.While)]
+            self._of_loops[scope] = {
+                name for name, line in lines.items()
+                if any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
+            }  # fmt: skip
         first = self._lines[scope].get(name)
         return f"{self._file}:{first}" if first else ""
 

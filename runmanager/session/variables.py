@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import random
+import re
 import sys
 import types
 from collections import deque
@@ -55,11 +56,15 @@ class Variable(NamedTuple):
         value: The value.
         line: The file and line that create the variable, such as "train.py:14"; "" if unknown.
         is_read: Whether the code may read the variable before it assigns the variable again.
+        is_of_loop: Whether a loop creates the variable, so that a resumed run may lack it.
+        is_local: Whether it is a variable of a function.
     """
 
     value: Any
     line: str
     is_read: bool
+    is_of_loop: bool = False
+    is_local: bool = False
 
 
 class Reached(NamedTuple):
@@ -124,8 +129,7 @@ def user_variables(modules: Mapping[str, Lines]) -> dict[str, Variable]:
     for frame in frames:
         lines = modules[frame.f_code.co_filename]
         for name, value in frame.f_locals.items():
-            line, is_read = lines.of_local(name, frame)
-            variables.setdefault(name, Variable(value, line, is_read))
+            variables.setdefault(name, Variable(value, *lines.of_local(name, frame), is_local=True))
     files = {frame.f_code.co_filename: frame.f_globals for frame in frames}
     for path, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None)
@@ -150,12 +154,30 @@ def _user_frames() -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-def reached(variables: Mapping[str, Any], parts: Mapping[str, Any]) -> Reached:
-    """Return digests of everything that variables reach; an object that several reach has its shortest path."""
-    names = {id(part): name for name, part in parts.items()}
+def reached(variables: Mapping[str, Variable], parts: Mapping[str, Any]) -> Reached:
+    """Return digests of everything that variables reach; an object that several reach has its shortest path.
+
+    The variables that loops create come last, so that paths do not depend on them.
+    """
+    late = [(name, one.value) for name, one in variables.items() if one.is_of_loop]
+    early = [(name, one.value) for name, one in variables.items() if not one.is_of_loop]
+    early += [(f"checkpoint[{name!r}]", part) for name, part in parts.items()]
     result = Reached({}, {}, [], {})
-    seen: set[int] = set()
-    queue = deque((name, value, "", False, 0) for name, value in variables.items())
+    seen: dict[int, Any] = {}  # the objects are kept, so that no other object gets their identity
+    local = {name for name, one in variables.items() if one.is_local}
+    for group in (early, late):
+        _reach(group, {id(part): name for name, part in parts.items()}, seen, result)
+    # other modules have imported many objects that no loop uses
+    for path in [path for path in result.hidden if re.split(r"\W", path)[0] not in local]:
+        del result.hidden[path]
+    return result
+
+
+def _reach(
+    roots: Sequence[tuple[str, Any]], names: Mapping[int, str], seen: dict[int, Any], result: Reached
+) -> None:
+    """Add what named objects reach, breadth first; `names` are those of parts by their identity."""
+    queue = deque((name, value, "", False, 0) for name, value in roots)
     while queue and len(seen) < _MOST_NODES:
         path, value, part, is_inside, depth = queue.popleft()
         if isinstance(value, _PLAIN):
@@ -163,7 +185,7 @@ def reached(variables: Mapping[str, Any], parts: Mapping[str, Any]) -> Reached:
             continue
         if id(value) in seen or _is_left_out(value) or depth > _LIBRARY_DEPTH:
             continue
-        seen.add(id(value))
+        seen[id(value)] = value
         part = names.get(id(value), part)
         if not part and not is_inside and (_is_stateful(value) or isinstance(value, torch.Generator)):
             result.stateful[path], is_inside = value, True
@@ -179,7 +201,6 @@ def reached(variables: Mapping[str, Any], parts: Mapping[str, Any]) -> Reached:
         else:
             depth = depth + 1 if _is_of_library(value) else 0
             queue.extend((path + name, item, part, is_inside, depth) for name, item in content)
-    return result
 
 
 def _is_left_out(value: Any) -> bool:
@@ -272,6 +293,8 @@ def _content_of_object(value: Any) -> str | Items | None:  # noqa: PLR0911 - one
         return _attributes(attributes)
     state: Mapping[str, Any] = value.state_dict() if _is_stateful(value) else {}
     public = {name: item for name, item in attributes.items() if not name.startswith("_")}
+    if attributes and not public and not state:
+        return None
     return [*((f".{name}", item) for name, item in state.items() if name not in public), *_attributes(public)]
 
 

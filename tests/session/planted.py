@@ -343,7 +343,7 @@ OMISSIONS = {
         batch="inputs = inputs + next(others)[0]",
     ),
     "a generator function": omission(
-        "schedule.rate",
+        "schedule",
         "schedule =",
         top=RATES,
         setup="schedule = rates()",

@@ -71,8 +71,8 @@ def test_the_cause_is_named_with_its_line(name, load, tmp_path):
     problem = problem_of(load(name, program.source), tmp_path)
 
     _, _, causes = problem.partition("; not restored: ")
-    stem = re.sub(r"\W", "_", name)
-    assert f"{program.cause} (program_{stem}.py:{line_of(program)})" in causes
+    place = f"(program_{re.sub(r'[^a-z]', '_', name)}.py:{line_of(program)})"
+    assert any(cause.startswith(program.cause) and place in cause for cause in causes.split("; "))
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_right_program_raises_no_alarm(name, load, tmp_path, caplog):
     with caplog.at_level("INFO", "runmanager"):
         outcome = check(load(name, RIGHT[name].source), tmp_path, retry_failed=False)
 
-    assert any("they resume with the same state" in line for line in caplog.messages)
+    assert any(line.startswith("checked 1 setting in") for line in caplog.messages)
     assert outcome.exit_code in (0, 1)  # a loss that is not finite
 
 
@@ -128,14 +128,15 @@ def trace(digests, lines=(), leaves=(), **more):
 
 
 def test_what_does_not_repeat_by_itself_is_not_blamed_on_resuming():
-    comparison = ResumeComparison(trace("abc"), trace("abd"))
+    comparison = ResumeComparison(trace("abc"))
 
+    assert comparison.add(trace("abd")) == ""
     assert comparison.problem_of(trace("xbc")) == ""
     assert comparison.note.startswith("not repeatable by itself on cpu from step 3 of epoch 1 on: x")
 
 
 def test_what_was_not_seen_is_said():
-    comparison = ResumeComparison(trace("abc", hidden={"source": "Socket"}), trace("abc"))
+    comparison = ResumeComparison(trace("abc", hidden={"source": "Socket"}))
 
     assert comparison.note == "not checked: source (Socket)"
     assert comparison.problem_of(trace("abx")) == (
@@ -150,7 +151,7 @@ def test_a_variable_that_the_resumed_loop_assigns_first_is_no_cause():
     )
     resumed = trace("abx", {"step": "a.py:1"}, {"step": ["0", "int", ""]})
 
-    problem = ResumeComparison(first, first).problem_of(resumed)
+    problem = ResumeComparison(first).problem_of(resumed)
 
     assert "not restored: step (a.py:1)" in problem
     assert "loss" not in problem
