@@ -118,7 +118,7 @@ class Observer(RunListener):
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Resume after the last epoch that the functions have saved."""
         if self._order.functions and self._hooks:
-            self._hooks.resume_epoch = self._hooks.resume_epoch
+            _ = self._hooks.resume_epoch  # a loop that reads it saves its own state
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
         """Write the state before the epoch."""

@@ -26,11 +26,8 @@ NUM_EXECUTIONS = 5
 DONE = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
 """What a check without a problem has found."""
 
-_ENDED = (
-    Status.COMPLETED,
-    Status.DIVERGED,
-    Status.INTERRUPTED,
-)  # interrupted: a loop without epochs() was left
+# a loop without epochs() is interrupted when it is left
+_ENDED = (Status.COMPLETED, Status.DIVERGED, Status.INTERRUPTED)
 LONGEST_EPOCHS_S = 60.0
 """The time limit (s) of the epochs of an execution."""
 

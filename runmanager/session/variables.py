@@ -233,10 +233,12 @@ def _content(value: Any) -> str | Items | None:  # noqa: PLR0911 - one for each 
         if isinstance(value, kind):
             return digest_of(read(value))
     if isinstance(value, nn.Module):
-        tensors = {**value._parameters, **value._buffers}  # noqa: SLF001 - named_parameters() joins shared ones
-        gradients = {f"{name}.grad": tensor.grad for name, tensor in tensors.items() if tensor is not None}
+        # a tensor that two names share has both
+        tensors: dict[str, Any] = dict(value.named_parameters(recurse=False, remove_duplicate=False))
+        tensors |= dict(value.named_buffers(recurse=False, remove_duplicate=False))
+        gradients = {f"{name}.grad": tensor.grad for name, tensor in tensors.items()}
         public = {name: item for name, item in vars(value).items() if not name.startswith("_")}
-        return _attributes({**tensors, **gradients, **value._modules, **public})  # noqa: SLF001
+        return _attributes({**tensors, **gradients, **dict(value.named_children()), **public})
     if isinstance(value, Optimizer):
         return [(f".{name}", item) for name, item in value.state_dict().items()]
     if isinstance(value, Mapping):

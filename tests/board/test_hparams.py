@@ -133,7 +133,8 @@ def test_an_update_changes_nothing_else(tmp_path):
         before[record.stop :],
     )
     assert new.start_time_secs == old.start_time_secs == start
-    assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "attempt-1.jsonl", "run.json"])
+    names = [path.name, "attempt-1.items.json", "attempt-1.jsonl", "run.json"]
+    assert sorted(p.name for p in path.parent.iterdir()) == sorted(names)
 
 
 def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch):

@@ -38,6 +38,7 @@ from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.storage import paths
+from runmanager.storage.folders import experiments
 from runmanager.tables import ranking
 from tests.fuzz import hostile
 from tests.nightly import of_night
@@ -269,13 +270,14 @@ def check_several(root: Path, template: Path, several: Sequence[Path], dice: ran
 
 
 def check_pages(root: Path) -> None:
-    """Write pages of all experiments and of one; the rows of the one are among those of all."""
-    page = root / "report.html"
-    run_command("report", root, "-o", page)
-    quietly(write_report, root, root / "loss.html", "loss")
+    """Write an index, the page of each experiment, and a page of all; they show the intact runs."""
+    index = root / "index.html"
+    run_command("report", root)
+    assert not index.exists() or not has_escapes(index.read_text("utf-8"))
+    quietly(write_report, experiments(root), root / "loss.html", "loss")
     with contextlib.suppress(InvalidArgumentError):  # nobody has the metric of the goal
         quietly(write_report, root / MIXED, root / "mixed.html")
-    for written in filter(Path.exists, (page, root / "loss.html", root / "mixed.html")):
+    for written in filter(Path.exists, (root / MIXED / paths.REPORT, root / "loss.html", root / "mixed.html")):
         content = written.read_text("utf-8")
         assert not has_escapes(content)
         assert "root:x:0:0" not in content
