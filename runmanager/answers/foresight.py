@@ -18,7 +18,7 @@ from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
 from runmanager.tables.columns import runs_table
 from runmanager.tables.evidence import fewest
-from runmanager.tables.power import ENOUGH, PROMISED, level, repeats_for, smallest
+from runmanager.tables.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
 from runmanager.wording import printable
 
 _OFTEN = f"{round(10 * PROMISED)} of 10 cases"
@@ -77,7 +77,7 @@ class Foresight:
         known_by = self.spread.n - 1
         n = repeats_for(effect, self.num_rivals, self.error, known_by=known_by, anytime=self.anytime)
         if math.isinf(n):
-            return f"more than 1,000 {self.spread.unit}s"
+            return f"more than {most_repeats(self.num_rivals):,} {self.spread.unit}s"
         time = time_of(round(n * self.num_runs / self.num_repeats))
         return f"about {float(f'{n:.2g}'):g} {self.spread.unit}s{time and f', {time}'}"
 

@@ -20,7 +20,7 @@ import pandas as pd
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.answers.effects import OVERALL, paired, speeds
-from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.errors import InvalidArgumentError, NoRunsError, StorageError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
@@ -137,19 +137,29 @@ def _write_index(
 ) -> WrittenReport:
     """Write the page of each experiment, and the index of these pages."""
     target = Path(target or root / "index.html")
-    pages = {}
+    pages, refused = {}, {}
     for folder in folders:
-        with suppress(NoRunsError):
+        try:
             pages[folder / paths.REPORT] = _read(folder, goal, repeats)
+        except NoRunsError:
+            continue
+        except InvalidArgumentError as error:  # its runs lack the metric
+            refused[folder.name] = error
     if not pages:
-        raise NoRunsError(no_runs(root))
+        raise next(iter(refused.values()), NoRunsError(no_runs(root)))
+    if target.absolute() in [page.absolute() for page in pages]:
+        rule = f"{target} is the page of an experiment"
+        raise InvalidArgumentError([f"{rule}: write the index elsewhere, as {root / 'index.html'}"])
     entries = []
     for page, (data, damaged) in pages.items():
-        _write(page, render(data, damaged, seconds))
-        address = quote(
-            os.path.relpath(page, target.parent).replace(os.sep, "/").encode("utf-8", "surrogateescape")
-        )
-        entries.append(_entry(data, address, is_over=seconds is None))
+        entry = _entry(data, is_over=seconds is None)
+        with suppress(StorageError):  # the folder is read-only: the index has its verdict without a link
+            _write(page, render(data, damaged, seconds))
+            entry["address"] = _address(page, target)
+        entries.append(entry)
+    entries += [
+        {"title": printable(name), "headline": printable(str(error))} for name, error in refused.items()
+    ]
     written = _template("index.html").render(
         title=printable(root.resolve().name),
         count=counted(len(entries), "experiment"),
@@ -161,7 +171,16 @@ def _write_index(
     return _write(target, written)
 
 
-def _entry(data: ReportData, address: str, *, is_over: bool) -> dict[str, Any]:
+def _address(page: Path, target: Path) -> str:
+    """Return the address of a page in the index."""
+    try:
+        relative = os.path.relpath(page, target.parent).replace(os.sep, "/")
+    except ValueError:  # on another drive
+        return page.absolute().as_uri()
+    return quote(relative.encode("utf-8", "surrogateescape"))
+
+
+def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     """Return what the index says about an experiment."""
     goals = " and ".join(map(str, data.findings.goals)) if data.order else ""
     counts = ", ".join(f"{number:,} {word}" for word, number in data.answers.counts.items())
@@ -173,7 +192,6 @@ def _entry(data: ReportData, address: str, *, is_over: bool) -> dict[str, Any]:
     ]
     return {
         "title": data.title,
-        "address": address,
         "note": data.note,
         "headline": text.headline(data.answers)[0],
         "facts": [*filter(None, facts), *filter(None, [text.left_sentence(data.answers, is_over=is_over)])],

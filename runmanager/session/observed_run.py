@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from runmanager.executors import serialize
@@ -80,7 +81,8 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     os.environ.update(order.environment)
     set_start_method(order.start_method, force=True)
     serialize.send_to_children_by_value()
-    # torch begins each process with the same state, but Python and numpy do not
+    # a process that is started again draws other states, unlike one that is forked again
+    torch.manual_seed(order.seed)
     random.seed(order.seed)
     np.random.seed(order.seed)  # noqa: NPY002 - the users' state
     task, run = serialize.load_dumped(sent)
@@ -156,12 +158,18 @@ class Observer(RunListener):
         for name, value in state_now.stateful.items() if kind == "end" else ():
             with suppress(Exception):  # the object's own method raises whatever it likes
                 compared[f"state of {name}"] = value.state_dict()
+        digests, hidden = {}, dict(state_now.hidden)
+        for name, value in {**(values or {}), **compared}.items():
+            try:
+                digests[name] = digest_of(value)
+            except Exception:  # noqa: BLE001 - some tensors have no content, and objects raise what they like
+                hidden[name] = type(value).__name__
         self.write({
             "point": (kind, epoch, step),
             "seconds": time.perf_counter(),
-            "compared": {name: digest_of(value) for name, value in {**(values or {}), **compared}.items()},
+            "compared": digests,
             "leaves": state_now.leaves,
-            "hidden": state_now.hidden,
+            "hidden": hidden,
             "iterators": state_now.iterators,
             "stateful": [*state_now.stateful],
             "lines": {**self._files.attributes(), **{name: one.line for name, one in live.items()}},

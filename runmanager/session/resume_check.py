@@ -86,7 +86,10 @@ class Trace:
         """Read the trace of an ended process."""
         trace = cls()
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            content = json.loads(line)
+            try:
+                content = json.loads(line)
+            except ValueError:  # the end of the process cut the line
+                continue
             if "point" in content:
                 trace.points[tuple(content["point"])] = content
             else:

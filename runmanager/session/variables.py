@@ -99,6 +99,7 @@ def _bytes(value: Any) -> Iterator[bytes]:
         yield f"{value.dtype}{tuple(value.shape)}".encode()
         content = value.detach()
         content = content.to_dense() if content.layout != torch.strided else content
+        content = content.resolve_conj().resolve_neg()
         if content.nbytes > _MOST_BYTES:
             content = content.reshape(-1)[:: content.numel() // _NUM_SAMPLED + 1]
         yield content.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -115,8 +116,18 @@ def _bytes(value: Any) -> Iterator[bytes]:
         yield f"{type(value).__name__}{len(value)}".encode()
         for item in value:
             yield from _bytes(item)
+    elif isinstance(value, AbstractSet):
+        yield from sorted(repr(item).encode("utf-8", "replace") for item in value)
+    elif _is_at_address(value):
+        yield type(value).__name__.encode()
+        yield from _bytes(vars(value))
     else:
         yield repr(value).encode("utf-8", "replace")
+
+
+def _is_at_address(value: object) -> bool:
+    """Whether an object's text is its address, so that its attributes are compared."""
+    return hasattr(value, "__dict__") and not isinstance(value, type) and " at 0x" in repr(value)
 
 
 def user_variables(modules: Mapping[str, Lines]) -> dict[str, Variable]:
@@ -180,26 +191,26 @@ def _reach(
     queue = deque((name, value, "", False, 0) for name, value in roots)
     while queue and len(seen) < _MOST_NODES:
         path, value, part, is_inside, depth = queue.popleft()
-        if isinstance(value, _PLAIN):
-            result.leaves[path] = Leaf(digest_of(value), type(value).__name__, part)
-            continue
-        if id(value) in seen or _is_left_out(value) or depth > _LIBRARY_DEPTH:
-            continue
-        seen[id(value)] = value
-        part = names.get(id(value), part)
-        if not part and not is_inside and (_is_stateful(value) or isinstance(value, torch.Generator)):
-            result.stateful[path], is_inside = value, True
         try:
+            if isinstance(value, _PLAIN):
+                result.leaves[path] = Leaf(digest_of(value), type(value).__name__, part)
+                continue
+            if id(value) in seen or _is_left_out(value) or depth > _LIBRARY_DEPTH:
+                continue
+            seen[id(value)] = value
+            part = names.get(id(value), part)
+            if not part and not is_inside and (_is_stateful(value) or isinstance(value, torch.Generator)):
+                result.stateful[path], is_inside = value, True
             content = _content(value)
+            depth = depth + 1 if _is_of_library(value) else 0
         except Exception:  # noqa: BLE001 - the value's own methods raise whatever they like
             content = None
         if content is None:
             result.hidden[path] = type(value).__name__
-            result.iterators.extend([path] if isinstance(value, Iterator) else [])
+            result.iterators.extend([path] if issubclass(type(value), Iterator) else [])
         elif isinstance(content, str):
             result.leaves[path] = Leaf(content, type(value).__name__, part)
         else:
-            depth = depth + 1 if _is_of_library(value) else 0
             queue.extend((path + name, item, part, is_inside, depth) for name, item in content)
 
 

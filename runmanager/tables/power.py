@@ -13,7 +13,7 @@ PROMISED = 0.8
 ENOUGH = 3
 """The minimum number of repeats whose spread counts as known."""
 
-_MOST = 1000  # maximum number of repeats in an estimate
+_MOST = 1000, 20_000  # maximum number of repeats in an estimate, and of repeats of all rivals
 _NUMBERS = 400_000  # maximum number of simulated differences
 _CASES = (200, 4000)  # minimum and maximum number of simulated cases
 _STEPS = 14  # number of bisections of the smallest difference
@@ -41,13 +41,24 @@ def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: flo
     true = np.full(num_cases, effect)
     if math.isfinite(known_by):
         true = effect * np.sqrt(random.chisquare(known_by, num_cases) / known_by)
-    noise = random.normal(0, math.sqrt(0.5), (num_cases, num_rivals, n))
-    differences = true[:, None, None] + noise[:, :1] - noise[:, 1:]
-    # with the closed test, the leader beats all others as soon as it reaches this evidence against each of them
-    is_decided = log_evidence(differences).min(axis=1) >= math.log(least)
-    is_decided[:, : fewest(least) - 1] = False
+    num_pieces = math.ceil(num_cases * num_rivals * n / _NUMBERS)  # as memory is limited
+    is_decided = np.concatenate([
+        _is_decided(piece, num_rivals, n, least, random) for piece in np.array_split(true, num_pieces)
+    ])  # fmt: skip
     shares: Numbers = (np.logical_or.accumulate(is_decided, axis=1) if anytime else is_decided).mean(axis=0)
     return shares
+
+
+def _is_decided(
+    effects: Numbers, num_rivals: int, n: int, least: float, random: np.random.Generator
+) -> Numbers:
+    """Return whether each simulated case is decided by the evidence after 1, 2, ... n repeats."""
+    noise = random.normal(0, math.sqrt(0.5), (len(effects), num_rivals, n))
+    differences = effects[:, None, None] + noise[:, :1] - noise[:, 1:]
+    # with the closed test, the leader beats all others as soon as it reaches this evidence against each of them
+    is_decided: Numbers = log_evidence(differences).min(axis=1) >= math.log(least)
+    is_decided[:, : fewest(least) - 1] = False
+    return is_decided
 
 
 def level(num_rivals: int, error: float) -> float:
@@ -73,15 +84,20 @@ def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime:
 
 @functools.cache
 def repeats_for(effect: float, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
-    """Return the number of repeats that decide a difference in most cases; infinity for more than 1,000."""
-    n = 2 * fewest(level(num_rivals, error))
-    while n < 2 * _MOST:
-        n = min(n, _MOST)
+    """Return the number of repeats that decide a difference in most cases; infinity above `most_repeats`."""
+    n, most = 2 * fewest(level(num_rivals, error)), most_repeats(num_rivals)
+    while n < 2 * most:
+        n = min(n, most)
         shares = power(effect, n, num_rivals, error, known_by=known_by, anytime=anytime)
         if (shares >= PROMISED).any():
             return float((shares >= PROMISED).argmax()) + 1
         n *= 2
     return math.inf
+
+
+def most_repeats(num_rivals: int) -> int:
+    """Return the maximum number of repeats in an estimate, which takes a second or two."""
+    return min(_MOST[0], _MOST[1] // num_rivals)
 
 
 def chance(differences: Numbers, n: int, num_rivals: int, error: float, margin: float | None = None) -> float:

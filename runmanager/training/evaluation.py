@@ -95,6 +95,7 @@ class OpenEvaluation:
         self._columns: set[str] = set()  # columns whose names are valid
         # which samples were correct, and their labels, if these can be compared with those of other runs
         self._items: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        self._num_items = 0
         if loaders.is_in_order(loader) and ranks.num_ranks() == 1 and device.type != "meta":
             self._items = []
 
@@ -113,15 +114,18 @@ class OpenEvaluation:
     def add_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Count the correct predictions of a batch, and note which are correct."""
         correct = self.sums.add_correct(outputs, targets)
-        if correct is None or correct.ndim != 1:  # pixels are no items
+        if correct is None or correct.ndim != 1 or targets.ndim != 1:  # pixels are no items
             self._items = None
         elif self._items is not None:
-            self._items.append((correct, targets))
+            self._num_items += len(correct)
+            # a copy, as the labels may be a view of a large batch
+            self._items = [*self._items, (correct, targets.clone())] if self._num_items <= _MOST_ITEMS else None
 
     def items(self, epoch: int) -> Items | None:
         """Return which samples were correct; None if there is no order by which runs can be compared."""
-        if not self._items or sum(len(correct) for correct, _ in self._items) > _MOST_ITEMS:
-            return None
+        num_samples = loaders.num_samples(self._loader)
+        if not self._items or num_samples is None or self._num_items > num_samples:
+            return None  # with several labels per sample, such as tokens, no label is an item
         correct, targets = (torch.cat(parts).cpu() for parts in zip(*self._items, strict=True))
         digest = blake2b(str(tuple(targets.shape)).encode() + targets.long().numpy().tobytes(), digest_size=8)
         return Items.of(epoch, digest.hexdigest(), correct.numpy())

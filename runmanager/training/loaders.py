@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from runmanager.devices.torch_devices import PINNED, pinned, send
+from runmanager.training.batch_size import batch_size
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -186,6 +187,13 @@ def num_batches(loader: Any) -> int | None:
     """Return the number of batches of a loader, None if unknown."""
     with suppress(Exception):  # __len__ of a user's data set may raise any exception
         return len(loader)
+    return None
+
+
+def num_samples(loader: Any) -> int | None:
+    """Return the number of samples of a loader, or of a list of batches; None if unknown."""
+    with suppress(Exception):  # __len__ of a user's data set may raise any exception
+        return sum(map(batch_size, loader)) if isinstance(loader, list | tuple) else len(loader.dataset)
     return None
 
 

@@ -223,6 +223,28 @@ def test_the_items_are_copied_once_per_evaluation(batch_size, monkeypatch):
     assert (before, len(copies)) == (0, 2)  # which are correct, and the labels
 
 
+def test_several_labels_per_sample_are_no_items():
+    tokens = torch.arange(N * 5).reshape(N, 5) % 2
+    evaluation = OpenEvaluation("test", DataLoader(TensorDataset(tokens), 50), torch.device("cpu"))
+
+    for (labels,) in evaluation.batches():
+        evaluation.add_correct(nn.functional.one_hot(labels.flatten(), 2), labels.flatten())
+
+    assert evaluation.items(1) is None
+
+
+def test_labels_that_are_a_part_of_the_batch_do_not_keep_it():
+    wide = torch.rand(N, 100).round().long()
+    evaluation = OpenEvaluation("test", [wide], torch.device("cpu"))
+
+    for batch in evaluation.batches():
+        evaluation.add_correct(nn.functional.one_hot(batch[:, -1], 2), batch[:, -1])
+
+    assert evaluation.items(1)
+    assert evaluation._items is not None
+    assert [labels.untyped_storage().nbytes() for _, labels in evaluation._items] == [8 * N]
+
+
 def test_items_are_one_bit_each():
     items = Items.of(3, "digest", np.arange(10_000) % 3 == 0)
 

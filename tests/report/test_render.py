@@ -600,14 +600,31 @@ def test_an_index_elsewhere_leads_to_the_pages_too(tmp_path):
     assert all((index.parent / link).is_file() for link in links)
 
 
-def test_no_page_of_a_root_is_written_when_one_is_refused(tmp_path):
+def test_an_index_is_refused_if_it_is_the_page_of_an_experiment_or_no_experiment_has_the_metric(tmp_path):
     for name in ("a", "b"):
         write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
 
     with pytest.raises(GridError, match="these runs have no column 'f1'"):
         write_report(tmp_path, goal="f1")
+    with pytest.raises(GridError, match="is the page of an experiment: write the index elsewhere"):
+        write_report(tmp_path, tmp_path / "a" / "report.html")
 
     assert list(tmp_path.rglob("*.html")) == []
+
+
+def test_an_index_says_which_experiments_have_no_page(tmp_path):
+    for name in ("a", "b", "c"):
+        write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+    Experiment(tmp_path / "b").decide(Design(Goal("f1", 1)))
+    (tmp_path / "c" / "report.html").mkdir()  # cannot be replaced by a file
+
+    index = parse(write_report(tmp_path))
+
+    links = [str(link.get("href")) for link in index.iter("a")]
+    assert links == ["a/report.html"]
+    titles = [text_of(title) for title in index.iter("h2")]
+    assert sorted(titles) == ["a", "b", "c"]
+    assert "the goal is 'max:f1', but no run has that metric" in text_of(index)
 
 
 def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):

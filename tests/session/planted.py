@@ -178,6 +178,14 @@ SUBSET = "loader = DataLoader(Subset(DATA, part), batch_size=10, shuffle=True)"
 SCALED = {"backward": "scaler.scale(loss).backward()", "update": "scaler.step(optimizer)\nscaler.update()"}
 
 OMISSIONS = {
+    "numbers drawn before the seed": Program(
+        "target",
+        "target =",
+        variant(batch="inputs = inputs + target").replace(
+            "    torch.manual_seed(run.seed)\n",
+            "    target = torch.randn(8)\n    torch.manual_seed(run.seed)\n",
+        ),
+    ),
     "a scheduler by epoch": omission(
         "scheduler",
         "scheduler =",
