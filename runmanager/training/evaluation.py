@@ -123,7 +123,7 @@ class OpenEvaluation:
 
     def items(self, epoch: int) -> Items | None:
         """Return which samples were correct; None if there is no order by which runs can be compared."""
-        num_samples = loaders.num_samples(self._loader)
+        num_samples = loaders.num_samples_of(self._loader)
         if not self._items or num_samples is None or self._num_items > num_samples:
             return None  # with several labels per sample, such as tokens, no label is an item
         correct, targets = (torch.cat(parts).cpu() for parts in zip(*self._items, strict=True))

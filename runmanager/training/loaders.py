@@ -190,7 +190,7 @@ def num_batches(loader: Any) -> int | None:
     return None
 
 
-def num_samples(loader: Any) -> int | None:
+def num_samples_of(loader: Any) -> int | None:
     """Return the number of samples of a loader, or of a list of batches; None if unknown."""
     with suppress(Exception):  # __len__ of a user's data set may raise any exception
         return sum(map(batch_size, loader)) if isinstance(loader, list | tuple) else len(loader.dataset)
