@@ -49,7 +49,7 @@ STARTS = [re.compile(r"^✓ +8/21 [\s\S]* [4-9]/10 ", re.MULTILINE), re.compile(
 PLAYED_MS = 12_000  # how long the recording is, without its end
 FIRST_MS, LAST_MS = 1500, 6000  # how long the end is shown, before and after it
 EVERY_S = 0.5
-NUM_COLORS_OF_RECORDING = 24
+NUM_COLORS_OF_RECORDING = 40
 COLORS = {
     "default": "#d9d9d9", "red": "#ff6b6b", "green": "#7bd88f", "brown": "#e5c07b", "blue": "#6cb6ff",
     "magenta": "#d29bff", "cyan": "#5ad4e6", "white": "#ffffff", "black": "#6b7078", "brightblack": "#8b9098",
