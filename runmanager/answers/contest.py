@@ -84,8 +84,6 @@ class Contest:
         best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
         each = self.leads(best, error)
         others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
-        luck = self.luck(best, others[0]) if self.luck and others else ""
-        notes = [*filter(None, [luck]), *self._losses(order), *self._left_out(best, others[:1])]
         names = [self.names[i] for i in (best, *others)]
         return Race(
             names,
@@ -94,9 +92,14 @@ class Contest:
             self.rivals,
             len(self.names),
             margin,
-            notes,
+            partial(self._notes, order, best, others[:1]),
             [best, *others],
         )
+
+    def _notes(self, order: Sequence[int], best: int, others: Sequence[int]) -> list[str]:
+        """Return the sentences about test items, and about lost and left-out repeats; this reads files."""
+        luck = self.luck(best, others[0]) if self.luck and others else ""
+        return [*filter(None, [luck]), *self._losses(order), *self._left_out(best, others)]
 
     def leads(self, best: int, error: float = ERROR) -> dict[int, Lead]:
         """Return the lead of the rival `best` over each other rival, by position."""

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runmanager.answers.leads import Lead
@@ -30,7 +30,7 @@ class Race:
     rivals: str = "settings"  # the word for the rivals
     num_rivals: int = 2  # number of all rivals, even if they lost all repeats
     margin: float | None = None  # smaller differences count as equal
-    notes: Sequence[str] = ()  # sentences on lost and left-out repeats
+    notes: Callable[[], Sequence[str]] = tuple  # returns sentences on lost and left-out repeats, and on items
     positions: Sequence[int] = ()  # positions of the best rival and the others in their contest
 
     @property
@@ -79,7 +79,7 @@ class Race:
     @functools.cached_property
     def _clauses(self) -> list[str]:
         said = {BETTER: self._better, EQUAL: self._equal, IDENTICAL: self._equal, UNDECIDED: self._undecided}
-        return [*said[self.outcome](), *self.notes]
+        return [*said[self.outcome](), *self.notes()]
 
     @property
     def _open(self) -> list[int]:

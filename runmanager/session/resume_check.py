@@ -16,6 +16,7 @@ from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.run import Run
 from runmanager.session.check import temporary_folder
 from runmanager.session.task import RunTask
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.session.observed_run import Functions, Point
@@ -203,13 +204,13 @@ class ResumeComparison:
         if self._unrepeatable:
             point, names, again = self._unrepeatable
             where = f"{self._first.device} {_from(point)}"
-            notes.append(f"not repeatable by itself on {where}: {_listed(names)}")
+            notes.append(f"not repeatable by itself on {where}: {listed(names, _MOST_NAMED)}")
             here = self._first.points[point]
             paths = _differing_paths(self._first, again, point)
             if causes := [
                 _named(path, here) for path in paths if not here["leaves"].get(path, ("", "", ""))[2]
             ]:
-                notes.append(f"other values too: {_listed(causes)}")
+                notes.append(f"other values too: {listed(causes, _MOST_NAMED)}")
             elif self._first.device != "cpu":
                 notes.append("torch.use_deterministic_algorithms(True) lets most operations repeat")
         if hidden := self._hidden():
@@ -228,7 +229,9 @@ class ResumeComparison:
             if point[0] == "begin":  # the state may be restored later, with the first batch
                 continue
             if differing := [name for name in names if name not in self._noisy]:
-                fact = f"killed and resumed {when}, it differs {_from(point)} in {_listed(differing)}"
+                fact = (
+                    f"killed and resumed {when}, it differs {_from(point)} in {listed(differing, _MOST_NAMED)}"
+                )
                 return f"{fact}; {self._causes(resumed, [position, begin])}"
         return ""
 
@@ -258,11 +261,8 @@ class ResumeComparison:
 
     def _hidden(self) -> str:
         points = self._first.points.values()
-        return _listed(
-            list(
-                {path: f"{path} ({kind})" for here in points for path, kind in here["hidden"].items()}.values()
-            )
-        )
+        hidden = {path: f"{path} ({kind})" for here in points for path, kind in here["hidden"].items()}
+        return listed(hidden.values(), _MOST_NAMED) if hidden else ""
 
 
 def _differences(one: Trace, other: Trace) -> "Iterator[tuple[Point, list[str]]]":
@@ -305,7 +305,7 @@ def _advice(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
             )
         others.setdefault((_root(path), rule), []).append(path.partition("[")[0])
     sentences = [
-        f"{_named(paths[0], here, _listed(list(dict.fromkeys(paths))))}: {rule}"
+        f"{_named(paths[0], here, listed(dict.fromkeys(paths), _MOST_NAMED))}: {rule}"
         for (_, rule), paths in others.items()
     ]
     return [*parts.values(), *sentences]
@@ -332,8 +332,3 @@ def _from(point: "Point") -> str:
         if kind in ("begin", "end")
         else f"from step {step} of epoch {epoch} on"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -238,7 +238,7 @@ Items = Sequence[tuple[str, Any]]
 
 def _content(value: Any) -> str | Items | None:  # noqa: PLR0911 - one for each kind
     """Return a digest of an object, or the objects in it with the ends of their paths; None if it is hidden."""
-    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic, AbstractSet)):
         return digest_of(value)
     for kind, read in _GENERATORS.items():
         if isinstance(value, kind):
@@ -254,8 +254,6 @@ def _content(value: Any) -> str | Items | None:  # noqa: PLR0911 - one for each 
         return [(f".{name}", item) for name, item in value.state_dict().items()]
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", item) for key, item in value.items()]
-    if isinstance(value, AbstractSet):
-        return digest_of(sorted(map(repr, value)))
     if isinstance(value, (list, tuple, deque)):
         if all(isinstance(item, _PLAIN) for item in value):
             return digest_of([*value])

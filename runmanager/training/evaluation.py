@@ -119,7 +119,9 @@ class OpenEvaluation:
         elif self._items is not None:
             self._num_items += len(correct)
             # a copy, as the labels may be a view of a large batch
-            self._items = [*self._items, (correct, targets.clone())] if self._num_items <= _MOST_ITEMS else None
+            self._items.append((correct, targets.clone()))
+            if self._num_items > _MOST_ITEMS:
+                self._items = None
 
     def items(self, epoch: int) -> Items | None:
         """Return which samples were correct; None if there is no order by which runs can be compared."""
