@@ -5,6 +5,7 @@ returns at once.
 """
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,6 +103,18 @@ def from_main(make: Callable[[], T]) -> T:
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
 
 
+def environment_of_new_group() -> dict[str, str]:
+    """Return environment variables for a further process of each rank, which form a group of their own.
+
+    The address is that of this process's group, so all ranks call this at the same time.
+    """
+    if num_ranks() == 1:
+        return {}
+    variables = {"RANK": rank(), "WORLD_SIZE": num_ranks(), "MASTER_PORT": from_main(_free_port)}
+    # torchrun's own store serves its own processes only
+    return {name: str(value) for name, value in {**variables, "TORCHELASTIC_USE_AGENT_STORE": False}.items()}
+
+
 def device_of_rank(device: "str | torch.device") -> "torch.device":
     """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index.
 
@@ -114,6 +127,12 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
     return torch.device(device.type, 0 if is_only_one else int(os.environ.get("LOCAL_RANK", str(rank()))))
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def _backends() -> str:

@@ -130,8 +130,6 @@ def _is_count(problems: Problems, name: str, value: Any) -> None:
 def _is_checked(problems: Problems, _: str, value: Any) -> None:
     if not (isinstance(value, bool) or value == "resume"):
         problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
-    if value == "resume" and ranks.num_ranks() > 1:
-        problems.append("check='resume' executes runs in processes of its own: start it without torchrun")
 
 
 def _is_measure(problems: Problems, _: str, value: Any) -> None:

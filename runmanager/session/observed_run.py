@@ -17,14 +17,18 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from runmanager.devices import ranks
+from runmanager.errors import RankError
 from runmanager.executors import serialize
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.run import device_of
 from runmanager.session.source_lines import Files
 from runmanager.session.trial import CheckedEvaluation, Cut
 from runmanager.session.variables import Variable, digest_of, reached, user_variables
 from runmanager.session.verification import TIMES
 from runmanager.storage import checkpoints
 from runmanager.storage.folders import Experiment
+from runmanager.training.causes import cause_of
 from runmanager.training.ending import LeaveTrain
 from runmanager.training.hooks import Hooks
 from runmanager.training.listeners import RunListener
@@ -92,7 +96,10 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
         manager_of=observer.following(task.manager_of), tensorboard=False, prune=None, rule="", asks=False,
         listeners=[observer], raises=False, epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
     )  # fmt: skip
-    outcome = task(run, lambda _: None)
+    try:
+        outcome = task(run, lambda _: None)
+    except Exception as error:  # noqa: BLE001 - ranks raise what train has raised
+        outcome = Outcome(Status.FAILED, cause_of(error, torch.device(device_of(run))))
     observer.write({"status": outcome.status, "error": outcome.error})
 
 
@@ -143,6 +150,8 @@ class Observer(RunListener):
     def point(self, kind: str, epoch: int, step: int, values: Mapping[str, Any] | None = None) -> None:
         """Write the digests of a point; kill the process if this is the point to do so."""
         if self._order.kill_at == (kind, epoch, step):
+            with suppress(RankError):  # the others may be dead
+                ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
         state = self._opened.resume_state
         parts: Mapping[str, Any] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.devices import ranks
 from runmanager.executors import Report, serialize
 from runmanager.executors.lanes import fresh_process
 from runmanager.executors.process_start import without_main
@@ -43,7 +44,8 @@ _ROOT = re.compile(r"\w+|checkpoint\['.*?'\]")
 class ResumeTask:
     """Checks that one run resumes, in fresh processes and a temporary folder.
 
-    The outcome is "completed" or "failed"; in both cases its error is a sentence, or "".
+    The outcome is "completed" or "failed"; in both cases its error is a sentence, or "". Under torchrun, each
+    rank executes its part of the run in a fresh process, and all ranks have the same outcome.
     """
 
     task: RunTask  # the grid's task
@@ -54,21 +56,24 @@ class ResumeTask:
         """Execute the run twice undisturbed, and once with kills; compare the executions."""
         with temporary_folder(self.folder if Path(self.folder).is_dir() else None) as folder:
             sent, name = serialize.dump((self.task, run)), self.task.experiment.path.name
-            executions = _Executions(sent, Path(folder), name, self.functions, report)
+            experiment = Path(ranks.broadcast(folder))  # of rank 0
+            executions = _Executions(sent, Path(folder), experiment, name, self.functions, report)
             first = executions.execute("first")
-            problem = _problem_of(first)
+            problem = _of_all_ranks(_problem_of(first))
             if problem:
                 return Outcome(Status.FAILED, problem)
             comparison = ResumeComparison(first)
-            problem = comparison.add(executions.execute("again"))
+            problem = _of_all_ranks(comparison.add(executions.execute("again")))
             # an epoch of few batches has a checkpoint before its kill too
             every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
-            for seed, point in enumerate([*_kills(first), None]):
+            for seed, point in enumerate([*ranks.broadcast(_kills(first)), None]):
                 resumed = Trace() if problem else executions.execute("killed", seed, point, every)
-                if seed and not problem and comparison.problem_of(resumed):
+                if seed and not problem and _of_all_ranks(comparison.problem_of(resumed)):
                     # two executions may be equal by chance, so a third one confirms the difference
                     problem = comparison.add(executions.execute("third")) or comparison.problem_of(resumed)
-        return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or comparison.note)
+                    problem = _of_all_ranks(problem)
+            note = _of_all_ranks(comparison.note)
+        return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or note)
 
 
 @dataclass
@@ -113,7 +118,8 @@ class _Executions:
     """Starts a fresh process for each execution of a run."""
 
     sent: bytes
-    folder: Path
+    folder: Path  # for the traces
+    experiments: Path  # for the temporary experiments, the same of all ranks
     name: str  # of the experiment
     functions: "Functions | None"
     report: Report
@@ -126,8 +132,9 @@ class _Executions:
 
         trace = self.folder / f"{folder}-{seed}.jsonl"
         order = observed_run.Order(
-            self.folder / folder / self.name, trace, seed, kill_at, commit_every, LONGEST_EPOCHS_S,
-            multiprocessing.get_start_method(), dict(os.environ), self.functions,
+            self.experiments / folder / self.name, trace, seed, kill_at, commit_every, LONGEST_EPOCHS_S,
+            multiprocessing.get_start_method(), {**os.environ, **ranks.environment_of_new_group()},
+            self.functions,
         )  # fmt: skip
         order.experiment.mkdir(parents=True, exist_ok=True)
         process = fresh_process(observed_run.execute_observed, self.sent, serialize.dump(order))
@@ -143,6 +150,14 @@ class _Executions:
         result.is_late |= is_late
         self.report(BatchProgress(1, 0))
         return result
+
+
+def _of_all_ranks(problem: str) -> str:
+    """Return the sentence of this process, or the sentences of all ranks with their numbers if they differ."""
+    problems = ranks.gather(problem)
+    if len({*problems}) == 1:
+        return problem
+    return "; ".join(f"rank {rank}: {of_rank}" for rank, of_rank in enumerate(problems) if of_rank)
 
 
 def _problem_of(trace: Trace) -> str:

@@ -28,6 +28,10 @@ from runmanager.storage.user_code import is_users_file
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.device, torch.dtype, torch.Size, range)
 _WITHOUT_STATE = (types.ModuleType, types.BuiltinFunctionType, types.MethodWrapperType, property)
+_COMMUNICATION = (
+    "torch._C._distributed_c10d",
+    "torch.distributed.distributed_c10d",
+)  # without state of training
 _MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole
 _NUM_SAMPLED = 1 << 19  # number of evenly spaced elements of a larger tensor
 _MOST_NODES = 20_000
@@ -215,9 +219,12 @@ def _reach(
 
 
 def _is_left_out(value: Any) -> bool:
-    is_of_package = type(value).__module__.partition(".")[0] == _PACKAGE
+    module = type(value).__module__
+    is_of_package = module.partition(".")[0] == _PACKAGE
     if isinstance(value, type):
         return _is_of_library(value)
+    if module in _COMMUNICATION:
+        return True
     return isinstance(value, _WITHOUT_STATE) or (is_of_package and not isinstance(value, (DataLoader, Dataset)))
 
 

@@ -1,5 +1,7 @@
 import importlib
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -110,6 +112,67 @@ def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path,
         "! not repeatable by itself on cpu from step 2 of epoch 1 on: state of network, state of optimizer; "
         "other values too: rng (program_unseeded.py:24)"
     )
+
+
+RANKS = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from runmanager import run_grid
+
+DATA = TensorDataset(torch.linspace(-1, 1, 640).reshape(80, 8).sin(), torch.arange(80) % 2)
+
+
+def train(run, manager):
+    torch.manual_seed(run.seed)
+    network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
+    parallel = DistributedDataParallel(network)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    sampler = DistributedSampler(DATA)
+    loader = DataLoader(DATA, batch_size=5, sampler=sampler)
+    with manager.run(run, network, loader):
+        for epoch in manager.epochs(2, checkpoint={PARTS}):
+            sampler.set_epoch(epoch)
+            for inputs, labels in manager.batches():
+                loss = cross_entropy(parallel(inputs), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, labels)
+            scheduler.step()
+
+
+if __name__ == "__main__":
+    grid = {"seed": [1], "device": ["cpu"]}
+    run_grid(grid, train, experiment="e", executor="inline", tensorboard=False, check="resume")
+"""
+PARTS = '"network": network, "optimizer": optimizer'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parts", "exit_code", "sentence"),
+    [
+        pytest.param(PARTS + ', "scheduler": scheduler', 0, "s: killed after and inside an epoch", id="right"),
+        pytest.param(PARTS, 1, "not restored: scheduler (ranks.py:18): write", id="an omitted scheduler"),
+    ],
+)
+def test_ranks_of_torchrun_are_killed_together(parts, exit_code, sentence, tmp_path):
+    (tmp_path / "ranks.py").write_text(RANKS.replace("PARTS", parts), encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    ended = subprocess.run(
+        torchrun, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+    output = ended.stdout + ended.stderr
+    assert (ended.returncode, sentence in output) == (exit_code, True), output
+    assert (tmp_path / "runs" / "e").exists() == (exit_code == 0)
 
 
 def trace(digests, lines=(), leaves=(), **more):
