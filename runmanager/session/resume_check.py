@@ -62,7 +62,7 @@ class ResumeTask:
             problem = _of_all_ranks(_problem_of(first))
             if problem:
                 return Outcome(Status.FAILED, problem)
-            comparison = ResumeComparison(first)
+            comparison = ResumeComparison(first, is_saved_by_checkpoint=self.functions is None)
             problem = _of_all_ranks(comparison.add(executions.execute("again")))
             # an epoch of few batches has a checkpoint before its kill too
             every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
@@ -191,8 +191,9 @@ def _kills(trace: Trace) -> "list[Point]":
 class ResumeComparison:
     """Compares resumed executions with an undisturbed one, in all that repeats in further undisturbed ones."""
 
-    def __init__(self, first: Trace) -> None:
+    def __init__(self, first: Trace, *, is_saved_by_checkpoint: bool = True) -> None:
         self._first = first
+        self._is_saved_by_checkpoint = is_saved_by_checkpoint
         self._unrepeatable: tuple[Point, list[str], Trace] | None = None  # the first difference by itself
         self._noisy: set[str] = set()
 
@@ -257,7 +258,8 @@ class ResumeComparison:
             here = self._first.points[point]
             paths = [path for path in _differing_paths(self._first, resumed, point) if path not in self._noisy]
             gradients += [path for path in paths if path.endswith(".grad")]
-            causes = _advice([path for path in paths if path not in gradients], here)
+            give_advice = _advice if self._is_saved_by_checkpoint else _advice_for_functions
+            causes = give_advice([path for path in paths if path not in gradients], here)
             causes = causes or [
                 f"{_named(name, here)}, whose worker processes keep state: write persistent_workers=False"
                 for name in here["workers"]
@@ -324,6 +326,12 @@ def _advice(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
         for (_, rule), paths in others.items()
     ]
     return [*parts.values(), *sentences]
+
+
+def _advice_for_functions(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each variable that the functions save= and load= leave out."""
+    roots = dict.fromkeys(map(_root, paths))
+    return [f"{_named(root, here)}: write it in save= and read it in load=" for root in roots]
 
 
 def _is_in(path: str, owner: str) -> bool:

@@ -253,7 +253,9 @@ def test_a_function_that_does_not_load_the_optimizer_fails_the_assertion():
     def load_network(folder, network):
         network.load_state_dict(torch.load(folder / "state.pt")[0])
 
-    with pytest.raises(AssertionError, match=r"not restored: optimizer \(.*test_resume_check.py:\d+\)"):
+    with pytest.raises(
+        AssertionError, match=r"optimizer \(.*_check.py:\d+\): write it in save= and read it in load="
+    ):
         assert_resumes(plain, GRID, save=save_both, load=load_network)
 
 
