@@ -110,17 +110,27 @@ def _are_listeners(problems: Problems, _: str, value: Any) -> None:
 def _is_prune(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, SuccessiveHalving) or is_optuna_pruner(value)):
         rule = "prune must be SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run"
-        problems.append(f"{rule}, got {value!r}")
+        problems.append(f"{rule}, got {value!r:.60}{_other_option(value)}")
 
 
 def _is_decide(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, Decide)):
-        problems.append(f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}")
+        problems.append(
+            f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}{_other_option(value)}"
+        )
 
 
 def _is_search(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, OptunaSearch)):
-        problems.append(f"search must be OptunaSearch(n=...), or None to execute all runs, got {value!r:.60}")
+        rule = "search must be OptunaSearch(n=...), or None to execute all runs"
+        problems.append(f"{rule}, got {value!r:.60}{_other_option(value)}")
+
+
+def _other_option(value: Any) -> str:
+    """Return what to write if the value is of another option."""
+    kinds = {"prune": SuccessiveHalving, "decide": Decide, "search": OptunaSearch}
+    name = next((name for name, kind in kinds.items() if isinstance(value, kind)), "")
+    return name and f": write {name}={type(value).__name__}(...)"
 
 
 def _is_count(problems: Problems, name: str, value: Any) -> None:

@@ -112,6 +112,23 @@ def test_options_that_exclude_each_other_are_refused(options, expected):
     assert expected in "".join(problems)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("search", Decide(), "decide=Decide(...)"),
+        ("decide", OptunaSearch(n=5), "search=OptunaSearch(...)"),
+        ("prune", Decide(), "decide=Decide(...)"),
+        ("search", SuccessiveHalving(), "prune=SuccessiveHalving(...)"),
+    ],
+)
+def test_the_value_of_another_option_is_refused_with_the_name_of_that_option(name, value, instead):
+    problems = Problems()
+
+    GridOptions(experiment="e", **{name: value}).check_values(problems)
+
+    assert [problem.partition(": write ")[2] for problem in problems] == [instead]
+
+
 def test_an_executor_that_is_named_has_its_own_jobs():
     problems = Problems()
     executor = InlineExecutor()
