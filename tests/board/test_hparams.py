@@ -53,6 +53,7 @@ def shown(root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_two_grids_of_an_experiment_with_different_axes_have_every_hyperparameter_in_every_run(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, 0.01], "momentum": [0.9]})
     run(tmp_path, "e", {"lr": [1], "dropout": [True]})
@@ -223,6 +224,7 @@ def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_pa
     assert shown(tmp_path)["e/001"] == {"lr": "0.1"}
 
 
+@pytest.mark.slow
 def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     for axis in ("lr", "dropout"):
         run(tmp_path, "e", {axis: [0.1]})
@@ -248,6 +250,7 @@ def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
     assert not (tmp_path / "e" / paths.HPARAMS).exists()
 
 
+@pytest.mark.slow
 def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None], "momentum": [0.9]})
 
@@ -323,6 +326,7 @@ def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     assert hparams.read_format(tmp_path / "e").kinds == {"lr": TEXT}
 
 
+@pytest.mark.slow
 def test_repeats_of_a_setting_share_a_trial_and_are_no_hyperparameter(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1, 0.01], "device": ["cpu"], "seed": [1, 2]}
 
@@ -335,6 +339,7 @@ def test_repeats_of_a_setting_share_a_trial_and_are_no_hyperparameter(tmp_path):
     assert {frozenset(hparams) for hparams in shown(tmp_path).values()} == {frozenset({"lr", "device"})}
 
 
+@pytest.mark.slow
 def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path):
     for lr in (0.1, 0.01):
         run(tmp_path, "e", {"lr": [lr], "seed": [1, 2]})
@@ -351,6 +356,7 @@ def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
     assert {session.group_name for session in sessions(tmp_path).values()} == {"e/all"}
 
 
+@pytest.mark.slow
 def test_grouping_can_be_changed_after_the_runs(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1], "seed": [1, 2]}
     run(tmp_path, "e", grid, repeats=())

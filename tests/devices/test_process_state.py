@@ -156,6 +156,7 @@ def test_what_the_last_run_leaves_is_nobodys_concern(tmp_path):
     bare(tmp_path, grid("", "directory", when="open"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["open", "ended"])
 def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(tmp_path, when):
     before = process_state()

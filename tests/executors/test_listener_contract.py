@@ -266,6 +266,7 @@ def test_a_listener_may_look_at_network_and_loader(tmp_path):
     assert results_of(tmp_path / "with")[3] == results_of(tmp_path / "without")[3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["parent", "worker"])
 def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_path):
     class Pondering(Listener):
@@ -327,6 +328,7 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
     assert heard == [(0.1, "interrupted")]
 
 
+@pytest.mark.slow
 def test_reading_of_a_listener_is_no_reading_of_train(tmp_path, capsys):
     class Reading(Listener):
         where, axis = "worker", AXIS

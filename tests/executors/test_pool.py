@@ -70,6 +70,7 @@ def test_lanes_stay_warm_when_devices_alternate(machine):
     assert len({outcome.epochs for outcome in outcomes}) == 2
 
 
+@pytest.mark.slow
 def test_runs_of_one_lane_say_so_whatever_their_device(machine):
     watch = Said()
 
@@ -78,6 +79,7 @@ def test_runs_of_one_lane_say_so_whatever_their_device(machine):
     assert {event[1] for event in watch.seen if len(event) == 3} == {0}
 
 
+@pytest.mark.slow
 def test_more_lanes_of_a_device_than_one_make_room_for_others(machine):
     outcomes = execute(machine, ["cpu", "cpu", "cuda", "cuda", "cpu"], counting_lanes, jobs=2)
 
@@ -109,6 +111,7 @@ def filling(run, _report):
     return Outcome(Status.COMPLETED, multiprocessing.current_process().name, os.getpid())
 
 
+@pytest.mark.slow
 def test_runs_wait_while_one_of_ours_fills_their_device(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 1)  # of a device that others fill
 
@@ -143,6 +146,7 @@ def wait_for(is_so):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_refusal_heard_after_the_run_that_filled_the_device_does_not_count(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 1)  # of a device that others fill
 
@@ -163,6 +167,7 @@ def test_a_refusal_heard_after_the_run_that_filled_the_device_does_not_count(mac
     assert [outcome.status for outcome in outcomes] == [Status.COMPLETED] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "why"),
     [(FULL, "CUDA out of memory. Tried to allocate "), (NO_HANDLE, NO_HANDLE)],
@@ -186,6 +191,7 @@ def test_runs_wait_for_a_device_that_others_fill_for_a_while(machine, quick, sta
     assert made_room[0].startswith(f"! cuda:0 is full ({why}")
 
 
+@pytest.mark.slow
 def test_a_device_that_stays_full_is_given_up_and_named(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_PAUSE_S", 0.05)
     monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 3)
@@ -219,6 +225,7 @@ def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quic
     assert num_probes == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_PAUSE_S", 1.0)
     machine.set(0, DEAD)
@@ -254,6 +261,7 @@ def failing(run, report):
     return named(run, report)
 
 
+@pytest.mark.slow
 def test_a_run_whose_device_failed_tells_its_outcome_before_its_process_ends(machine):
     outcomes = execute(machine, ["cuda:0"] * 3, failing)
 

@@ -118,6 +118,7 @@ def test_a_setting_is_asked_for_once_however_often_it_is_suggested(search):
     assert len(runs) == len(set(runs)) <= 4
 
 
+@pytest.mark.slow
 def test_a_grid_goes_on_with_the_search_of_a_loop(search, tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -208,6 +209,7 @@ def started(search):
     return begin
 
 
+@pytest.mark.slow
 def test_runs_that_are_started_get_the_suggestions_of_optuna_alone_in_each_loop(started):
     def train(run, manager):
         with manager.run(run):
@@ -222,6 +224,7 @@ def test_runs_that_are_started_get_the_suggestions_of_optuna_alone_in_each_loop(
     assert seen == [(point, point[0] ** 2) for point in by_optuna(15)]
 
 
+@pytest.mark.slow
 def test_lanes_stay_warm_from_one_run_to_the_next(started, tmp_path):
     with started(executor="lanes", jobs=2) as loop:
         for height in (0.1, 0.2):
@@ -241,6 +244,7 @@ def test_lanes_stay_warm_from_one_run_to_the_next(started, tmp_path):
     assert (tmp_path / "exp" / "results.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_run_begins_in_its_lane_while_the_loop_does_something_else(started, tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -428,6 +432,7 @@ def test_a_run_without_the_metric_of_the_goal_needs_a_value(started):
         assert loop.ask() != run
 
 
+@pytest.mark.slow
 def test_code_that_changed_hands_out_its_runs_again(started, search):
     def other(run, manager):
         with manager.run(run):
@@ -458,6 +463,7 @@ def test_a_value_of_the_loop_counts_until_its_run_is_executed_again(started, sea
     assert ("COMPLETE", [7]) not in seen_by_a_sampler(search)
 
 
+@pytest.mark.slow
 def test_a_loop_suggests_nothing_once_its_runs_have_taken_max_seconds(started):
     def train(run, manager):
         with manager.run(run):
@@ -586,6 +592,7 @@ def test_a_run_that_was_interrupted_is_asked_for_again_without_another_block(sta
         assert loop.wait().status == "completed"
 
 
+@pytest.mark.slow
 def test_runs_that_are_behind_are_pruned_and_the_loop_sees_it(started):
     def train(run, manager):
         with manager.run(run):

@@ -52,6 +52,7 @@ def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
     assert text_of(by_id(page, "lead")).startswith("lr=0.3 has the highest reward: 12, the mean of 2 seeds")
 
 
+@pytest.mark.slow
 def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(tmp_path, capsys):
     start(tmp_path, goal="max:reward", repeats=["seed"])
     start(tmp_path)
@@ -73,6 +74,7 @@ def test_each_run_shows_the_metric_that_decides_first(tmp_path, capsys):
     assert line.split(" · ")[:4] == ["✓ 1/1 run 1", "reward 10    ", "loss 0.1111", "policy_loss -0.1000"]
 
 
+@pytest.mark.slow
 def test_a_goal_that_no_run_tracks_is_told_at_the_end_and_can_be_corrected(tmp_path, capsys):
     start(tmp_path, goal="max:rewards", display=None)
     assert (
@@ -137,6 +139,7 @@ def test_what_cannot_decide_is_refused_before_anything_is_written(tmp_path, opti
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_tensorboard_groups_the_runs_of_a_setting(tmp_path):
     start(tmp_path, goal="max:reward", repeats=("seed",), tensorboard=True)
 

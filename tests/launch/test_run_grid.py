@@ -259,6 +259,7 @@ def test_a_run_that_ends_the_program_harms_only_itself(start):
     ]
 
 
+@pytest.mark.slow
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
     outcome = start(LRS, lambda run, manager: None)  # noqa: ARG005 - what train is called with
 
@@ -296,6 +297,7 @@ def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     assert outcome.exit_code == 1
 
 
+@pytest.mark.slow
 def test_train_that_leaves_its_run_open_has_completed_it(start):
     def train(run, manager):
         manager.begin_run(run)
@@ -403,6 +405,7 @@ def test_values_that_mean_nothing_in_another_process_are_refused_all_at_once(sta
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_hyperparameter_may_have_the_name_of_a_column(start, tmp_path):
     grid = {"epochs": [1, 2], "loss": ["mse"], "status": ["new"], "jobs": [3], "lr": [0.5]}
 
@@ -421,6 +424,7 @@ def test_a_hyperparameter_may_have_the_name_of_a_column(start, tmp_path):
     assert start(grid, train).runs["attempts"].tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_runs_of_two_grids_with_other_axes_are_one_grid(start, tmp_path, capsys):
     by_sgd = RunBuilder.get_runs({"lr": [0.1], "momentum": [0.0, 0.9]})
     by_adam = RunBuilder.get_runs({"lr": [0.1], ("beta", "n"): [(0.99, 3)]})
@@ -497,6 +501,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_network_that_another_run_of_the_grid_trained_is_named(start):
     network = nn.Linear(1, 1)
 

@@ -44,6 +44,7 @@ def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
     assert "num_epochs" not in load_runs(tmp_path)
 
 
+@pytest.mark.slow
 def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
     train = Train()
 
@@ -224,6 +225,7 @@ def test_a_parameter_of_train_has_the_value_of_the_run_in_any_grid(tmp_path):
 RANGES = {"lr": LogUniform(1e-5, 1e-1), "width": IntRange(8, 64), "kind": ["a", "b"]}
 
 
+@pytest.mark.slow
 def test_a_range_is_sampled_and_more_runs_keep_the_former_ones(tmp_path):
     train = Train()
 
@@ -233,6 +235,7 @@ def test_a_range_is_sampled_and_more_runs_keep_the_former_ones(tmp_path):
     assert [call[0] for call in train.calls] == RunBuilder.sample(RANGES, 5, seed=0)
 
 
+@pytest.mark.slow
 def test_values_or_another_range_take_the_place_of_a_range(tmp_path):
     train = Train()
 
@@ -241,6 +244,7 @@ def test_values_or_another_range_take_the_place_of_a_range(tmp_path):
     assert {call[0][:2] for call in train.calls} == {(0.2, 16), (0.2, 17), (0.3, 16), (0.3, 17)}
 
 
+@pytest.mark.slow
 def test_values_alone_make_a_grid_of_ranges(tmp_path):
     train = Train()
 
@@ -267,6 +271,7 @@ def test_a_range_that_cannot_be_used_is_named(tmp_path, capsys, words, message):
     assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["--shift -0.5..0.5", "--shift=-0.5..0.5", "--shift -1e-1 -.2 0.3"])
 def test_negative_values_and_ranges_are_no_flags(tmp_path, words):
     train = Train()
@@ -306,6 +311,7 @@ def test_a_part_of_a_flag_is_refused(tmp_path, capsys):
     assert "unrecognized arguments: --not 5" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(4, 0), (2, 0), (0, 2)])
 def test_a_search_is_continued_with_more_runs(tmp_path, number, code):
     train = Train()

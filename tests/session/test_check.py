@@ -147,6 +147,7 @@ def asserts(run, manager):
         torch.ones(1, device=run.device)
 
 
+@pytest.mark.slow
 def test_a_check_on_a_device_that_fails_tells_the_error(tmp_path):
     (tmp_path / "devices").mkdir()
     with installed(Machine(tmp_path / "devices")):
@@ -168,6 +169,7 @@ def test_a_check_on_the_cpu_does_not_begin_cuda(tmp_path, monkeypatch):
     assert outcome.runs["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow
 def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
     grid = {"width": [4, 5], "name": ["", "late", "nan"], "seed": range(3), "device": ["cpu"]}
     where = line_with("return super().forward(inputs)")

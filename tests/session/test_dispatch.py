@@ -319,6 +319,7 @@ def begin(root, *listeners, executor="inline", **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_a_listener_in_the_worker_changes_no_number_and_no_duration(tmp_path, executor):
     begin(tmp_path / "without", executor=executor)

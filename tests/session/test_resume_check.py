@@ -53,6 +53,7 @@ def line_of(program):
     return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(program.line))
 
 
+@pytest.mark.slow
 def test_an_omitted_scheduler_is_named_with_its_line_and_nothing_is_written(load, tmp_path):
     program = OMISSIONS["a scheduler by step"]
 

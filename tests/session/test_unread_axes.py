@@ -91,6 +91,7 @@ def train(run, manager, marker=0, **_):
         getattr(run, "batch_size", 64)
 
 
+@pytest.mark.slow
 def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_are_not():
     assert (
         unread_axes(["momentum", "beta", "gamma", "decay", "marker", "seed"], train, repeats=["seed", "marker"])
@@ -123,6 +124,7 @@ def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
     ]
 
 
+@pytest.mark.slow
 def test_values_of_a_configuration_that_are_the_same_in_all_runs_are_no_axes(tmp_path, caplog):
     def train(run, manager):
         with manager.run(run):
