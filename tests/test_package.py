@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import runmanager
+
 HOME = Path(__file__).parents[1]
 SETUP = configparser.ConfigParser()
 SETUP.read(HOME / "setup.cfg")
@@ -50,6 +52,12 @@ def test_both_files_that_describe_the_package_agree():
 
     assert SETUP["metadata"]["name"] == project["name"] == NAME
     assert SETUP["options"]["python_requires"] == project["requires-python"]
+
+
+def test_the_citation_is_of_this_version():
+    citation = (HOME / "CITATION.cff").read_text(encoding="utf-8")
+
+    assert f"\nversion: {runmanager.__version__}\n" in citation
 
 
 def test_every_module_that_is_imported_is_declared():
