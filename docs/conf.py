@@ -17,6 +17,7 @@ release = version = runmanager.__version__
 root_doc = "README"
 
 HERE = Path(__file__).parent
+PAGES = re.compile(r"\[([^]]*)\]\(((?:\.\./)?)experiments/pages\.py\)")
 NAME = re.compile(r"^\| `(\w+)` \|(?! of runmanager)", re.MULTILINE)
 
 NAVIGATION = {
@@ -91,8 +92,10 @@ def list_names(_app: Sphinx, _config: object) -> None:
     (HERE / "api" / "index.rst").write_text("\n".join(lines), encoding="utf-8")
 
 
-def complete(_app: Sphinx, name: str, source: list[str]) -> None:
-    """Add what a repository host would not show: a page's navigation, and links to the details of names."""
+def complete(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add what a repository host would not show: navigation, details of names, and the pages of pages.py."""
+    if app.config.html_extra_path:
+        source[0] = PAGES.sub(r'<a href="\2fashion/index.html">\1</a>', source[0])
     if name.startswith("docs/api/runmanager."):  # what autosummary wrote
         source[0] = source[0].replace("runmanager.", "", 1).replace(".. automethod:: __init__", "")
     if name == "docs/public-api":
