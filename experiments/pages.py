@@ -58,4 +58,4 @@ def train(run: Run, manager: "RunManager") -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HOME / "build")
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build"))
