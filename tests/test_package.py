@@ -20,7 +20,12 @@ PYPROJECT = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))
 README = (HOME / "README.md").read_text(encoding="utf-8")
 NAME = "torch-runmanager"
 
-DISTRIBUTIONS = {"PIL": "pillow", "google": "protobuf", "google_crc32c": "google-crc32c"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "google": "protobuf",
+    "google_crc32c": "google-crc32c",
+    "markdown_it": "markdown-it-py",
+}
 """Module -> what it is installed as, where the names differ; of `google` only protobuf is imported."""
 OF_OTHERS = {
     "IPython": "looked at only where a notebook has imported it",

@@ -13,6 +13,7 @@ from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
+from runmanager.storage.design import first_line_of_note
 from runmanager.storage.folders import Experiment
 from runmanager.wording import cell, durations, file_size, join
 
@@ -121,8 +122,8 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 def _print_facts(run: "RunResult", design: "Design") -> None:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
     facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
-    note, of_experiment = _notes(run, design).values()
-    facts |= {"note": join([note or "", f"of the experiment: {of_experiment}" if of_experiment else ""])}
+    note, of_experiment = map(first_line_of_note, _notes(run, design).values())
+    facts |= {"note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""])}
     next_step = run.outcome.next_step(paths.for_people(run.folder.path / paths.ERROR_LOG))
     facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"continues": run.inside if run.status.can_go_on else ""}

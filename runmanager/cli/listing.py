@@ -19,6 +19,7 @@ from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, json_value
 from runmanager.outcome import Status
 from runmanager.storage import paths
+from runmanager.storage.design import first_line_of_note
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_numbers import ranked_numbers
 from runmanager.wording import duration, file_size
@@ -176,7 +177,7 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
         max(written, default=0.0),
         math.fsum(seconds for seconds in durations if math.isfinite(seconds)),
         size_of(folder),
-        Experiment(folder).design.note or "",
+        first_line_of_note(Experiment(folder).design.note),
     )
 
 

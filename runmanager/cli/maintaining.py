@@ -70,9 +70,9 @@ def note_command(target: Path, text: str | None = None) -> None:
 
     Options:
         target (EXPERIMENT|RUN): An experiment, or EXPERIMENT/NUMBER for a run.
-        text (TEXT): One line; '' removes the note. Without a text, the note is shown.
+        text (TEXT): Lines of Markdown; '' removes the note. Without a text, the note is shown.
     """
-    from runmanager.storage.design import Design, check_note
+    from runmanager.storage.design import Design, check_note, first_line_of_note
     from runmanager.storage.folders import Experiment
     from runmanager.storage.lock import hold
 
@@ -86,10 +86,10 @@ def note_command(target: Path, text: str | None = None) -> None:
         else:
             say(f'{target} has no note: runmanager note {target} "why it was run"')
         return
-    line = check_note(text)
+    note = check_note(text)
     with hold(path):
-        experiment.decide(Design(note=line) if run is None else Design(run_notes={run.id: line}))
-    say(f"{target}: {f'noted: {line}' if line else 'the note is removed'}")
+        experiment.decide(Design(note=note) if run is None else Design(run_notes={run.id: note}))
+    say(f"{target}: {f'noted: {first_line_of_note(note)}' if note else 'the note is removed'}")
 
 
 def devices_command(*, benchmark: bool = False) -> None:

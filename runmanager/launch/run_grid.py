@@ -128,8 +128,8 @@ def run_grid(
             their mean. By default, these are all axes that vary and are named seed, fold, split, trial or
             repeat; a message names the axes found. () stands for no repeat axes. `repeats` is stored with the
             experiment, like `goal`.
-        note: The reason why this grid is executed, in one line. The note is stored with the experiment, like
-            `goal`; "" removes the note.
+        note: The reason why this grid is executed, as lines of Markdown. The report shows them, all other
+            screens the first one. The note is stored with the experiment, like `goal`; "" removes the note.
         x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples",
             whose number so far then becomes a column; or a metric that `train` tracks, for example by
             ``manager.track({"env_steps": n}, how="last")``. The x axis is stored with the experiment, like

@@ -195,7 +195,7 @@ class Script:
             "--root", metavar="FOLDER", default=options.get("root", "runs"),
             help="folder of all experiments (default: %(default)s)",
         )  # fmt: skip
-        where.add_argument("--note", metavar="TEXT", help="why the grid is executed, in one line")
+        where.add_argument("--note", metavar="TEXT", help="why the grid is executed, as Markdown")
         for name, values in {
             **self._params,
             **{name: [value] for name, value in self._settings.items()},

@@ -17,6 +17,7 @@ from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.goal import Goal, is_larger_better
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
+from runmanager.storage.design import first_line_of_note
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
@@ -79,7 +80,7 @@ class ReportData:
     # varying axes: first the axes that pruning has decided, then the others, the largest effect first
     axes: Sequence[PageAxis]
     together: Interaction | None  # the two hyperparameters with the strongest interaction
-    note: str  # the note of the experiment
+    note: str  # the note of the experiment; of several experiments, their first lines
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
@@ -199,10 +200,12 @@ def report_data(
 
     axes.sort(key=rank)
     notes = table.attrs.get(tables.NOTES) or {}
+    if len(experiments) > 1:
+        notes = {name: f"{name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(
         title, results, names, table, answers, findings, column, is_larger, scores, order, axes,
         interaction(table, findings),
-        "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
+        "; ".join(notes.values()),
         _x_axis(results),
     )  # fmt: skip
 

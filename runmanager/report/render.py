@@ -30,6 +30,7 @@ from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.storage import durable, paths
+from runmanager.storage.design import first_line_of_note
 from runmanager.storage.folders import experiments as folders_of
 from runmanager.storage.folders import no_runs
 from runmanager.storage.run_numbers import KEPT
@@ -192,7 +193,7 @@ def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
     ]
     return {
         "title": data.title,
-        "note": data.note,
+        "note": first_line_of_note(data.note),
         "headline": text.headline(data.answers)[0],
         "facts": [*filter(None, facts), *filter(None, [text.left_sentence(data.answers, is_over=is_over)])],
     }
@@ -250,6 +251,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         table=table,
         page_data=page_data(data, table, _metrics_of_curves(data), colored),
         columns_css=_columns_css(table),
+        note=_markdown(data.note),
         legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
         landscape=slices.two_axes(data),
         picture=charts.front(data, colored) or charts.strip(data, colored),
@@ -298,6 +300,18 @@ def _written(value: Any) -> Any:
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))
+
+
+def _markdown(note: str) -> str:
+    """Return a note's Markdown as HTML; its own HTML is escaped, and a link leads to the web only."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).disable("image")
+    parser.validateLink = lambda url: url.lower().startswith(("http://", "https://"))  # type: ignore[method-assign]
+    tokens = parser.parse("\n".join(map(printable, note.split("\n"))))
+    for token in tokens:
+        token.tag = "h2" if token.type.startswith("heading") else token.tag  # the page has its h1
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
 def _table(data: ReportData) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Design:
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the repeat axes
     rule: Rule | None = None  # the rule of `decide=`
-    note: str | None = None  # a note on the whole experiment, in one line
+    note: str | None = None  # a note on the whole experiment: lines of Markdown
     run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
     x_axis: str | None = None  # the x-axis of curves, see `runmanager.storage.x_axis`
     goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first goal
@@ -163,12 +163,12 @@ class Design:
         with contextlib.suppress(InvalidArgumentError, TypeError):
             goals += map(parse_goal, document.get("goals") or ())
         pairs = notes.items() if isinstance(notes, dict) else ()
-        by_run = {id_: note for id_, text in pairs if (note := _one_line(text))}
+        by_run = {id_: note for id_, text in pairs if (note := _read_note(text))}
         return cls(
             goal,
             None if repeats is None else tuple(repeats),
             Rule.from_json(document.get("decide")),
-            _one_line(document.get("note")) or None,
+            _read_note(document.get("note")) or None,
             by_run or None,
             x_axis,
             tuple(goals) if goals[:1] == [goal] else None,
@@ -192,24 +192,33 @@ def assumption(axes: Sequence[str]) -> str:
 
 
 def check_note(note: object) -> str:
-    """Return a note in one line.
+    r"""Return a note without the space around it and at the ends of its lines.
 
     Raises:
         InvalidArgumentError: The note is not a text, or too long.
 
-    >>> check_note("smaller  steps ")
-    'smaller steps'
+    >>> check_note("smaller steps? \n- for Adam\n")
+    'smaller steps?\n- for Adam'
     """
     if not isinstance(note, str):
         raise InvalidArgumentError([f"a note must be text, got {note!r:.60}"])
-    if len(line := " ".join(note.split())) > LONGEST_NOTE:
-        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(line):,}"
+    if len(lines := _lines(note)) > LONGEST_NOTE:
+        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(lines):,}"
         raise InvalidArgumentError([f"{rule}: put it into a file, and name that"])
-    return line
+    return lines
 
 
-def _one_line(note: Any) -> str:
-    return " ".join(note[: 2 * LONGEST_NOTE].split())[:LONGEST_NOTE] if isinstance(note, str) else ""
+def first_line_of_note(note: str | None) -> str:
+    """Return the first line of a note, for screens with one line for it; "" without a note."""
+    return (note or "").partition("\n")[0]
+
+
+def _lines(note: str) -> str:
+    return "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())
+
+
+def _read_note(note: Any) -> str:
+    return _lines(note[: 2 * LONGEST_NOTE])[:LONGEST_NOTE] if isinstance(note, str) else ""
 
 
 def _is_between(value: Any, most: float) -> bool:

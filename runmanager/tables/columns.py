@@ -15,7 +15,7 @@ from runmanager.goal import Goal, is_larger_better
 from runmanager.hyperparameters import COLUMNS, column
 from runmanager.outcome import LEADING, Status, in_order
 from runmanager.storage import paths
-from runmanager.storage.design import Design
+from runmanager.storage.design import Design, first_line_of_note
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_numbers import KEPT, ranked_numbers
 from runmanager.storage.run_state import RunResult
@@ -126,8 +126,8 @@ def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
 
 
 def notes_of(runs: pd.DataFrame) -> list[str]:
-    """Return a sentence for each experiment that has a note, with the note."""
-    notes = {name: printable(note) for name, note in of_experiments(runs, NOTES).items()}
+    """Return a sentence for each experiment that has a note, with its first line."""
+    notes = {name: printable(first_line_of_note(note)) for name, note in of_experiments(runs, NOTES).items()}
     is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
     return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
 

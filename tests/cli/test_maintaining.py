@@ -220,24 +220,25 @@ def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):
 
 
 def test_a_note_is_kept_with_its_experiment_and_with_its_run(command, experiment, tmp_path):
-    written = command("note", experiment, "larger  steps?\n")
+    written = command("note", experiment, "larger steps? \n\n- **half** the lr\n")
     of_run = command("note", experiment / "2", "[bold]the\x1b[31m best")
     execute(tmp_path)  # a start without a note keeps both
 
     shown = command("note", experiment)
 
     assert (written.exit_code, written.stderr) == (0, f"{experiment}: noted: larger steps?\n")
-    assert shown.stdout == "larger steps?\n"
+    assert shown.stdout == "larger steps?\n\n- **half** the lr\n"
     assert of_run.exit_code == 0
     assert "\x1b" not in of_run.stderr
     assert command("note", experiment / "2").stdout == "[bold]the\\x1b[31m best\n"
-    assert load_runs(experiment).attrs["notes"] == {"grid": "larger steps?"}
-    assert load_results(experiment.parent).attrs["notes"] == {"grid": "larger steps?"}
+    note = "larger steps?\n\n- **half** the lr"
+    assert load_runs(experiment).attrs["notes"] == {"grid": note}
+    assert load_results(experiment.parent).attrs["notes"] == {"grid": note}
 
 
 def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
-    command("note", experiment, "larger steps?")
-    command("note", experiment / "2", "the best")
+    command("note", experiment, "larger steps?\n- half the lr")
+    command("note", experiment / "2", "the best\nso far")
 
     listed, run = command("list", experiment), command("show", experiment / "2")
     (document,) = json.loads(command("list", experiment, "--json").stdout)
@@ -245,8 +246,8 @@ def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
 
     assert listed.stderr.splitlines()[1] == "note: larger steps?"
     assert run.stdout.splitlines()[2] == "note    the best · of the experiment: larger steps?"
-    assert document["note"] == "larger steps?"
-    assert (of_run["note"], of_run["experiment_note"]) == ("the best", "larger steps?")
+    assert document["note"] == "larger steps?\n- half the lr"
+    assert (of_run["note"], of_run["experiment_note"]) == ("the best\nso far", document["note"])
     assert (
         command("show", experiment / "1").stdout.splitlines()[2] == "note    of the experiment: larger steps?"
     )

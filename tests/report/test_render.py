@@ -132,6 +132,47 @@ def test_the_note_of_the_experiment_is_below_the_headline(tmp_path):
     assert text_of(by_id(report(path), "note")) == "does <lr> matter?"
 
 
+def test_a_note_is_markdown_on_the_page_and_its_first_line_in_the_index(tmp_path):
+    note = "does *lr* matter?\n\n# Known\n\n- **Adam**: [paper](https://example.org/adam)\n- `lr<0.1`"
+    for name in ("one", "two"):
+        Experiment(write_runs(tmp_path / name, [{"lr": 0.1}], lambda _: 0.5)).decide(Design(note=note))
+
+    index = parse(write_report(tmp_path))
+
+    content = [(element.tag, text_of(element)) for element in by_id(report(tmp_path / "one"), "note").iter()][
+        1:
+    ]
+    assert content == [
+        ("p", "does lr matter?"), ("em", "lr"), ("h2", "Known"), ("ul", "Adam: paper lr<0.1"),
+        ("li", "Adam: paper"), ("strong", "Adam"), ("a", "paper"), ("li", "lr<0.1"), ("code", "lr<0.1"),
+    ]  # fmt: skip
+    assert [text_of(p) for p in index.iter("p") if p.get("class") == "note"] == ["does *lr* matter?"] * 2
+
+
+def test_a_hostile_note_executes_nothing_and_loads_nothing(tmp_path):
+    path = write_runs(tmp_path / "grid", [{"lr": 0.1}], lambda _: 0.5)
+    links = [
+        "javascript:alert(1)",
+        "JaVaScRiPt:alert(1)",
+        "&#106;avascript:alert(1)",
+        "data:text/html,a",
+        "file:///a",
+    ]
+    lines = [f"[x]({link}) ![y]({link}) <{link}> [z]\n\n[z]: {link}" for link in (*links, "../a", "//a.org/")]
+    html = "<script>alert(1)</script> <img src=x onerror=alert(1)> <a href='javascript:alert(1)'>a</a> \x1b[31m"
+    web = '[w](https://a.org/"onclick="alert(1)) ![w](https://a.org/w.png)'
+    Experiment(path).decide(Design(note="\n\n".join([html, *lines, f"<div onclick=a>\n{html}", web])))
+
+    note = by_id(report(path), "note")
+
+    assert {element.tag for element in note.iter()} == {"div", "p", "a"}
+    assert [element.attrib for element in note.iter() if element.attrib and element is not note] == [
+        {"href": "https://a.org/%22onclick=%22alert(1)"},
+        {"href": "https://a.org/w.png"},
+    ]
+    assert html.replace("\x1b", "\\x1b") in text_of(note)
+
+
 def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named(tmp_path):
     outcomes = {4: Outcome(Status.DIVERGED, "loss became nan", 1)}
     grid = [{"lr": lr, "seed": seed} for lr in (0.1, 0.01, 0.001) for seed in range(2)]
