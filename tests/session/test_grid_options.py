@@ -14,6 +14,7 @@ from runmanager import (
     Listener,
     OptunaSearch,
     SuccessiveHalving,
+    fit,
     run_grid,
 )
 from runmanager.errors import Problems
@@ -80,6 +81,19 @@ def test_the_reference_has_a_row_for_each_flag():
     ]
 
     assert "\n".join(["|---|---|---|", *rows, ""]) in page
+
+
+@pytest.mark.parametrize(("function", "page"), [(run_grid, "public-api.md"), (fit, "fit.md")])
+def test_the_page_of_a_call_lists_each_argument_with_its_default(function, page):
+    section = (DOCS / page).read_text().partition("\n## Arguments")[2].partition("\n## ")[0]
+    heads = " ".join(re.findall(r"^- (.+?): ", section, re.MULTILINE))
+    shown = dict(re.findall(r"`(\w+)(?:=(.+?))?`", heads))
+
+    defaults = {name: str(default) for name, default in parameters_of(function).items()}
+    assert shown.keys() == defaults.keys()
+    assert [
+        name for name, value in shown.items() if value.strip('"') not in ("", "lanes", defaults[name])
+    ] == []
 
 
 def test_all_that_is_wrong_with_options_is_said_at_once():
