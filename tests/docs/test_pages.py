@@ -1,6 +1,7 @@
 """README.md and the pages under docs/: their programs run, their links lead somewhere, README stays short."""
 
 import ast
+import importlib.util
 import re
 import statistics
 import subprocess
@@ -21,7 +22,8 @@ OTHERS = [
 ]
 
 FENCE = re.compile(
-    r"(?P<slow><!-- run by the slow tests: [^\n]+ -->\n)?^```(?P<language>\w*)\n(?P<content>.*?)^```",
+    r"(?P<slow><!-- run by the slow tests(?: where (?P<needs>\w+) is installed)?: [^\n]+ -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<content>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
@@ -29,8 +31,12 @@ NUMBER = re.compile(r"\d+\.\d+")
 
 
 def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
-    """Return the blocks of a page in a language; those that say that they are slow only on demand."""
-    fences = FENCE.finditer(page.read_text())
+    """Return the blocks of a page in a language; slow ones on demand, if what they need is installed."""
+    fences = [
+        each
+        for each in FENCE.finditer(page.read_text())
+        if each["needs"] is None or importlib.util.find_spec(each["needs"])
+    ]
     return [each["content"] for each in fences if each["language"] == language and (slow or not each["slow"])]
 
 
