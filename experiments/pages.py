@@ -3,7 +3,7 @@
     python experiments/pages.py                      # build/pages/fashion/index.html
     sphinx-build -D html_extra_path="$PWD/build/pages" -c docs . build/site
 
-Runs train on the first 10,000 images. Started again, it executes what is missing.
+Runs train on the first 8,000 images. Started again, it executes what is missing.
 """
 
 import shutil
@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     fixed = {"num_workers": [0], "device": ["cpu"]}
     ranges = {"lr": LogUniform(3e-4, 3e-2), "batch_size": IntRange(64, 1024, log=True), **fixed}
     rates = {"lr": [0.001, 0.003, 0.01], "batch_size": [200], **fixed}
-    searched = grid(ranges, experiment="searched", search=OptunaSearch(n=16), note=SEARCH)
+    searched = grid(ranges, experiment="searched", search=OptunaSearch(n=12), note=SEARCH)
     decide = Decide(max_repeats=10)
     if (
         searched.exit_code
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
 def train(run: Run, manager: "RunManager") -> None:
     """Train the tutorial's network for two epochs, with the seed of the run, if it has one."""
     seed, data_dir = getattr(run, "seed", 0), str(HOME / "data")
-    fashion_grid.train(run, manager, num_epochs=2, train_size=10_000, seed=seed, data_dir=data_dir)
+    fashion_grid.train(run, manager, num_epochs=2, train_size=8_000, seed=seed, data_dir=data_dir)
 
 
 if __name__ == "__main__":
