@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import statistics
-import sys
 import threading
 import time
 from collections import deque
@@ -181,9 +180,9 @@ class GridProgress(Display):
         slower.
         """
         if self._is_best_old and time.monotonic() >= self._rank_next:
-            before, had_pandas = time.monotonic(), "pandas" in sys.modules
+            before, is_first = time.monotonic(), not self._best_line
             self._best_line, self._is_best_old = str(self._best), False
-            if had_pandas:  # otherwise, the time includes the import of pandas
+            if not is_first:  # the first time includes imports, such as those of pandas and scipy
                 self._rank_next = time.monotonic() + 20 * (time.monotonic() - before)
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
