@@ -101,7 +101,9 @@ def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
     if all(len(runs) == 1 for runs in sides):
         both = zip(designs, sides, strict=True)
         pairs["run"] = [(design.run_notes or {}).get(runs[0].folder.id, "") for design, runs in both]
-    return [_row("note", name, *map(printable, notes)) for name, notes in pairs.items() if len({*notes}) > 1]
+    # a table has one line for each
+    lines = {name: [printable(" ".join(note.split())) for note in notes] for name, notes in pairs.items()}
+    return [_row("note", name, *notes) for name, notes in lines.items() if len({*notes}) > 1]
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:

@@ -110,9 +110,14 @@ def environment_of_new_group() -> dict[str, str]:
     """
     if num_ranks() == 1:
         return {}
-    variables = {"RANK": rank(), "WORLD_SIZE": num_ranks(), "MASTER_PORT": from_main(_free_port)}
-    # torchrun's own store serves its own processes only
-    return {name: str(value) for name, value in {**variables, "TORCHELASTIC_USE_AGENT_STORE": False}.items()}
+    address = from_main(lambda: os.environ.get("MASTER_ADDR", "localhost"))
+    return {
+        "RANK": str(rank()),
+        "WORLD_SIZE": str(num_ranks()),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(from_main(_free_port)),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's own store serves its own processes only
+    }
 
 
 def device_of_rank(device: "str | torch.device") -> "torch.device":

@@ -201,11 +201,11 @@ def report_data(
     axes.sort(key=rank)
     notes = table.attrs.get(tables.NOTES) or {}
     if len(experiments) > 1:
-        notes = {name: f"{name}: {first_line_of_note(note)}" for name, note in notes.items()}
+        notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(
         title, results, names, table, answers, findings, column, is_larger, scores, order, axes,
         interaction(table, findings),
-        "; ".join(notes.values()),
+        "\n".join(notes.values()),
         _x_axis(results),
     )  # fmt: skip
 

@@ -306,11 +306,13 @@ def _markdown(note: str) -> str:
     """Return a note's Markdown as HTML; its own HTML is escaped, and a link leads to the web only."""
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False}).disable("image")
+    parser = MarkdownIt("commonmark", {"html": False}).disable(["image", "entity"])
     parser.validateLink = lambda url: url.lower().startswith(("http://", "https://"))  # type: ignore[method-assign]
     tokens = parser.parse("\n".join(map(printable, note.split("\n"))))
     for token in tokens:
         token.tag = "h2" if token.type.startswith("heading") else token.tag  # the page has its h1
+        for child in token.children or ():
+            child.attrs.pop("title", None)  # it may have control characters, as character references
     return str(parser.renderer.render(tokens, parser.options, {}))
 
 

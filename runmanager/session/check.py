@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
 from runmanager.executors.base import Task
@@ -39,7 +40,6 @@ class CheckTask:
         """Execute two steps and one batch of each evaluation; return the outcome."""
         import torch
 
-        from runmanager.devices import ranks
         from runmanager.session.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch, leaving_nothing
 
         name = self.task.experiment.path.name
@@ -140,7 +140,7 @@ def try_settings(
             for run, outcome in outcomes:
                 ended.append((run, outcome))
                 watch.ended(len(ended))
-                if time.monotonic() - began > LONGEST_S:
+                if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
                     waiting.clear()
     display.clear()
     Problems(_problems(ended, names)).raise_if_any()

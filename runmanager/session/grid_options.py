@@ -140,6 +140,8 @@ def _is_count(problems: Problems, name: str, value: Any) -> None:
 def _is_checked(problems: Problems, _: str, value: Any) -> None:
     if not (isinstance(value, bool) or value == "resume"):
         problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
+    if value == "resume" and os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", os.environ.get("WORLD_SIZE")):
+        problems.append("check='resume' takes ranks of one machine: start the check with torchrun --nnodes=1")
 
 
 def _is_measure(problems: Problems, _: str, value: Any) -> None:

@@ -99,7 +99,7 @@ def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
 def test_diff_has_both_sides_and_whole_words_in_a_narrow_terminal(root, terminal, tmp_path, monkeypatch):
     shutil.copytree(root / "a", tmp_path / "first")
     shutil.copytree(root / "b", tmp_path / "second")
-    note = "does a larger batch need a larger learning rate, as others say?"
+    note = "does a larger batch need a larger learning rate,\n\nas others say?"
     Experiment(tmp_path / "first").decide(Design(note=note))
     monkeypatch.chdir(tmp_path)
 

@@ -22,7 +22,7 @@ OTHERS = [
 ]
 
 FENCE = re.compile(
-    r"(?P<slow><!-- run by the slow tests(?: where (?P<needs>\w+) is installed)?: [^\n]+ -->\n)?"
+    r"(?P<slow><!-- run by the slow tests: [^\n]+ -->\n)?"
     r"^```(?P<language>\w*)\n(?P<content>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
@@ -31,12 +31,8 @@ NUMBER = re.compile(r"\d+\.\d+")
 
 
 def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
-    """Return the blocks of a page in a language; slow ones on demand, if what they need is installed."""
-    fences = [
-        each
-        for each in FENCE.finditer(page.read_text())
-        if each["needs"] is None or importlib.util.find_spec(each["needs"])
-    ]
+    """Return the blocks of a page in a language; slow ones on demand."""
+    fences = FENCE.finditer(page.read_text())
     return [each["content"] for each in fences if each["language"] == language and (slow or not each["slow"])]
 
 

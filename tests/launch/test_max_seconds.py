@@ -37,7 +37,9 @@ def test_what_does_not_fit_is_left_and_the_same_command_goes_on(tmp_path, capfd)
     runs = load_runs(tmp_path)
     assert runs["status"].tolist() == ["completed"] * 3
     assert runs["epochs"].tolist() == [4, 4, 4]
-    assert "1 running run stops now" in capfd.readouterr().out or statuses[0] == ["completed"] + ["pending"] * 2
+    is_between_runs = statuses[0] == ["completed", "pending", "pending"]  # on a slow machine
+    sentence = "max_seconds=0.7 are over. Stopping: 1 running run stops now"
+    assert is_between_runs or sentence in capfd.readouterr().out
 
 
 def test_a_grid_that_ends_in_time_is_not_concerned(tmp_path):

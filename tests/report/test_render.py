@@ -160,7 +160,7 @@ def test_a_hostile_note_executes_nothing_and_loads_nothing(tmp_path):
     ]
     lines = [f"[x]({link}) ![y]({link}) <{link}> [z]\n\n[z]: {link}" for link in (*links, "../a", "//a.org/")]
     html = "<script>alert(1)</script> <img src=x onerror=alert(1)> <a href='javascript:alert(1)'>a</a> \x1b[31m"
-    web = '[w](https://a.org/"onclick="alert(1)) ![w](https://a.org/w.png)'
+    web = '[w](https://a.org/"onclick="alert(1)) ![w](https://a.org/w.png "&#8238;title") &#8238;abc'
     Experiment(path).decide(Design(note="\n\n".join([html, *lines, f"<div onclick=a>\n{html}", web])))
 
     note = by_id(report(path), "note")
@@ -171,6 +171,7 @@ def test_a_hostile_note_executes_nothing_and_loads_nothing(tmp_path):
         {"href": "https://a.org/w.png"},
     ]
     assert html.replace("\x1b", "\\x1b") in text_of(note)
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text_of(note)
 
 
 def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named(tmp_path):

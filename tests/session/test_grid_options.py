@@ -126,6 +126,16 @@ def test_options_that_exclude_each_other_are_refused(options, expected):
     assert expected in "".join(problems)
 
 
+def test_ranks_of_several_machines_are_not_checked(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    problems = Problems()
+
+    GridOptions(experiment="e", executor="inline", check="resume").check_values(problems)
+
+    assert any("torchrun --nnodes=1" in problem for problem in problems)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "instead"),
     [
