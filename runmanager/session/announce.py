@@ -13,9 +13,12 @@ from runmanager.session.plan import Action, Plan
 Say = Callable[[str], None]
 
 
-def starting_line(experiment: str, num_runs: int) -> str:
-    """Return the first line of a grid, which the display shows until other lines follow."""
-    return f"{experiment}: starting {counted(num_runs, 'run')}"
+def starting_line(experiment: str, num_runs: int, *, is_limit: bool) -> str:
+    """Return the first line of a grid, which the display shows until other lines follow.
+
+    `is_limit` says that a search may end with fewer runs.
+    """
+    return f"{experiment}: starting {'up to ' if is_limit else ''}{counted(num_runs, 'run')}"
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:

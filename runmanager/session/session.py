@@ -109,9 +109,10 @@ class Session:
             search = _search_of(params, options, design)
             suggested = search.runs(experiment)
             runs = listed if suggested is None else suggested
-            num_runs = len(runs) + search.num_more()
+            num_more = search.num_more()
             display = make_display(options)
-            starting = announce.starting_line(options.experiment, num_runs)
+            is_limit = num_more > 0 or options.decide is not None
+            starting = announce.starting_line(options.experiment, len(runs) + num_more, is_limit=is_limit)
             display.show_start(starting)  # show this line now, as the import of torch takes seconds
             closing.callback(display.clear)
             # start lanes now, so that they import torch while this process does

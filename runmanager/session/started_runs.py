@@ -183,7 +183,7 @@ class StartedRuns:
     ) -> Session:
         runs = self._search.runs(experiment)
         num_runs = len(runs) + self._search.num_more()
-        display.show_start(announce.starting_line(self._options.experiment, num_runs))
+        display.show_start(announce.starting_line(self._options.experiment, num_runs, is_limit=True))
         closing.callback(display.clear)
         return Session(
             self._train, self._manager_of, self._options, experiment, self._executor, self._search,

@@ -1,7 +1,6 @@
 """README.md and the pages under docs/: their programs run, their links lead somewhere, README stays short."""
 
 import ast
-import importlib.util
 import re
 import statistics
 import subprocess

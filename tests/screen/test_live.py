@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager import RunBuilder, run_grid
+from runmanager import Decide, RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -362,6 +362,18 @@ def test_a_grid_shows_a_first_line_before_anything_that_takes_long(open_terminal
 
     assert executor.seen == ["exp: starting 2 runs"]
     assert ("exp: starting 2 runs" in terminal.last_lines()) == stays
+
+
+def test_the_first_line_of_a_decided_grid_has_its_limit(open_terminal, tmp_path):
+    terminal = open_terminal(term="dumb")
+    grid = {"lr": [0.1, 0.2]}
+
+    run_grid(
+        grid, print, experiment="exp", root=tmp_path, executor="inline", plan_only=True, goal="max:score",
+        repeats="seed", decide=Decide(max_repeats=8),
+    )  # fmt: skip
+
+    assert "exp: starting up to 16 runs" in terminal.last_lines()
 
 
 @pytest.mark.parametrize(("term", "number"), [("xterm-256color", 0), ("dumb", 1)])
