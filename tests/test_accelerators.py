@@ -403,7 +403,7 @@ WHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_run_without_memory_says_where_and_the_next_one_is_well(here, tmp_path):
     names = [name for where in WHERE for name in (where, "")]
 

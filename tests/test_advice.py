@@ -318,7 +318,7 @@ def test_a_hook_that_is_asked_of_the_run_says_the_order_of_the_arguments():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_run_whose_checkpoint_does_not_fit_is_removed_by_the_command_of_the_message(monkeypatch):
     def train(run, manager):
         network = nn.Linear(4, int(os.environ["SIZE"]))  # a change that no fingerprint of the code sees
@@ -414,7 +414,7 @@ def test_a_loop_without_a_grid_warns_of_a_goal_that_only_log_has():
             manager.log(reward=0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_goal_that_earlier_runs_have_is_not_missed_again(capsys):
     def train(run, manager):
         with manager.run(run):
@@ -480,7 +480,7 @@ def test_a_keyword_of_a_function_of_tables_gets_the_similar_one():
         verdict(runs, repeats="seed", hyperparameters=[])  # type: ignore[call-arg]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_value_that_shares_no_setting_with_another_is_not_said_to_have_no_result():
     runs = RunBuilder.get_runs({"model": ["net"], "lr": [0.1, 0.2], "seed": [0, 1]})
     runs += RunBuilder.get_runs({"model": ["svm", "forest"], "seed": [0, 1]})

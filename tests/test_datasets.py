@@ -73,7 +73,7 @@ def test_the_test_set_is_ten_thousand_images_of_ten_classes(root, raw, downloads
     assert downloads == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_torchvision_reads_the_same_images_from_the_same_folder(root):
     for train in (True, False):
         fashion_mnist(root, train=train)

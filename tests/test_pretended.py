@@ -90,7 +90,7 @@ def printed(system, program, folder, **environment):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_lanes_execute_runs_on_windows_and_a_console_gets_symbols_that_it_has(tmp_path):
     output = printed("windows", GRID, tmp_path, PYTHONIOENCODING="cp1252")
 
@@ -98,7 +98,7 @@ def test_lanes_execute_runs_on_windows_and_a_console_gets_symbols_that_it_has(tm
     assert output.count("v printed") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_lanes_execute_runs_on_macos(tmp_path):
     output = printed("macos", GRID, tmp_path)
 
@@ -111,14 +111,14 @@ def test_a_process_that_ended_and_one_that_got_its_number_are_told_from_one_that
     assert printed(system, ALIVE, tmp_path) == "True False False True\n"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_lane_of_windows_is_asked_to_stop_and_its_run_ends_as_interrupted(tmp_path):
     done = execute("windows", STOPPED, tmp_path)
 
     assert "interrupted True" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_script_that_a_process_of_a_loader_executes_again_learns_what_to_write(tmp_path):
     done = execute("windows", UNGUARDED, tmp_path)
 
@@ -126,7 +126,7 @@ def test_a_script_that_a_process_of_a_loader_executes_again_learns_what_to_write
     assert 'executes this script again: put what starts runs under `if __name__ == "__main__":`' in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_files_locks_and_processes_pass_their_tests(system):
     modules = [f"tests/storage/test_{name}.py" for name in ("durable", "lock", "processes")]

@@ -107,7 +107,7 @@ def test_functions_and_arguments_that_cannot_be_used_are_refused_before_anything
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_two_that_always_fail_are_a_failed_assertion_and_a_wrong_metric_is_an_error():
     def broken(run, manager):
         raise ValueError("no data")

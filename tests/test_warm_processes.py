@@ -84,7 +84,7 @@ def train(left, run, manager):
     run.loop(run, manager, TensorLoader(data(60), 20, device=run.device))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("loop", [plain, fitted, failing, failing_inside])
 def test_a_run_leaves_no_network_nor_optimizer_to_the_next(machine, tmp_path, loop):
     left: list[list[str]] = []

@@ -22,7 +22,7 @@ def rows_of(table):
     return table.to_dict(orient="records")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @given(st.dictionaries(st.sampled_from(GRID), SECONDS, min_size=1))
 def test_comparing_agrees_with_pandas(seconds):
     names = ("lr", "batch_size", "device")

@@ -250,7 +250,6 @@ def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
     assert not (tmp_path / "e" / paths.HPARAMS).exists()
 
 
-@pytest.mark.slow
 def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None], "momentum": [0.9]})
 
@@ -356,7 +355,6 @@ def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
     assert {session.group_name for session in sessions(tmp_path).values()} == {"e/all"}
 
 
-@pytest.mark.slow
 def test_grouping_can_be_changed_after_the_runs(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1], "seed": [1, 2]}
     run(tmp_path, "e", grid, repeats=())

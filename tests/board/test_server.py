@@ -154,7 +154,6 @@ def is_loaded(server: Server, num_sessions: int, num_unknown: int) -> bool:
     return len(sessions) == num_sessions and len(unknown) == num_unknown
 
 
-@pytest.mark.slow
 def test_the_runs_are_those_that_were_trained(server):
     assert sorted(server.json("runs")) == [FAILED, *TRAINED]
 
@@ -408,7 +407,6 @@ def continued_server(request, continued, tmp_path_factory):
     yield from serve(continued, request.param, tmp_path_factory.mktemp("tensorboard"), num_sessions=5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("run", CONTINUED)
 @pytest.mark.parametrize("column", ["loss", "test_accuracy", "run duration"])
 def test_a_continued_run_shows_every_epoch_once(continued_server, continued, run, column):

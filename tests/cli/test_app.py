@@ -193,7 +193,7 @@ def test_the_printed_link_of_tensorboard_is_short_and_leads_to_the_configured_pa
     assert len(page) == (term != "dumb")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_tensorboard_of_one_experiment_is_started_on_its_folder(root, monkeypatch):
     logdirs: list[Path] = []
     start = Server.__init__

@@ -180,7 +180,7 @@ def test_text_of_runs_cannot_steer_the_terminal(command, tmp_path):
         assert "\\x1b[31mred" in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_reader_that_has_enough_is_no_error(root):
     command = [sys.executable, "-c", "from runmanager.cli.app import app; app()", "list", str(root)]
 
@@ -193,7 +193,7 @@ def test_a_reader_that_has_enough_is_no_error(root):
     assert (process.returncode, errors) == (0, b"")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_process_without_standard_output_is_no_error(root):
     program = "import sys; sys.stdout = None; from runmanager.cli.app import app; app()"
 

@@ -80,7 +80,6 @@ def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
     assert verdict["changed"] == ["source of train"]
 
 
-@pytest.mark.slow
 def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
     program = tmp_path / "failing.py"
     program.write_text("def train(run, manager):\n    raise ValueError('gone')\n")
@@ -340,7 +339,7 @@ def test_nothing_is_removed_if_nobody_can_be_asked(experiment):
     assert (code, load_runs(experiment)["run"].tolist()) == (1, [1, 2])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_what_need_not_be_asked_is_removed_though_nobody_reads_of_it(experiment):
     code = without_reader("stderr", "rm", "--yes", experiment / "1")
 

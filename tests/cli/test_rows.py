@@ -242,7 +242,7 @@ def test_compare_says_what_it_compares_before_the_pairs(root, terminal):
     assert lines[0].split()[0] == "lr"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_in_a_real_terminal_nothing_is_wider_than_its_screen(root):
     pty = pytest.importorskip("pty", reason="Windows has no pseudo-terminals")
     ours, theirs = pty.openpty()

@@ -70,7 +70,6 @@ def rows(folder):
     return table.to_dict(orient="records")
 
 
-@pytest.mark.slow
 def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
     found, expected = rows(folder / "plain"), rows(folder / "alone")
 

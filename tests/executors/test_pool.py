@@ -225,7 +225,6 @@ def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quic
     assert num_probes == [1, 2]
 
 
-@pytest.mark.slow
 def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_PAUSE_S", 1.0)
     machine.set(0, DEAD)
@@ -261,7 +260,6 @@ def failing(run, report):
     return named(run, report)
 
 
-@pytest.mark.slow
 def test_a_run_whose_device_failed_tells_its_outcome_before_its_process_ends(machine):
     outcomes = execute(machine, ["cuda:0"] * 3, failing)
 

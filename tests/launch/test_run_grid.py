@@ -259,7 +259,6 @@ def test_a_run_that_ends_the_program_harms_only_itself(start):
     ]
 
 
-@pytest.mark.slow
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
     outcome = start(LRS, lambda run, manager: None)  # noqa: ARG005 - what train is called with
 
@@ -297,7 +296,6 @@ def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     assert outcome.exit_code == 1
 
 
-@pytest.mark.slow
 def test_train_that_leaves_its_run_open_has_completed_it(start):
     def train(run, manager):
         manager.begin_run(run)
@@ -501,7 +499,6 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     ]
 
 
-@pytest.mark.slow
 def test_a_network_that_another_run_of_the_grid_trained_is_named(start):
     network = nn.Linear(1, 1)
 

@@ -44,7 +44,6 @@ def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
     assert "num_epochs" not in load_runs(tmp_path)
 
 
-@pytest.mark.slow
 def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
     train = Train()
 

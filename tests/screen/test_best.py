@@ -83,7 +83,7 @@ RESULTS = st.tuples(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(RESULTS, min_size=1, max_size=9), st.sampled_from([(), ("seed",)]), st.sampled_from([1, -1]))
 def test_the_best_so_far_is_the_one_that_the_panel_calls_best(drawn, repeats, sign):
     results = [

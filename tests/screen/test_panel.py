@@ -268,7 +268,7 @@ def fail(run, manager):
     raise ValueError(f"no {run.lr}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_of_failures_has_no_best_run(tmp_path):
     lines = text_of(tmp_path, SMALL, fail)
 
@@ -282,7 +282,7 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
     assert lines[-1].startswith(f"next    runmanager list {tmp_path}/e")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_are_completed_without_a_number_are_not_called_incomplete(tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -367,7 +367,7 @@ def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_that_tracks_nothing_has_no_best_run(tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -380,7 +380,7 @@ def test_a_grid_that_tracks_nothing_has_no_best_run(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_values_from_outside_are_readable_and_cannot_steer_a_terminal(tmp_path):
     grid = {"net": ["\x1b[31mred", "x" * 200], "lr": [math.nan, None]}
 
@@ -400,7 +400,7 @@ def train_nothing_but_a_loss(run, manager):
             manager.track_loss(1.0, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
     rule = "By its name, seed only repeats a setting; repeats=() says that no axis does."
     grid = {**SMALL, "seed": [1, 2]}
@@ -429,7 +429,7 @@ def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
     assert f"next    runmanager report '{root}/e'" in str(outcome_of(root, SMALL).panel)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_many_causes_are_cut(tmp_path):
     def train(run, manager):
         raise [KeyError, ValueError, TypeError, IndexError, OSError, LookupError, RuntimeError][run.lr]
@@ -522,7 +522,7 @@ def train_foreign(run, manager):
         manager.summary(test_acc=0.8 - run.lr)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_the_table_has_what_the_program_logged_beside_the_goal_as_far_as_it_fits(tmp_path):
     root = tmp_path / "runs"
     grid = {"lr": [0.1, 0.2], "width": [8, 9]}

@@ -93,7 +93,7 @@ def test_repeats_that_were_not_asked_for_leave_no_trace(start, tmp_path):
     assert load_runs(tmp_path)["run"].tolist() == list(range(1, 13))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_only_the_undecided_ones_get_more_repeats(start, tmp_path):
     outcome = start(
         Train({"adam": 0.83, "rmsprop": 0.82, "sgd": 0.2}),
@@ -163,7 +163,7 @@ def lines_of(caplog, *words):
     return [record.message for record in caplog.records if any(word in record.message for word in words)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_what_is_decided_about_an_axis_is_said_once_in_the_panel(start, caplog):
     grid = {"opt": {"name": ["adam"]}, "optimizer": ["adam", "sgd"], "width": [0, 0.005]}
 
@@ -218,7 +218,7 @@ def test_a_rival_that_loses_all_its_repeats_gets_no_more(start, tmp_path):
     assert "lost all 7 seeds (failed)" in str(verdict(load_runs(tmp_path)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_killed_grid_asks_for_the_same_repeats(start, tmp_path):
     scores = {"adam": 0.81, "rmsprop": 0.8, "sgd": 0.7}
     params = {"optimizer": list(scores)}

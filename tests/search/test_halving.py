@@ -353,7 +353,7 @@ def test_tensorboard_shows_one_curve_of_a_run_that_climbed_and_no_end_of_one_tha
     assert [type(said).__name__ for said in sessions_in(last)] == ["SessionStartInfo"]  # its status is unknown
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_runs_of_a_union_are_compared_with_each_other(start):
     runs = RunBuilder.get_runs({"lr": [0, 1]}) + RunBuilder.get_runs({"lr": [2], "momentum": [0.9]})
 
@@ -579,7 +579,7 @@ def test_runs_are_stopped_as_they_come_and_stay_so(start_mixed, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("prune", [None, SuccessiveHalving("test_loss", factor=3)])
 def test_pruned_runs_are_continued_bit_for_bit_one_by_one(start_mixed, tmp_path, prune):
     quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline", "prune": prune}

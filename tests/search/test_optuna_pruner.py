@@ -117,7 +117,6 @@ def test_a_grid_that_is_interrupted_stops_the_same_runs_as_an_undisturbed_one(st
     assert standing(start(Train(), prune=pruner)) == in_optuna(pruner)
 
 
-@pytest.mark.slow
 def test_runs_that_were_pruned_stay_so_and_another_pruner_or_none_continues_them(start):
     first = start(Train(), prune=MEDIAN)
     again, milder, none = Train(), Train(), Train()
@@ -131,7 +130,6 @@ def test_runs_that_were_pruned_stay_so_and_another_pruner_or_none_continues_them
     assert (none.executed, standing(outcome)) == ([], [("completed", 9)] * 9)
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(start, tmp_path):
     expected = standing(start(Train(), prune=MEDIAN))
     number = next(number for number, (status, _) in enumerate(expected, 1) if status == "pruned")

@@ -124,7 +124,6 @@ SAME = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", sorted(SAME))
@@ -146,7 +145,7 @@ CONTINUED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("name", sorted(CONTINUED))
 def test_samplers_that_keep_generations_continue_from_those_so_far(start, tmp_path, name):
@@ -321,7 +320,7 @@ def test_text_that_a_sampler_might_unpickle_is_not_read(start, tmp_path):
     assert not any("cma:optimizer:0" in attributes for attributes in seen)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_values_of_any_type_are_chosen(start, tmp_path):
     values = [dict, (1, 2), None, 1, True, "x", [3, {"a": 1}]]
     params = {"thing": values, ("left", "right"): [(1, "one"), (2, None)], "opt": {"rate": Uniform(0, 1)}}
@@ -364,7 +363,7 @@ def test_a_search_that_suggests_nothing_new_ends_and_says_so(start, tmp_path, ca
     assert {run.depth for run in train.executed} > {3, 4}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_the_experiment_has_are_given_to_the_sampler(start, tmp_path):
     axes = {"height": Uniform(-1, 1), "shape": ["a", "b"]}
     worth = lambda run: run.height**2  # noqa: E731
@@ -434,7 +433,7 @@ def test_other_axes_keep_the_runs_that_are_within_them(start, tmp_path):
     assert len(train.executed) == 40 - inside
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_another_constant_makes_other_runs(start):
     train = Train(worth=lambda run: run.height**2)
     start(train, {"height": Uniform(-1, 1), "num_epochs": [5]}, n=4)
@@ -458,7 +457,7 @@ def test_runs_that_fail_or_diverge_are_told_so_and_the_search_goes_on(start, tmp
     assert sum(abs(run.height) > 0.5 for run, _ in outcome.outcomes) > 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_failed_are_executed_again_if_asked_for_and_the_sampler_learns_of_it(start, tmp_path):
     faults = {2: RuntimeError("once")}
     train = Train(faults=faults)
@@ -582,7 +581,7 @@ def test_the_budget_of_seconds_ends_a_search_and_a_larger_one_goes_on(start, cap
     assert "max_seconds=1e-09 were spent after 1 of 12 suggestions" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_sampler_that_has_nothing_left_ends_the_search_and_is_not_asked_again(start, tmp_path, caplog):
     caplog.set_level("INFO", "runmanager")
@@ -599,7 +598,7 @@ def test_a_sampler_that_has_nothing_left_ends_the_search_and_is_not_asked_again(
     assert len(trials(tmp_path)) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_lanes_share_a_search(start, tmp_path):
     outcome = start(Train(), n=10, executor="lanes", jobs=3)
 

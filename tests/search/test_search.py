@@ -146,7 +146,7 @@ def test_it_is_asked_while_other_runs_are_in_progress(tmp_path, monkeypatch):
     assert [len(ids) for ids in searches[0].asked] == [0, 1, 1, 1, 1, 1, 1, 0, 0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_in_lanes_it_decides_by_what_has_ended(tmp_path):
     outcome = start(tmp_path, Train(), executor="lanes", jobs=2)
     again = Train()

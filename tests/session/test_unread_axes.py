@@ -91,7 +91,6 @@ def train(run, manager, marker=0, **_):
         getattr(run, "batch_size", 64)
 
 
-@pytest.mark.slow
 def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_are_not():
     assert (
         unread_axes(["momentum", "beta", "gamma", "decay", "marker", "seed"], train, repeats=["seed", "marker"])

@@ -184,7 +184,7 @@ def test_what_is_not_damaged_is_complete_and_nothing_is_said(written):
     assert said == [[], []]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("name", ["grid.json", "001-lr=0-name=n0/run.json"])
 def test_damaged_descriptions_cost_no_more_than_their_runs(tmp_path, name):
     """A run without its run.json is in grid.json, and the other way round."""

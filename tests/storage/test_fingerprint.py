@@ -523,7 +523,7 @@ HARD = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("kind", HARD)
 def test_values_that_are_hard_to_compare_end_no_grid_and_are_the_same_again(load, kind):
     code = f"{HARD[kind]}\ndef train(run, manager):\n    return X\n"

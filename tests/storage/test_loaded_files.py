@@ -55,7 +55,7 @@ def losses(root):
     return table["loss"].tolist(), table["attempts"].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("late", [False, True])
 def test_a_run_is_executed_again_when_the_weights_that_it_loaded_have_changed(root, monkeypatch, capsys, late):
     probe = probe_of(root, late=late)
@@ -75,7 +75,7 @@ def test_a_run_is_executed_again_when_the_weights_that_it_loaded_have_changed(ro
     assert losses(root) == ([6.0], [2])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_results_are_kept_if_that_is_wanted(root, monkeypatch):
     start(root, "pretrain", pretrain)
     start(root, "probe", probe_of(root))
@@ -140,7 +140,7 @@ def test_own_weights_are_not_those_of_another_run(root):
     assert not any("loaded" in json.loads(line) for line in path.read_text().splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_an_artifact_counts_once_it_is_taken(root):
     def make(run, manager):
         with manager.run(run):
@@ -167,7 +167,7 @@ def test_an_artifact_counts_once_it_is_taken(root):
         assert losses(root)[1] == attempts
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_what_a_killed_run_had_loaded_in_its_loop_counts_for_its_next_attempt(root, monkeypatch):
     def probe(run, manager):
         network = nn.Linear(2, 1)

@@ -215,7 +215,7 @@ def changes_of(warm, program):
     return outputs
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_that_is_started_again_has_not_changed(warm, tmp_path, script):
     (tmp_path / "helper.py").write_text(HELPER)

@@ -35,7 +35,6 @@ def eval_text(argument):
     return argument[1:-1] if argument[:1] in "'\"" and len(argument) < 6 else ""
 
 
-@pytest.mark.slow
 def test_only_durable_writes_what_has_to_last():
     writing = {
         str(path.relative_to(PACKAGE))

@@ -401,7 +401,7 @@ def test_a_process_of_a_loader_that_is_about_to_have_an_exit_code_is_waited_for(
 
 
 # torch opens files to count them when a process is lost, and a second one that is lost may interrupt it
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_whose_loader_lost_a_process_to_sigterm_is_not_at_fault_and_is_resumed(tmp_path):
     is_ended = [True]

@@ -130,7 +130,7 @@ def test_a_checkpoint_that_would_restore_nothing_is_refused_with_what_to_give(tm
     assert outcome.runs["epochs"].tolist() == [0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_whoever_gives_what_the_messages_say_resumes_as_if_nothing_had_happened(tmp_path):
     start(tmp_path / "whole", Parts.right)
     start(tmp_path / "cut", Parts.right, KeyboardInterrupt())

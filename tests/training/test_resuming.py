@@ -470,7 +470,6 @@ class Stops:
                     break
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 4, 5, 6, 7])
 def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path, at):
     whole = Stops()
@@ -539,7 +538,6 @@ def keep_weights(root, value, *, keep="last", fault=None, num_epochs=2, **option
     return by_grid(root, train, **options)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
 def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     keep_weights(tmp_path, 10.0, fault=fault)
@@ -721,7 +719,7 @@ def test_a_failed_run_goes_on_where_that_is_wanted(tmp_path, retry, executed, st
     assert outcome.runs["status"].tolist() == statuses
 
 
-@pytest.mark.slow
+@pytest.mark.slow(everywhere=True)
 def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
     def train(run, manager):
         with manager.run(run):

@@ -100,7 +100,6 @@ def test_a_run_with_more_threads_than_this_machine_has_cores_is_marked_as_mixed(
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (3, True)
 
 
-@pytest.mark.slow
 def test_a_run_that_starts_over_gets_the_threads_of_a_new_one(tmp_path):
     torch.set_num_threads(2)
     by_grid(tmp_path, Train(), data="one")

@@ -100,7 +100,6 @@ def test_it_is_that_of_the_checkpoint_where_epochs_has_one(start):
     assert seen == [2]
 
 
-@pytest.mark.slow
 def test_a_run_that_diverged_is_retried_from_before_that_epoch(tmp_path):
     def diverge(run, manager, at=3):
         with manager.run(run):
