@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, HyperparameterError, Problems
 from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
+from runmanager.wording import did_you_mean
 
 _OF_MANAGERS = ("run", "epochs", "batches", "begin_run", "begin_epoch", "remaining")
 """The first hooks that a training function calls, to detect arguments in the wrong order."""
@@ -42,9 +43,8 @@ class Run(tuple[Any, ...]):
         hint = "; runs of expand() have run.config" if name == "config" else ""
         if name in _OF_MANAGERS:
             hint = "; it is a hook of the manager: train gets the run first, so write def train(run, manager)"
-        raise HyperparameterError(
-            f"{self._name} has no hyperparameter {name!r}; it has: {', '.join(names) or 'none'}{hint}"
-        )
+        step = did_you_mean(name, names, "it has")
+        raise HyperparameterError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
 
     def __eq__(self, other: object) -> bool:
         return not self._has_other_fields(other) and tuple.__eq__(self, other)

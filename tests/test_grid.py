@@ -370,7 +370,7 @@ def test_a_run_of_a_nested_grid_has_a_run_below():
     with pytest.raises(ValueError, match="unexpected field names: \\['lr'\\]"):
         run._replace(lr=1)
     assert getattr(run.opt, "momentum", 0.9) == 0.9
-    with pytest.raises(HyperparameterError, match=r"run\.opt has no hyperparameter 'rl'; it has: lr, name"):
+    with pytest.raises(HyperparameterError, match=r"run\.opt has no hyperparameter 'rl'; did you mean 'lr'"):
         run.opt.rl  # noqa: B018
     with pytest.raises(HyperparameterError, match="run has no hyperparameter 'lr'; it has: opt, device"):
         run.lr  # noqa: B018

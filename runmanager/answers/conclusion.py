@@ -135,8 +135,9 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
     findings, details = answers.findings, list(answers.details)
     if findings and findings.assumption:
         details.append(f"{findings.assumption}.")
-    if num_runs < len(answers.runs):
-        number = f"{len(answers.runs):,} runs of the experiment"
+    num_begun = int((answers.runs["status"] != Status.PENDING).sum())
+    if num_runs < num_begun:
+        number = f"{num_begun:,} runs of the experiment"
         details.append(f"All {number} are ranked; this grid has {num_runs:,}.")
     return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
 

@@ -63,7 +63,8 @@ class Findings(Ranking):
             return f"Each has {metric} {number}"
         if outcome != BETTER:
             most = "highest" if self.goal.is_larger_better else "lowest"
-            return f"{name} has the {most} {metric}{so_far}: {number}"
+            has = "leads, with" if self.better_but_below else f"has the {most}"
+            return f"{name} {has} {metric}{so_far}: {number}"
         if self._is_best_in_all:
             pairs = zip(self.goals, best.means, strict=True)
             numbers = ", ".join(f"{printable(each.metric)} {cell(mean)}" for each, mean in pairs)

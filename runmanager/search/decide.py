@@ -140,7 +140,8 @@ class _Deciding(Search):
             try:
                 race, rivals, contest = self._look(asked, read)
             except InvalidArgumentError as error:  # the goal's metric may be missing in all runs
-                self._why = f"! nothing is decided: {error}"
+                cause = error if any(result.epochs for result in read) else "no run has an epoch"
+                self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
             seconds = sum(map(_seconds, read))
             if not self._ask(race, rivals, seconds):

@@ -14,7 +14,7 @@ from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
-from runmanager.goal import Goal
+from runmanager.goal import Goal, is_larger_better
 from runmanager.outcome import BY_TRAIN, Status
 from runmanager.run import Run
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
@@ -131,9 +131,10 @@ class Session:
             ):
                 # the function `data` may download files for minutes, with its own progress bar
                 now = arguments.take_fingerprint(train, options.data)
+            notes = [*changes, *_odd_goals(design.all_goals)]
             yield cls(
                 train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
-                display, runs, missing, chosen, [f"! {change}" for change in changes], began, closing,
+                display, runs, missing, chosen, [f"! {note}" for note in notes], began, closing,
             )  # fmt: skip
 
     def plan_of(
@@ -334,6 +335,16 @@ def _before(planned: PlannedRun) -> RunResult:
     if planned.action is not Action.START_OVER:
         return planned.before
     return replace(planned.before, status=Status.PENDING, epochs=[], pruned_by="")
+
+
+def _odd_goals(goals: Sequence[Goal]) -> list[str]:
+    """Return a sentence for each goal whose direction contradicts the name of its metric."""
+    return [
+        f"goal={str(goal)!r} ranks {'large' if goal.is_larger_better else 'small'} values first; "
+        f"otherwise write goal={str(Goal(goal.metric, -goal.sign))!r}"
+        for goal in goals
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
+    ]
 
 
 def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
