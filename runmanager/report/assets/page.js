@@ -219,7 +219,7 @@
     details().forEach((each) => { each.open = memory.open.includes(each.id); });
     boxes().forEach((box, n) => [box.scrollLeft, box.scrollTop] = memory.inner[n] || [0, 0]);
     document.documentElement.style.scrollBehavior = "auto";
-    window.scrollTo({ top: memory.y, behavior: "instant" });
+    window.scrollTo(0, memory.y);
     const dialog = document.getElementById("view");
     dialog.scrollTop = memory.view;
     const focused = document.getElementById(memory.focus);
