@@ -120,7 +120,7 @@ class RunManagerCallback(TrainerCallback):
         args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
         opened = self.run.opened
         if not opened.has_begun:
-            self.run.resume_trainer(lambda _: 0)
+            checkpoint_path(self.run.manager)  # what the program has left out
         after = round(state.epoch or 0)
         if after != opened.number:
             raise LifecycleError(

@@ -156,7 +156,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
                 "run"
             )
         if not opened.has_begun:
-            self.run.resume_trainer(lambda _: 0)
+            checkpoint_path(self.run.manager)  # what the program has left out
         if self._loaded.get("run") != opened.folder.id:
             self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
         after = self._loaded.get("epoch", 0)

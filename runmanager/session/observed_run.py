@@ -138,7 +138,8 @@ class Observer(RunListener):
             self._timer.start()
         if self._order.functions:
             self._use(self._order.functions, opened, is_first=is_first)
-        self.write({"is_saved": is_saved, "device": str(opened.device)})
+        is_trainers = isinstance(opened.resume_state, TrainerState)
+        self.write({"is_saved": is_saved, "is_trainers": is_trainers, "device": str(opened.device)})
         self.point("begin", opened.number + 1, 0)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:

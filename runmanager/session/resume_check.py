@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ _LONGEST_S = 300.0  # the time limit of an execution with its start and data (s)
 _MOST_NAMED = 4
 _COMMIT_EVERY = 3  # number of batches between two checkpoints inside an epoch
 _KILLED_STEP = 5  # the step whose process is killed, two steps after a checkpoint
+_BY_FUNCTIONS = "write it in save= and read it in load="
+_BY_TRAINER = "let the trainer's checkpoint keep it, as by state_dict() and load_state_dict() of a callback"
 _ROOT = re.compile(r"\w+|checkpoint\['.*?'\]")
 
 
@@ -62,7 +65,8 @@ class ResumeTask:
             problem = _of_all_ranks(_problem_of(first))
             if problem:
                 return Outcome(Status.FAILED, problem)
-            comparison = ResumeComparison(first, is_saved_by_checkpoint=self.functions is None)
+            rule = _BY_FUNCTIONS if self.functions else _BY_TRAINER if first.is_trainers else ""
+            comparison = ResumeComparison(first, rule)
             problem = _of_all_ranks(comparison.add(executions.execute("again")))
             # an epoch of few batches has a checkpoint before its kill too
             every = 1 if first.num_steps.get(1, 0) <= _COMMIT_EVERY else _COMMIT_EVERY
@@ -82,6 +86,7 @@ class Trace:
 
     points: "dict[Point, dict[str, Any]]" = field(default_factory=dict)
     is_saved: bool = False
+    is_trainers: bool = False  # whether a trainer saves and loads
     device: str = "cpu"
     is_late: bool = False
     status: str = ""  # "" if the process was killed
@@ -131,8 +136,11 @@ class _Executions:
         from runmanager.session import observed_run
 
         trace = self.folder / f"{folder}-{seed}.jsonl"
+        experiments = self.experiments / "runs"  # one path, as programs keep the paths of their files
+        if seed == 0 and ranks.is_main():
+            shutil.rmtree(experiments, ignore_errors=True)
         order = observed_run.Order(
-            self.experiments / folder / self.name, trace, seed, kill_at, commit_every, LONGEST_EPOCHS_S,
+            experiments / self.name, trace, seed, kill_at, commit_every, LONGEST_EPOCHS_S,
             multiprocessing.get_start_method(), {**os.environ, **ranks.environment_of_new_group()},
             self.functions,
         )  # fmt: skip
@@ -191,9 +199,9 @@ def _kills(trace: Trace) -> "list[Point]":
 class ResumeComparison:
     """Compares resumed executions with an undisturbed one, in all that repeats in further undisturbed ones."""
 
-    def __init__(self, first: Trace, *, is_saved_by_checkpoint: bool = True) -> None:
+    def __init__(self, first: Trace, rule: str = "") -> None:
         self._first = first
-        self._is_saved_by_checkpoint = is_saved_by_checkpoint
+        self._rule = rule  # what to do in a loop without checkpoint=
         self._unrepeatable: tuple[Point, list[str], Trace] | None = None  # the first difference by itself
         self._noisy: set[str] = set()
 
@@ -258,8 +266,12 @@ class ResumeComparison:
             here = self._first.points[point]
             paths = [path for path in _differing_paths(self._first, resumed, point) if path not in self._noisy]
             gradients += [path for path in paths if path.endswith(".grad")]
-            give_advice = _advice if self._is_saved_by_checkpoint else _advice_for_functions
-            causes = give_advice([path for path in paths if path not in gradients], here)
+            paths = [path for path in paths if path not in gradients]
+            if self._rule and paths:
+                return (
+                    f"not restored: {listed([_named(path, here) for path in paths], _MOST_NAMED)}: {self._rule}"
+                )
+            causes = _advice(paths, here)
             causes = causes or [
                 f"{_named(name, here)}, whose worker processes keep state: write persistent_workers=False"
                 for name in here["workers"]
@@ -326,12 +338,6 @@ def _advice(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
         for (_, rule), paths in others.items()
     ]
     return [*parts.values(), *sentences]
-
-
-def _advice_for_functions(paths: Sequence[str], here: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each variable that the functions save= and load= leave out."""
-    roots = dict.fromkeys(map(_root, paths))
-    return [f"{_named(root, here)}: write it in save= and read it in load=" for root in roots]
 
 
 def _is_in(path: str, owner: str) -> bool:

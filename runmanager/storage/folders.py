@@ -350,7 +350,8 @@ class RunFolders:
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         # name of the experiment; None for a name with date and time
         self.name = None if name is None else paths.check_experiment(name)
-        paths.check_root(root, self.name)
+        if self.opened is None:
+            paths.check_root(root, self.name)
         self._root = Path(root).absolute()  # the loop may change the working directory
         self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun
 

@@ -162,12 +162,14 @@ def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(
     assert not (tmp_path / "elsewhere").exists() or [*(tmp_path / "elsewhere").iterdir()] == []
 
 
-def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study):
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study, is_asked):
     execute(tmp_path, partial(study.train, stop=Interrupt(10)))
 
     def forget(run, manager):
         with manager.run(run):
-            assert Path(study.checkpoint_path(manager)).name == "checkpoint-8"
+            if is_asked:
+                assert Path(study.checkpoint_path(manager)).name == "checkpoint-8"
             arguments = study.training_arguments(manager)
             callbacks = [study.RunManagerCallback(manager)]
             study.Trainer(

@@ -179,7 +179,8 @@ def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):
     assert load_runs(tmp_path / "exp")["test_size"].tolist() == [16.0]
 
 
-def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study):
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study, is_asked):
     execute(tmp_path, partial(study.train, stop=Stopped(2)))
 
     def forget(run, manager):
@@ -187,7 +188,8 @@ def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path
 
         with manager.run(run):
             trainer = study.L.Trainer(**trainer_options(manager, max_epochs=3))
-            assert str(checkpoint_path(manager)).endswith("epoch-1.ckpt")
+            if is_asked:
+                assert str(checkpoint_path(manager)).endswith("epoch-1.ckpt")
             trainer.fit(study.Classifier(0.1), study.loader())
 
     outcome = execute(tmp_path, forget, changed="keep")

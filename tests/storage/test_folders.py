@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from runmanager import GridError, RunManager, load_runs
 from runmanager.storage import paths
 from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
+from runmanager.storage.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
 from runmanager.storage.identity import identity
 from runmanager.storage.journal import to_line
 
@@ -376,3 +376,10 @@ def test_a_grid_whose_paths_are_too_long_for_windows_is_refused_before_anything_
     assert list(tmp_path.iterdir()) == []
 
     assert len(Experiment(tmp_path / ("x" * num_left)).plan(grid, {})) == 2
+
+
+def test_names_in_the_working_directory_do_not_concern_an_experiment_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "Spiral").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert RunFolders(Experiment(tmp_path / "root" / "spiral"), "").name == "spiral"
