@@ -63,8 +63,10 @@ class Findings(Ranking):
             return f"Each has {metric} {number}"
         if outcome != BETTER:
             most = "highest" if self.goal.is_larger_better else "lowest"
-            has = "leads, with" if self.better_but_below else f"has the {most}"
-            return f"{name} {has} {metric}{so_far}: {number}"
+            has = f"has the {most} {metric}{so_far}:"
+            if self.better_but_below:
+                has = f"leads{so_far}, with {metric}"
+            return f"{name} {has} {number}"
         if self._is_best_in_all:
             pairs = zip(self.goals, best.means, strict=True)
             numbers = ", ".join(f"{printable(each.metric)} {cell(mean)}" for each, mean in pairs)

@@ -217,7 +217,7 @@ def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
     page = report(path)
 
     assert text_of(by_id(page, "lead")).startswith(
-        "device=cpu has the highest test_loss: 1.3, the mean of 2 seeds, 95 % interval 1.293 to 1.306."
+        "device=cpu leads, with test_loss 1.3, the mean of 2 seeds, 95 % interval 1.293 to 1.306."
     )
 
 

@@ -126,7 +126,8 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
     first = title
     if case.data.findings.has_verdict:
         assert title == case.data.findings.race.headline
-        assert re.search(r" (?:is best|are best|has the (?:highest|lowest) \w+): |^Each has ", lead)
+        best_is = r" (?:is best|are best|has the (?:highest|lowest) \w+): | leads, with \w+ |^Each has "
+        assert re.search(best_is, lead)
         first, _, _ = lead.partition(". ")
 
     score = r"(\S+?)(?:, (of one seed|the mean of (\d+) seeds))?(?:, 95 % interval (\S+) to (\S+?))?"
