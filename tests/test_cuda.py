@@ -14,6 +14,7 @@ import torch
 from benchmarks import gpu, gpu_checks
 from runmanager.devices import torch_devices
 from tests.accelerators import PRETENDED
+from tests.nightly import of_night_but
 
 HOME = Path(__file__).parents[1]
 APART = ("machine", "marked", "suite", "speed", "tutorial")  # prints, executes these tests, takes minutes
@@ -40,7 +41,7 @@ def test_the_checks_of_a_gpu_hold(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", of_night_but(NAMES, ["modes", "ranks", "short"]))
 def test_the_checks_themselves_can_be_executed_without_a_gpu(name):
     done = executed(name, "cpu")
 

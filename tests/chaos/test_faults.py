@@ -146,8 +146,8 @@ def faults(request, zygote, tmp_path):
 @pytest.mark.parametrize(
     ("faults", "kind"),
     [
-        ("first start", "kill"),
         ("continuation", "EIO"),
+        pytest.param("first start", "kill", marks=pytest.mark.nightly),
         pytest.param("first start", "ENOSPC", marks=pytest.mark.nightly),
         pytest.param("continuation", "kill", marks=pytest.mark.nightly),
     ],

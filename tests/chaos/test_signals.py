@@ -15,12 +15,20 @@ PATIENCE_S = 30  # on a busy machine; how long it took is printed
 
 
 @pytest.mark.slow(minutes=1)
-@pytest.mark.parametrize("how", ["inline", "lanes"])
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "exit_code", "how"),
+    [
+        (signal.SIGINT, 130, "lanes"),
+        (signal.SIGTERM, 143, "inline"),
+        pytest.param(signal.SIGINT, 130, "inline", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, 143, "lanes", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_path, how, number, exit_code):
     stop_at_random_moments(zygote, tmp_path, how, number, exit_code)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow(minutes=2)
 def test_a_grid_on_ray_that_is_stopped_keeps_what_it_has_and_goes_on_later(ray_address, zygote, tmp_path):
     stop_at_random_moments(

@@ -454,7 +454,12 @@ WITH_A_LOADER = """
 @pytest.mark.parametrize(
     ("method", "executor"),
     # the default from Python 3.14 on, of Linux, and that of the other systems
-    [("forkserver", "lanes"), ("forkserver", "inline"), ("forkserver", "ray"), ("spawn", "lanes")],
+    [
+        ("forkserver", "lanes"),
+        pytest.param("forkserver", "inline", marks=pytest.mark.nightly),
+        pytest.param("forkserver", "ray", marks=pytest.mark.nightly),
+        ("spawn", "lanes"),
+    ],
 )
 def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp_path, method, executor):
     script = tmp_path / "script.py"

@@ -34,6 +34,7 @@ from runmanager.storage.journal import Journal
 from runmanager.tables import files
 from tests.board.reading import sessions_in
 from tests.locations import line_with
+from tests.nightly import of_night_but
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -769,7 +770,7 @@ TRAINS = [Train(), by_hooks, *FAILING]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", TRAINS)
+@pytest.mark.parametrize("train", of_night_but(TRAINS, [TRAINS[0], failing_by_hooks]))
 def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch, train):
     left = math.inf  # how many calls until the signal comes
 
