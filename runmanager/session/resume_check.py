@@ -268,9 +268,10 @@ class ResumeComparison:
             gradients += [path for path in paths if path.endswith(".grad")]
             paths = [path for path in paths if path not in gradients]
             if self._rule and paths:
-                return (
-                    f"not restored: {listed([_named(path, here) for path in paths], _MOST_NAMED)}: {self._rule}"
-                )
+                # functions save variables, a trainer's checkpoint has attributes
+                names = [*dict.fromkeys(map(_root, paths))] if self._rule == _BY_FUNCTIONS else paths
+                which = listed([_named(name, here) for name in names], _MOST_NAMED)
+                return f"not restored: {which}: {self._rule}"
             causes = _advice(paths, here)
             causes = causes or [
                 f"{_named(name, here)}, whose worker processes keep state: write persistent_workers=False"
