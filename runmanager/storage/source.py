@@ -88,6 +88,7 @@ def source_of(part: Any) -> Source:
     new source.
     """
     scope, code = names_of(part), getattr(part, "__code__", None)
+    code = code if isinstance(code, types.CodeType) else None  # a module may have any variable
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
         return _merged(map(_parsed, cells))  # the cells of a notebook, up to the executed cell
     is_typed = code is not None and code.co_filename.startswith("<")

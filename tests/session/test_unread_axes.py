@@ -1,13 +1,15 @@
 import copy
+import importlib
 import json
 import pickle
+import sys
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from runmanager import RunBuilder, expand, run_grid
-from runmanager.session.unread_axes import Reads, unread_axes
+from runmanager.session.unread_axes import Reads, unread_axes, without_named
 
 GRID = {"opt": {"lr": [0.1], "deep": {"x": [1]}}, "width": [3], "device": ["cpu"]}
 (RUN,) = RunBuilder.get_runs(GRID)
@@ -121,6 +123,19 @@ def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
             "read run.bacth_size, or leave it out"
         )
     ]
+
+
+def test_a_module_may_have_any_variable(tmp_path, monkeypatch):
+    (tmp_path / "codes.py").write_text("__code__ = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "codes", importlib.import_module("codes"))
+
+    assert without_named(("width", "nowhere_named"), train_of_nothing) == ("nowhere_named",)
+
+
+def train_of_nothing(run, manager):
+    """Do nothing with run.width but name it."""
+    return run.width
 
 
 @pytest.mark.slow
