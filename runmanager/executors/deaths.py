@@ -1,6 +1,7 @@
 """Causes of death of worker processes, in one sentence."""
 
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ MOST_LINES = 1000
 """The number of last lines of output stored for a run that died or hung."""
 
 _SIGKILL = 9  # Windows lacks the name
+# what C++ prints about an exception that nothing catches: a failed GPU raises one as it frees pinned memory
+_UNCAUGHT = re.compile(r"^terminate called after throwing an instance of .*\n +what\(\): +(.*)", re.MULTILINE)
+_ASSERTION = re.compile(r"Assertion (`.*`) failed")  # printed by a CUDA kernel
 # exit code -> its meaning; the names are those of Windows (NTSTATUS)
 _OF_WINDOWS = {
     0xC0000005: "access violation",
@@ -29,17 +33,24 @@ class Deaths:
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()
 
-    def explain(self, code: int | None, where: str, memory: int) -> tuple[Status, str]:
+    def explain(self, code: int | None, where: str, memory: int, log: str = "") -> tuple[Status, str]:
         """Return the status of a dead process's run, and its cause in one sentence.
 
         `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `memory`
-        is the peak memory of the process (bytes). Unknown values are None, "" and 0.
+        is the peak memory of the process (bytes); `log` is its last output. Unknown values are None, "" and 0.
+
+        An exception of C++ that ended the process is a failure of the run: a repetition would fail again.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code in _OF_WINDOWS:
             return Status.KILLED, f"its process crashed ({_OF_WINDOWS[code]}){where}"
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
+        if code == -signal.SIGABRT and (uncaught := _UNCAUGHT.search(log)):
+            is_memory = "out of memory" in uncaught[1]
+            assertion = _ASSERTION.search(log)
+            why = uncaught[1] + (f": {assertion[1]} is false" if assertion else "")
+            return (Status.OUT_OF_MEMORY if is_memory else Status.FAILED), f"its process aborted{where} ({why})"
         if code != -_SIGKILL:
             return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
         peak = ""

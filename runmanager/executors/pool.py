@@ -259,8 +259,9 @@ class Pool:
 
     def _died(self, lane: Lane) -> tuple[Run, Outcome]:
         where = whereabouts(lane.news) if lane.is_ready else " before it began"
-        status, cause = self._deaths.explain(lane.process.exitcode, where, lane.memory)
-        return self._free(lane), uncommitted(status, cause, log=lane.log())
+        log = lane.log()
+        status, cause = self._deaths.explain(lane.process.exitcode, where, lane.memory, log)
+        return self._free(lane), uncommitted(status, cause, log=log)
 
     def _hung(self, lane: Lane) -> tuple[Run, Outcome]:
         lane.show_stacks()

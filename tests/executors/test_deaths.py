@@ -70,6 +70,41 @@ def test_a_machine_that_does_not_count_says_so(tmp_path, monkeypatch):
     assert cause.endswith("(SIGKILL), maybe by the system's out-of-memory killer, which is not counted here")
 
 
+# recorded on an H100 with torch 2.11: a batch in pinned memory is freed after a kernel has failed
+ABORTED = """\
+/pytorch/aten/src/ATen/native/cuda/Loss.cu:245: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], \
+thread: [13,0,0] Assertion `t >= 0 && t < n_classes` failed.
+terminate called after throwing an instance of 'c10::AcceleratorError'
+  what():  CUDA error: device-side assert triggered
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Exception raised from createEvent at /pytorch/c10/cuda/CUDAEvent.h:261 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7fa042b7305d in libc10.so)
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "why"),
+    [
+        (
+            ABORTED,
+            Status.FAILED,
+            "CUDA error: device-side assert triggered: `t >= 0 && t < n_classes` is false",
+        ),
+        (
+            "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: out of memory",
+            Status.OUT_OF_MEMORY,
+            "CUDA error: out of memory",
+        ),
+    ],
+)
+def test_an_exception_of_cpp_that_nothing_catches_is_a_failure_of_the_run(log, status, why):
+    expected = (status, f"its process aborted in epoch 1, step 1 ({why})")
+
+    assert Deaths().explain(-signal.SIGABRT, " in epoch 1, step 1", 0, f"epoch 1\n{log}") == expected
+    assert Deaths().explain(-signal.SIGSEGV, "", 0, log)[0] is Status.KILLED
+    assert Deaths().explain(-signal.SIGABRT, "", 0, "no more")[0] is Status.KILLED
+
+
 def test_a_run_is_where_its_last_news_were():
     assert whereabouts(BatchProgress(2, 5)) == " in epoch 2, step 5"
     assert whereabouts(EpochRecord(3, {})) == " after epoch 3"

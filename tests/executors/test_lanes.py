@@ -66,6 +66,17 @@ def execute(work, num_runs=1, watch=None, **options):
     return list(LanesExecutor(**options).execute(runs, work, watch or Watcher()))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the C++ of Windows writes nothing")
+def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
+    def work(run, _):
+        os.write(2, b"terminate called after throwing an instance of 'std::logic_error'\n  what():  no\n")
+        os.abort()
+
+    ((_, outcome),) = execute(work)
+
+    assert (outcome.status, outcome.error) == (Status.FAILED, "its process aborted (no)")
+
+
 @pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the run has ended"])
 def test_who_asks_for_it_learns_which_runs_have_begun_and_which_wait(monkeypatch, seconds):
     send = Lane.send
