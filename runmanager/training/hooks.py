@@ -350,15 +350,16 @@ class Hooks:
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
+        device = self.current.device if self.is_open and self.current else _planned_device(run)
         if not self.is_open and not ranks.is_main():
-            self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, torch.device("cpu")))
+            self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, device))
             return self.outcome
         if not self.is_open:
             # `run` is the run that has just ended, not another run with the same hyperparameters
             again = self.outcome is not None
             folder = self.folders.open(params_of(run), again=again)
             self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
-        self.open_run("end_run()").fail(error)
+        self.open_run("end_run()").fail(error, device)
         return self._close()
 
     def end_interrupted(self) -> None:
@@ -538,3 +539,10 @@ class Hooks:
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         return True
+
+
+def _planned_device(run: Any) -> torch.device:
+    """Return the device that a run asks for, whether it is there or not; the cpu if it names none."""
+    with suppress(RuntimeError, TypeError):
+        return torch.device(params_of(run).get("device", "cpu"))
+    return torch.device("cpu")

@@ -350,21 +350,23 @@ class OpenRun:
         """Set the outcome to interrupted."""
         self.ending.set(Status.INTERRUPTED, cause)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, device: torch.device) -> None:
         """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned.
+
+        `device` is the device in the cause: a run that fails before it begins has none yet.
 
         Raises:
             StorageError: The traceback could not be written.
         """
         if causes.is_pruned(error):
-            self.ending.prune(causes.cause_of(error, self.device))
+            self.ending.prune(causes.cause_of(error, device))
             return
         if ranks.is_main():
             causes.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         # the number of an epoch that is open or being committed, else 0
         number = self.number if self.number > self._committed else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
-        self.ending.set(causes.status_of(error), causes.cause_of(error, self.device, number, step))
+        self.ending.set(causes.status_of(error), causes.cause_of(error, device, number, step))
 
     @property
     def outcome(self) -> Outcome:

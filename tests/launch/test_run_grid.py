@@ -280,6 +280,15 @@ def test_train_that_fails_before_its_run_is_recorded(start):
     assert outcome.runs["error"].tolist() == [f"ValueError: {lr} (in {line})" for lr in LRS["lr"]]
 
 
+def test_train_that_fails_before_its_run_names_the_device_of_the_run(start):
+    def train(run, manager):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    outcome = start({"device": ["meta"]}, train)
+
+    assert outcome.runs["error"][0].startswith("out of GPU memory on meta (asked for 2.00 GiB) in ")
+
+
 @pytest.mark.parametrize("num_epochs", [0, 2])
 def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     def train(run, manager):
