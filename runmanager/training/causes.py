@@ -25,11 +25,13 @@ _DEVICE_ERROR = re.compile(
     r"(?:CUDA|HIP|XPU)(?: driver)? error: (.*)"
     r"|Triton Error \[(?:CUDA|HIP|XPU)\]: (.*)"
     r"|(?:Cuda|HIP) failure (?:\d+ )?'?([^'\n]*)"
+    r"|cuDNN error: (CUDNN_STATUS_(?:INTERNAL_ERROR|EXECUTION_FAILED)\w*)"
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
 )
 _TWO_DEVICES = re.compile(
     r"Expected all tensors to be on the same device|found at least two devices"
-    r"|is not on the expected device|Placeholder storage has not been allocated on MPS"
+    r"|is not on the expected device|are not at the same device|should be either on cpu or on the same device"
+    r"|Placeholder storage has not been allocated on MPS"
     r"|Input type \((torch\.\w+\.|MPS)\w+\) and weight type \(torch\.\w+\)"
     r"|Input type \(torch\.\w+\) and weight type \((torch\.\w+\.|MPS)\w+\)"
 )
@@ -85,7 +87,8 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     if ranks.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return f"rank {ranks.rank()} lost another rank, whose own output says why{where}"
     if device_error is not None:
-        return f"GPU error on {device} ({_device_error(device_error)}){where}"
+        advice = ": keep the data of a loader with num_workers on the cpu" if worker else ""
+        return f"GPU error on {device} ({_device_error(device_error)}{advice}){where}"
     *_, line = filter(None, map(str.strip, str(error).splitlines())) if worker else [first_line(error)]
     cause = line if worker else type(error).__name__ + (f": {line}" if line else "")
     if _is_unpickled_dataset(error):

@@ -171,6 +171,27 @@ DEVICE_ERRORS = [
         "device-side assert triggered",
     ),
     (RuntimeError("HIP error: unspecified launch failure"), "unspecified launch failure"),
+    (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), "CUDNN_STATUS_INTERNAL_ERROR"),
+    (
+        torch.AcceleratorError(
+            "CUDA error: misaligned address\nSearch for `cudaErrorMisalignedAddress' in "
+            "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information."
+            f"{ASYNCHRONOUS}"
+        ),
+        "misaligned address",
+    ),
+    (
+        torch.AcceleratorError(
+            f"CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?{ASYNCHRONOUS}"
+        ),
+        "invalid device ordinal",
+    ),
+    (
+        torch.AcceleratorError(
+            f"CUDA error: operation failed due to a previous error during capture{ASYNCHRONOUS}"
+        ),
+        "operation failed due to a previous error during capture",
+    ),
     (RuntimeError("CUDA driver error: device not ready"), "device not ready"),
     (RuntimeError("Triton Error [CUDA]: misaligned address"), "misaligned address"),
     (
@@ -181,6 +202,11 @@ DEVICE_ERRORS = [
     ),
     (torch.AcceleratorError("the device went away"), "the device went away"),
 ]
+
+IN_A_LOADER = torch.AcceleratorError(
+    "Caught AcceleratorError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
+    f"torch.AcceleratorError: CUDA error: initialization error{ASYNCHRONOUS}"
+)
 
 OTHERS = [
     (ValueError("no\nmore"), "ValueError: no"),
@@ -215,6 +241,13 @@ def test_messages_of_devices_that_failed_are_known(error, what):
     assert cause_of(error, CUDA, 3, 210) == f"GPU error on cuda:1 ({what}) in epoch 3, step 210"
 
 
+def test_a_loader_whose_processes_would_need_the_gpu_says_what_to_do():
+    assert cause_of(IN_A_LOADER, CUDA) == (
+        "GPU error on cuda:1 (initialization error: keep the data of a loader with num_workers on the cpu) "
+        "in worker 0 of the loader"
+    )
+
+
 @pytest.mark.parametrize(("error", "cause"), OTHERS)
 def test_other_errors_are_named_with_their_first_line(error, cause):
     assert status_of(error) is Status.FAILED
@@ -229,6 +262,15 @@ def test_other_errors_are_named_with_their_first_line(error, cause):
             True,
         ),
         ("Tensor on device cuda:0 is not on the expected device meta!", True),
+        (
+            "Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on cuda:0",
+            True,
+        ),
+        (
+            "Input and parameter tensors are not at the same device, found input tensor at cpu and parameter tensor at cuda:0",
+            True,
+        ),
+        ("indices should be either on cpu or on the same device as the indexed tensor (cpu)", True),
         ("Placeholder storage has not been allocated on MPS device!", True),
         ("Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same", True),
         ("Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same", True),
