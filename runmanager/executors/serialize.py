@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-from runmanager.errors import GridError
+from runmanager.errors import GridError, RunManagerError
 
 
 def dump(task: object) -> bytes:
@@ -34,10 +34,12 @@ def dump(task: object) -> bytes:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Serialize an exception.
+    """Serialize an exception; one that this package did not foresee takes its traceback along, as a note.
 
     An exception that cannot be sent or loaded becomes a RuntimeError with its text.
     """
+    if not isinstance(error, RunManagerError):
+        error.add_note("".join(["in its process:\n", *traceback.format_exception(error)]).rstrip())
     try:
         sent = _dump(error)
         load_dumped(sent)

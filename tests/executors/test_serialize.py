@@ -207,3 +207,15 @@ def test_an_exception_that_cannot_be_sent_or_read_again_goes_as_its_text(error, 
 
     assert type(received) is kind
     assert str(received).startswith(text)
+
+
+def test_an_exception_that_nobody_foresaw_takes_its_traceback_along():
+    def find():
+        raise KeyError("lr")
+
+    with pytest.raises(KeyError) as caught:
+        find()
+
+    (note,) = load_dumped(dump_error(caught.value)).__notes__
+    assert note.startswith("in its process:\nTraceback")
+    assert 'raise KeyError("lr")' in note
