@@ -118,6 +118,8 @@ def pretend() -> None:
 def installed(machine: Machine) -> Iterator["_Here"]:
     """Let this process have pretended devices for the length of a block."""
     global _here  # noqa: PLW0603
+    if _here is None and torch.cuda.device_count():
+        pytest.skip("pretended devices need a machine without a GPU")
     with pytest.MonkeyPatch.context() as patch:
         before, _here = _here, _Here(machine, patch)
         try:

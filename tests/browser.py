@@ -1,7 +1,8 @@
-"""A Chromium without a window, for tests that read a page back; without one, who imports this is skipped."""
+"""A Chromium without a window, for tests that read a page back; without one, they are skipped."""
 
 import contextlib
 import time
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,12 @@ from benchmarks.browser import CHROMIUM, OPTIONS
 
 __all__ = ["CHROMIUM", "NEEDS_CHROMIUM", "OPTIONS", "playwright", "wait_until"]
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
+playwright: Any = None
+with contextlib.suppress(ImportError):
+    from playwright import sync_api as playwright
 NEEDS_CHROMIUM = [
     pytest.mark.slow,
+    pytest.mark.skipif(playwright is None, reason="needs playwright: pip install -e '.[test]'"),
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
 ]
 """The marks of such a module."""

@@ -32,6 +32,7 @@ def executed(name, device):
 
 
 @pytest.mark.cuda
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_checks_of_a_gpu_hold(name):

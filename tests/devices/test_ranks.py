@@ -219,7 +219,9 @@ def second_of_two(monkeypatch):
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_torchrun_tells_a_process_its_rank_and_its_gpu():
+def test_torchrun_tells_a_process_its_rank_and_its_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+
     assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (3, 4, False)
     assert ranks.device_of_rank("cuda") == torch.device("cuda:1")
     assert ranks.device_of_rank("cuda:0") == torch.device("cuda:0")

@@ -194,13 +194,14 @@ def test_cuda_is_there_and_begins_when_it_is_warmed_not_before():
         "device = d.require(d.try_gpu()); before = torch.cuda.is_initialized(), torch.cuda.memory_reserved()\n"
         "state = torch.get_rng_state(); d.warm(device); d.wait_for(device)\n"
         "cuda = torch.cuda; print(before, cuda.is_initialized(), cuda.memory_reserved() > 0)\n"
-        "print(cuda.memory_allocated(), torch.equal(state, torch.get_rng_state()))\n"
+        "print(cuda.memory_allocated() < 2**27, torch.equal(state, torch.get_rng_state()))\n"
         "print(d.device_name(device) == cuda.get_device_name(0))"
     )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "(False, 0) True True\n0 True\nTrue\n"
+    # cuBLAS keeps its workspace, 65 MiB on an H100
+    assert done.stdout == "(False, 0) True True\nTrue True\nTrue\n"
 
 
 @pytest.mark.cuda

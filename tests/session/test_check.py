@@ -163,6 +163,7 @@ def test_a_check_on_the_cpu_does_not_begin_cuda(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.accelerator, "is_available", begin)
     monkeypatch.setattr(torch.cuda, "is_available", begin)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)  # some releases of torch begin CUDA in it
 
     outcome = start(tmp_path, {"loop": [in_epochs], "seed": [1]})
 

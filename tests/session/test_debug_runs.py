@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
-from runmanager.executors import RayExecutor
+from runmanager.executors import Executor
 
 LRS = {"lr": [0.1, 0.2, 0.3], "seed": [0, 1]}
 
@@ -190,6 +190,19 @@ def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+class Elsewhere(Executor):
+    """Executes runs somewhere else."""
+
+    def execute(self, runs, task, watch):
+        raise NotImplementedError
+
+    def num_lanes(self, runs):
+        raise NotImplementedError
+
+    def __repr__(self):
+        return "Elsewhere()"
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -202,7 +215,7 @@ def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
             {"only": 1, "executor": "lanes"},
             "executes a run in this process, got executor='lanes': leave it out",
         ),
-        ({"only": 1, "executor": RayExecutor()}, r"got executor=RayExecutor\(\): leave it out"),
+        ({"only": 1, "executor": Elsewhere()}, r"got executor=Elsewhere\(\): leave it out"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(start, tmp_path, options, problem):

@@ -370,6 +370,7 @@ def test_losses_may_be_floats_and_tensors_under_any_mode():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_sums_are_kept_on_the_device_until_they_are_read():
     device, sums = torch.device("cuda:0"), EpochSums()
     torch.cuda.set_sync_debug_mode("error")
