@@ -80,6 +80,7 @@ class CapturedStep:
         try:
             with undisturbed_random(device):
                 self._warm(device)
+                self._optimizer.zero_grad()  # their memory is of another stream than that of the capture
                 return record(partial(self._step, self.index))
         except RuntimeError as error:
             self.reason = f"the step cannot be recorded: {str(error).splitlines()[0]}"

@@ -240,7 +240,9 @@ def faults() -> Iterator[Claim]:
         "healthy runs after faults complete",
         all(ended[f"ok{n}"] == "completed" for n in ("", " 2", " 3", " 4")),
     )
-    yield of_gpu("an assert is a GPU error", str(errors["assert"]).startswith("GPU error"))
+    # a batch in pinned memory that is freed meanwhile lets C++ abort the process
+    is_told = ended["assert"] == "failed" and "device-side assert triggered" in str(errors["assert"])
+    yield of_gpu("an assert is told as such", is_told)
     yield of_gpu("an illegal access is a GPU error", str(errors["illegal"]).startswith("GPU error"))
     yield of_gpu("a tensor too large is out of memory", ended["out of memory"] == "out of memory")
 
@@ -382,7 +384,8 @@ def clocks() -> Iterator[Claim]:
     epochs = outcome.results
     first, *later = epochs[epochs["epoch"] == 1]["epoch duration"].tolist()
     print(f"first epochs of five runs: {[round(seconds, 3) for seconds in (first, *later)]} s")
-    yield of_gpu("the first epoch of the first run takes no longer than later ones", first < 1.3 * max(later))
+    late = first - max(later)
+    yield of_gpu(f"the first epoch of the first run takes at most 0.2 s longer ({late:.3f} s)", late < 0.2)  # noqa: PLR2004
     yield of_gpu(
         "it is marked in its row",
         "cold start" in epochs and epochs["cold start"].tolist() == [True] + [False] * 14,
@@ -659,7 +662,8 @@ def ranks() -> Iterator[Claim]:
         script = root / "ranks.py"
         script.write_text(program, encoding="utf-8")
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script), str(root)]
-        environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join([str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, check=False)  # noqa: S603 - our own
     yield "two ranks on two GPUs", done.returncode == 0 if is_on_gpus else None
     if not is_on_gpus:
