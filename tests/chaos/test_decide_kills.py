@@ -7,9 +7,10 @@ import pytest
 from runmanager import load_runs, verdict
 from tests.chaos.harness import result, show
 from tests.chaos.work import EXPERIMENT
+from tests.nightly import of_night
 
 RIVALS: dict[str, list[object]] = {"rival": ["a", "bb", "ccc"], "device": ["cpu"]}
-NUM_KILLS = 50
+NUM_KILLS = of_night(50, by_day=15)
 
 
 def answer(root: Path) -> tuple[str, str, str]:
@@ -19,7 +20,7 @@ def answer(root: Path) -> tuple[str, str, str]:
 
 
 @pytest.mark.slow
-def test_50_kills_change_neither_the_runs_nor_the_verdict(zygote, tmp_path):
+def test_kills_change_neither_the_runs_nor_the_verdict(zygote, tmp_path):
     assert zygote.run(tmp_path / "undisturbed", RIVALS) == 0
     expected = answer(tmp_path / "undisturbed")
 

@@ -20,8 +20,9 @@ from tests.chaos.harness import (
     show,
 )
 from tests.chaos.work import EXPERIMENT, FINAL, stopping_axes
+from tests.nightly import of_night
 
-NUM_KILLS = int(os.environ.get("RUNMANAGER_EARLY_STOP_KILLS", "30"))
+NUM_KILLS = int(os.environ.get("RUNMANAGER_EARLY_STOP_KILLS", str(of_night(30, by_day=10))))
 PARAMS = stopping_axes(lrs=[0.02, 0.05, 0.1], num_epochs=60, patience=4)
 HOWS = ["inline", "inline", "bare", "lanes"]
 

@@ -13,6 +13,7 @@ from runmanager.storage import paths
 from tests.chaos.faults import CALLS, JOURNAL
 from tests.chaos.harness import Witness, Zygote, result, show
 from tests.chaos.work import EXPERIMENT, axes
+from tests.nightly import of_night
 
 PARAMS = axes(lrs=[0.01], num_epochs=3, padding=4)
 KILLED = -9
@@ -41,12 +42,15 @@ class Faults:
         assert zygote.run(reference, PARAMS) == 0
         self._reference = result(reference)
 
-    def inject(self, call: str, kind: str, mend: str = "") -> list[str]:
-        """Let the first, second, ... of some calls fail, until there are no more; return what was wrong."""
+    def inject(self, call: str, kind: str, mend: str = "", step: int = 1) -> list[str]:
+        """Let the first, second, ... of some calls fail, until there are no more; return what was wrong.
+
+        With a larger `step`, calls between them are left out.
+        """
         problems: list[str] = []
-        at = 0
+        at = 1 - step
         while True:
-            at += 1
+            at += step
             what = f"{call} {at} {kind} {mend}".rstrip()
             is_hit, found = self._one(call, at, kind, mend)
             problems += [f"{what}: {problem}" for problem in found]
@@ -186,10 +190,11 @@ def test_whatever_system_call_fails_the_next_start_completes_the_run_exactly(zyg
     faults = TracedFaults(zygote, tmp_path)
     renames, links = "?rename,?renameat,?renameat2", "?link,?linkat"
 
-    problems = [
-        problem for call in ("write", "fsync", renames, links) for problem in faults.inject(call, "kill")
-    ]
-    problems += [problem for call in ("fsync", renames, links) for problem in faults.inject(call, "ENOSPC")]
+    faulty = [(call, "kill") for call in ("write", "fsync", renames, links)]
+    faulty += [(call, "ENOSPC") for call in ("fsync", renames, links)]
+
+    step = of_night(1, by_day=3)
+    problems = [problem for call, kind in faulty for problem in faults.inject(call, kind, step=step)]
 
     show(dict(faults.counts), *problems[:40])
     assert problems == []

@@ -31,6 +31,7 @@ from runmanager.storage import paths
 from runmanager.storage.folders import read_runs
 from runmanager.tables.removal import remove
 from tests import searching
+from tests.nightly import of_night_but
 
 AXES = {
     "height": Uniform(-1, 1),
@@ -211,7 +212,9 @@ LISTED = {"height": Uniform(-1, 1), "shape": ["a", "b"], "seed": [0, 1]}
     ],
     ids=["some", "any"],
 )
-@pytest.mark.parametrize("kind", ["tpe", "tpe with repeats", "random of few settings"])
+@pytest.mark.parametrize(
+    "kind", of_night_but(["tpe", "tpe with repeats", "random of few settings"], ["tpe with repeats"])
+)
 def test_a_search_that_is_killed_after_any_event_asks_what_an_undisturbed_one_does(
     start, tmp_path, kill_at, kind, step
 ):

@@ -123,6 +123,7 @@ def test_the_time_to_read_a_journal_is_linear_in_its_size(tmp_path, line):
     assert seconds < 15  # 10 s for 20 MiB, before, of line ends alone
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_completed_run_of_300_mb_is_complete(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda _: None)
