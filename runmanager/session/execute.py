@@ -91,7 +91,7 @@ class Execution:
         self.stopwatch = Stopwatch()
         self._guarded = [Guarded(listener, display.say) for listener in options.listeners_in("parent")]
         folders = task.experiment.runs
-        goal_watch = GoalWatch(design, partial(self._results, plan), lambda id_: folders[id_], display.say)
+        goal_watch = GoalWatch(design.all_goals, lambda id_: folders[id_], display.say)
         listeners = [*filter(None, [pruner]), self.stopwatch, goal_watch, display]
         listeners += [self._exports, *followers] if ranks.is_main() else []
         stopping = partial(display.stopping, stop)

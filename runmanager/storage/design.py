@@ -2,15 +2,13 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
-from runmanager.outcome import EpochRecord
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import printable
 
@@ -98,26 +96,6 @@ class Design:
     def all_goals(self) -> tuple[Goal, ...]:
         """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
-
-    def misspelled(self, record: EpochRecord, logged: Callable[[], Collection[str]]) -> str:
-        """Return a sentence if an epoch lacks a goal's metric but logged it, or has a similar name; else "".
-
-        Otherwise, a later epoch or the summary of a run may have the goal's metric.
-
-        Args:
-            record: The epoch.
-            logged: Returns the names of the values of single steps.
-        """
-        for goal in self.all_goals:
-            names = [name for name in record.metrics if not name.endswith("duration")]
-            if goal.metric in names:
-                continue
-            fact = f"the goal is {str(goal)!r}, but epoch {record.epoch} has no such metric"
-            if goal.metric in logged():
-                return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
-            if close := closest(goal.metric, names):
-                return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
-        return ""
 
     def without(self, ids: Collection[str]) -> "Design":
         """Return the design without the notes of the runs with these identities."""

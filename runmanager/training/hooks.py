@@ -30,6 +30,7 @@ from runmanager.run import kinds_of, params_of
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder, RunFolders
 from runmanager.storage.identity import identity
+from runmanager.storage.missing_goal import missing_goal
 from runmanager.storage.run_state import read_run
 from runmanager.training import causes, metrics, resuming
 from runmanager.training.batch_size import Measure
@@ -236,8 +237,11 @@ class Hooks:
                     f"{opened.folder.number} is recorded as interrupted, without that epoch"
                 )
             self._commit_epoch()
-        self._close()
+        outcome = self._close()
         ranks.broadcast(None)  # all ranks wait until everything is written
+        is_first = self.run_count == 1 and not self.is_of_grid and outcome.status is Status.COMPLETED
+        if is_first and self.goal and (sentence := missing_goal([self.goal], opened.folder)):
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
 
     def begin_epoch(self) -> None:
         """Begin an epoch, see `RunManager.begin_epoch`."""
@@ -501,9 +505,6 @@ class Hooks:
         record = opened.end_epoch(is_left=is_left)
         self.add_rows([record])
         opened.epoch_ended(record, is_left=is_left)
-        is_first = self.run_count == record.epoch == 1 and not self.is_of_grid
-        if is_first and (sentence := Design(self.goal).misspelled(record, lambda: opened.steps.names)):
-            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
         if self._output:
             self._output.epoch_ended(self, opened, record)
 

@@ -1,6 +1,6 @@
 """The values of `manager.log`: collected on their device, and written in blocks."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -67,11 +67,6 @@ class StepLog:
     def step(self) -> int:
         """The number of the last logged step of the epoch, 0 before the first step."""
         return self._step
-
-    @property
-    def names(self) -> Collection[str]:
-        """The names of the values."""
-        return self._columns.values()
 
     def state(self) -> tuple[int, dict[str, int]]:
         """Return the position in the epoch to save; all values must have been written before."""

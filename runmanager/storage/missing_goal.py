@@ -1,0 +1,26 @@
+"""The check of a completed run for the metrics of the goals."""
+
+from collections.abc import Iterable
+
+from runmanager.close_names import closest
+from runmanager.goal import Goal
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_state import read_run
+
+
+def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
+    """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
+    from runmanager.storage.steps import read_steps
+
+    run = read_run(folder)
+    metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
+    names = sorted(name for name in metrics if not name.endswith("duration"))
+    for goal in goals:
+        if goal.metric in names:
+            continue
+        fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
+        if goal.metric in read_steps(folder, []):
+            return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
+        if close := closest(goal.metric, names):
+            return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
+    return ""
