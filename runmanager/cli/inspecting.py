@@ -176,5 +176,4 @@ def _how(run: "RunResult") -> dict[str, Any]:
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    # 0 means unknown: the run failed before it had a network
-    return {name: value for name, value in facts.items() if value not in (None, "", 0)}
+    return {name: value for name, value in facts.items() if value not in (None, "")}

@@ -139,6 +139,7 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
     bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
     peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
+    sizes = [run.start.get("parameters", pd.NA) for run in runs]
     inside = [str(run.inside or "") if run.status.can_go_on else "" for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
     names = _param_columns(dict.fromkeys(name for run in runs for name in run.folder.params))
@@ -161,7 +162,7 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         **({EARLY: _column([run.stopped_early for run in runs])} if any(r.stopped_early for r in runs) else {}),
         **({INSIDE: _column(inside)} if any(inside) else {}),
-        "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
+        **({} if all(size is pd.NA for size in sizes) else {"parameters": _column(sizes)}),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
         "folder": _column([str(paths.for_people(run.folder.path)) for run in runs]),

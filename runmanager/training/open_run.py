@@ -458,11 +458,12 @@ class OpenRun:
 
 def _circumstances(device: torch.device, network: nn.Module | None) -> dict[str, Any]:
     """Describe the device, the size of the network, the versions, the commit and the command."""
-    parameters = () if network is None else network.parameters()
+    parameters = [] if network is None else list(network.parameters())
+    is_built = parameters and not any(isinstance(p, nn.UninitializedParameter) for p in parameters)
     return {
         "device": str(device),
         "device_name": torch_devices.device_name(device),
-        "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
+        **({"parameters": sum(p.numel() for p in parameters)} if is_built else {}),
         "versions": provenance.versions(),
         "commit": provenance.git_commit(),
         "command": provenance.command(),

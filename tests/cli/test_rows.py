@@ -90,7 +90,7 @@ def test_all_columns_are_printed_on_demand(root, terminal, command):
     piped = command("list", root / "sweep").stdout
 
     heading = "".join("".join(terminal.screen.lines).split())
-    for name in ("mixed", "attempts", "parameters", "best_", "epochs"):
+    for name in ("mixed", "attempts", "best_", "epochs"):
         assert name.strip("_") in heading
         assert name.strip("_") in piped.splitlines()[0]
 

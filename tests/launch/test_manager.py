@@ -703,7 +703,7 @@ def test_a_run_may_have_no_network(manager, tmp_path):
 
     assert manager.network is None
     assert load_results(tmp_path)["loss"].tolist() == pytest.approx([INPUTS.mean().item()] * 2)
-    assert runs_of(tmp_path)[0]["parameters"] == 0
+    assert "parameters" not in runs_of(tmp_path)[0]
 
 
 def test_parameters_are_counted_once(manager, tmp_path):
@@ -711,6 +711,14 @@ def test_parameters_are_counted_once(manager, tmp_path):
         pass
 
     assert runs_of(tmp_path)[0]["parameters"] == 15
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_parameters_that_are_not_yet_built_are_unknown(manager, tmp_path):
+    with manager.run(RUN, nn.Sequential(nn.Linear(4, 3), nn.LazyLinear(2))):
+        pass
+
+    assert "parameters" not in runs_of(tmp_path)[0]
 
 
 def test_the_table_is_shown_after_each_run_where_it_is_wanted(tmp_path, capsys):
