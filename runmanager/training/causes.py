@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import first_line, gib
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.storage import durable
 from runmanager.storage.user_code import location_of
@@ -41,9 +42,10 @@ _LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal
 _LOADER_LOST = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
 _PATIENCE_S = 1.0  # timeout for the end of a loader's process
 _EVALUATE = "evaluate("
-_SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
+_SIZE = r"\d[\d,]*(?:\.\d*)? (?:[KMGTPE]i?B|bytes)"  # NumPy writes "728. TiB"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
 _FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")
+_MOST_HOLDERS = 3  # maximum number of processes that a message names
 _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
 
 
@@ -137,8 +139,11 @@ def _memory_cause(error: BaseException, device: torch.device) -> str:
     facts = [f"asked for {_readable(asked[1])}"] if asked else []
     if is_devices and (free := _free(text, device)):
         facts.append(f"{free} free")
-    holders = ", ".join(f"process {process} holds {size}" for process, size in _HOLDER.findall(text))
-    details = "; ".join(filter(None, (", ".join(facts), holders)))
+    holders = sorted(_HOLDER.findall(text), key=lambda holder: _num_bytes(holder[1]), reverse=True)
+    held = [f"process {process} holds {size}" for process, size in holders[:_MOST_HOLDERS]]
+    if others := len(holders) - len(held):
+        held.append(counted(others, "other"))
+    details = "; ".join(filter(None, (", ".join(facts), ", ".join(held))))
     return f"out of {memory}" + (f" ({details})" if details else "")
 
 
@@ -154,8 +159,12 @@ def _free(text: str, device: torch.device) -> str:
 
 
 def _readable(size: str) -> str:
-    number, _, unit = size.partition(" ")
-    return gib(int(number)) if unit == "bytes" and int(number) >= 2**30 else size
+    return gib(_num_bytes(size)) if size.endswith("bytes") and _num_bytes(size) >= 2**30 else size
+
+
+def _num_bytes(size: str) -> float:
+    number, _, unit = size.replace(",", "").partition(" ")
+    return float(number) * 1024.0 ** "bKMGTPE".index(unit[0])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

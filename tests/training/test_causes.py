@@ -39,7 +39,15 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
             "Including non-PyTorch memory, this process has 222.00 MiB memory in use. Of the allocated memory 0 "
             f"bytes is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. {ADVICE}"
         ),
-        "out of GPU memory on cuda:1 (asked for 7.49 GiB, 6.71 GiB of 15.47 GiB free; process 28800 holds 15.53 MiB, process 54776 holds 7.75 GiB)",
+        "out of GPU memory on cuda:1 (asked for 7.49 GiB, 6.71 GiB of 15.47 GiB free; process 54776 holds 7.75 GiB, process 28800 holds 15.53 MiB)",
+    ),
+    (
+        torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.20 GiB "
+            "is free. Process 691 has 550.00 MiB memory in use. Process 700 has 1.61 GiB memory in use. Process 702 "
+            "has 14.00 MiB memory in use. Process 705 has 70.10 GiB memory in use. Process 9 has 8 bytes memory in use."
+        ),
+        "out of GPU memory on cuda:1 (asked for 2.00 GiB, 1.20 GiB of 79.18 GiB free; process 705 holds 70.10 GiB, process 700 holds 1.61 GiB, process 691 holds 550.00 MiB, 2 others)",
     ),
     (
         torch.OutOfMemoryError(
