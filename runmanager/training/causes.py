@@ -43,7 +43,7 @@ _LOADER_LOST = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpe
 _PATIENCE_S = 1.0  # timeout for the end of a loader's process
 _EVALUATE = "evaluate("
 _SIZE = r"\d[\d,]*(?:\.\d*)? (?:[KMGTPE]i?B|bytes)"  # NumPy writes "728. TiB"
-_ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
+_ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Out of memory allocating|Requested +:) ({_SIZE})")
 _FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")
 _MOST_HOLDERS = 3  # maximum number of processes that a message names
 _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
@@ -135,6 +135,9 @@ def _memory_cause(error: BaseException, device: torch.device) -> str:
     text = str(error)
     is_devices = torch_devices.is_out_of_memory(error)
     memory = f"GPU memory on {device}" if is_devices else "main memory"
+    # CuPy's error, of memory on a GPU, is a MemoryError
+    if isinstance(error, MemoryError) and type(error).__module__.partition(".")[0] not in ("builtins", "numpy"):
+        memory = "memory"
     asked = _ASKED.search(text)
     facts = [f"asked for {_readable(asked[1])}"] if asked else []
     if is_devices and (free := _free(text, device)):

@@ -31,6 +31,8 @@ ASYNCHRONOUS = (
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
 
+CupyError = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
+
 OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
     (
         torch.OutOfMemoryError(
@@ -144,6 +146,10 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
         "out of main memory (asked for 67108864 bytes) in worker 0 of the loader",
     ),
     (MemoryError(), "out of main memory"),
+    (
+        CupyError("Out of memory allocating 170,034,987,008 bytes (allocated so far: 0 bytes)."),
+        "out of memory (asked for 158.36 GiB)",
+    ),
     (
         MemoryError(
             "Unable to allocate 7.28 PiB for an array with shape (1000000000000000,) and data type float64"
