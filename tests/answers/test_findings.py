@@ -217,8 +217,8 @@ def test_a_higher_mean_of_other_seeds_is_named_but_not_the_best():
 
     assert headline == "lr=0.2 leads lr=0.1, but 1 seed does not decide it"
     assert details == (
-        "lr=0.2 leads, with accuracy 0.6, of one seed. lr=0.2 is ahead by 0.1; a verdict needs at least 6 seeds; "
-        "left out: 1 seed that only one of lr=0.2 and lr=0.1 has. "
+        "lr=0.2 leads, with accuracy 0.6, of one seed. lr=0.2 is ahead by 0.1; a verdict needs at least 6 "
+        "seeds; left out: 1 seed that only one of lr=0.2 and lr=0.1 has. "
         "lr=0.1 has 0.725, the mean of 2 seeds, but of other seeds."
     )
 
