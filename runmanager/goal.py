@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 
 _LARGER = frozenset((
@@ -35,6 +36,7 @@ EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", 
 _DATA = (*EVALUATED, "train", "training")
 _TOP = re.compile(r"top\d+")
 _DIGITS = "0123456789"
+_DIRECTIONS = ("max", "min", "best")
 
 
 class Goal(NamedTuple):
@@ -80,9 +82,11 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     text = value if isinstance(value, str) else ""
     direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
     is_writable = metric == metric.encode("utf-8", "ignore").decode()  # the name has no half surrogate pairs
-    if direction not in ("max", "min", "best") or not metric or not is_writable:
+    if direction not in _DIRECTIONS or not metric or not is_writable:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
-        raise InvalidArgumentError([f"{rule}, got {value!r}"])
+        close = "" if direction in _DIRECTIONS or not metric else closest(direction[:4], _DIRECTIONS)
+        hint = f"; did you mean {f'{close}:{metric}'!r}?" if close else ""
+        raise InvalidArgumentError([f"{rule}, got {value!r}{hint}"])
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether large values of {metric!r} are good is not known"

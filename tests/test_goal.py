@@ -88,8 +88,10 @@ def test_a_goal_names_its_direction(given, goal):
                 wrong,
                 f"goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy', got {wrong!r}",
             )
-            for wrong in ("", " ", "max:", "maximize:reward", 3, True, ("max", "reward"))
+            for wrong in ("", " ", "max:", "val:loss", 3, True, ("max", "reward"))
         ),
+        ("bst:loss", f"{RULE}, got 'bst:loss'; did you mean 'best:loss'?"),
+        ("maximize:reward", f"{RULE}, got 'maximize:reward'; did you mean 'max:reward'?"),
     ],
 )
 def test_what_is_no_goal_is_asked_for(given, problem):
