@@ -115,7 +115,7 @@ def conclude(
             *_facts(runs, time, is_left=is_left),
         ],
         [
-            *_steps(runs, folder, has_result=bool(answers.result), has_events=has_events),
+            *_steps(ranked, folder, has_result=bool(answers.result), has_events=has_events),
             *(all_digits(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
         ],
     )
@@ -292,5 +292,5 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
     if has_events and (runs["epochs"] > 0).any():
         call = f"open_tensorboard({_text(folder)})"
         steps.append(Step(_command("tensorboard", folder), call, "all curves"))
-    steps.append(Step(_command("list", folder), _call(folder), "all runs"))
+    steps.append(Step(_command("list", folder), _call(folder), "all runs" if len(runs) > 1 else "the run"))
     return steps[:2]

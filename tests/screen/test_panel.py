@@ -317,8 +317,8 @@ def test_a_single_run_is_no_choice(tmp_path):
 
     assert lines[1] == "✓ Run 1 has val_accuracy 0.18"
     assert len(lines) == 4
-    page = conclude(load_runs(tmp_path / "e"), tmp_path / "e").steps[0]
-    assert page.purpose == "a page: its curves and settings"
+    steps = conclude(load_runs(tmp_path / "e"), tmp_path / "e", has_events=False).steps
+    assert [step.purpose for step in steps] == ["a page: its curves and settings", "the run"]
 
 
 def test_a_grid_with_nothing_left_says_what_it_took_before(tmp_path):
