@@ -74,6 +74,12 @@ class Contest:
         return np.asarray((~np.isnan(self.scores)).any(axis=2))
 
     @property
+    def is_constant(self) -> bool:
+        """Whether no rival's score differs between several repeats of the same setting."""
+        lows, highs = (np.where(np.isnan(self.scores), end, self.scores) for end in (math.inf, -math.inf))
+        return bool(self.num_repeats.max() > 1 and (lows.min(axis=1) >= highs.max(axis=1)).all())
+
+    @property
     def order(self) -> list[int]:
         """The positions of the rivals, best first, as in a `Ranking`; rivals without a score are last."""
         counts, means = self.num_repeats.tolist(), self.means

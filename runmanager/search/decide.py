@@ -17,6 +17,7 @@ from runmanager.wording import duration, printable
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest
+    from runmanager.answers.verdict import Comparison
     from runmanager.answers.verdict_sentence import Race
 
 HOPELESS = 0.1
@@ -138,15 +139,15 @@ class _Deciding(Search):
                 self._why = "! some repeats did not end: the same command continues"
                 return Decision(sentences=sentences)
             try:
-                race, rivals, contest = self._look(asked, read)
+                race, rivals, comparison = self._look(asked, read)
             except InvalidArgumentError as error:  # the goal's metric may be missing in all runs
                 cause = error if any(result.epochs for result in read) else "no run has an epoch"
                 self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
             seconds = sum(map(_seconds, read))
-            if not self._ask(race, rivals, seconds):
+            if not self._ask(race, rivals, comparison, seconds):
                 return Decision(sentences=sentences)
-            sentences = [race.standing, *self._outlook(race, contest, seconds, seconds / len(read))]
+            sentences = [race.standing, *self._outlook(race, comparison.contest, seconds, seconds / len(read))]
 
     def left_out(self) -> Collection[str]:
         """Return the repeats that are not requested yet."""
@@ -184,25 +185,29 @@ class _Deciding(Search):
 
     def _look(
         self, asked: Sequence[RunFolder], results: Sequence[RunResult]
-    ) -> tuple["Race", list[str], "Contest"]:
-        """Compare the rivals by the requested repeats; return the comparison, its order, and the scores."""
+    ) -> tuple["Race", list[str], "Comparison"]:
+        """Compare the rivals by the requested repeats; return the race, its order, and the comparison."""
         from runmanager.answers.verdict import compared
         from runmanager.tables.columns import runs_table
 
         table = runs_table(asked[0].path.parent.name, results)
         comparison = compared(table, self._rule.axis, repeats=self._repeats)
-        contest = comparison.contest
-        race = contest.race(comparison.order, self._rule.margin, self._rule.error)
+        race = comparison.contest.race(comparison.order, self._rule.margin, self._rule.error)
         rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
-        return race, [rivals[code] for code in race.positions], contest
+        return race, [rivals[code] for code in race.positions], comparison
 
-    def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
+    def _ask(self, race: "Race", rivals: Sequence[str], comparison: "Comparison", seconds: float) -> bool:
         """Request one more repeat of each undecided rival; return whether any repeat was requested."""
         from runmanager.answers.verdict_sentence import UNDECIDED
 
         rule, states = self._rule, [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:
             self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
+            return False
+        if comparison.contest.is_constant:
+            axis, metric = printable(self._repeats), printable(comparison.goal.metric)
+            same = f"each setting has the same {metric} in all {race.leads[0].n} repeats"
+            self._why = f"! {axis} changes nothing: {same}; use run.{axis} in train()"
             return False
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided after max_seconds={rule.max_seconds:g}: a larger value continues"

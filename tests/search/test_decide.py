@@ -149,6 +149,16 @@ def test_identical_settings_are_not_repeated_further(start, tmp_path):
     assert "identical" in str(verdict(load_runs(tmp_path)))
 
 
+def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_path, caplog):
+    with caplog.at_level("INFO", "runmanager"):
+        start(Train({"adam": 0.9, "sgd": 0.8}, noise=0))
+
+    assert repeats(tmp_path) == {"adam": 6, "sgd": 6}
+    assert lines_of(caplog, "changes nothing", "undecided after") == [
+        "! seed changes nothing: each setting has the same score in all 6 repeats; use run.seed in train()"
+    ]
+
+
 def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
     outcome = start(
         Train({"adam": 0.9, "sgd": 0.8}), {"optimizer": ["adam", "sgd"], "width": [0, 5]},
