@@ -163,6 +163,23 @@ class Findings(Ranking):
         return f"an interval is of one setting, the verdict of {pairs}" if has_both else ""
 
     @property
+    def basis(self) -> str:
+        """Say which value of a run counts, which direction is better, and how often verdicts are wrong.
+
+        Return "" if there is nothing to compare.
+        """
+        if len(self.settings) < 2:  # noqa: PLR2004 - a comparison needs two
+            return ""
+        which = f"the last {printable(self.metric)} of each run"
+        if self.metric.startswith("best "):
+            which = f"the {printable(self.metric)} of each run"
+        elif self.goal.metric.startswith(KEPT):
+            which = f"{printable(self.metric)} at the epoch whose weights are kept"
+        side = "higher" if self.goal.is_larger_better else "lower"
+        wrong = f" At most {100 * self.rule.error:g} % of verdicts are wrong." if self.has_verdict else ""
+        return f"{capital(which)} counts, {side} is better.{wrong}"
+
+    @property
     def has_verdict(self) -> bool:
         """Whether a verdict is possible: there are repeat axes, and several settings with results."""
         return bool(self.repeats) and len(self.settings) > 1

@@ -199,6 +199,21 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
     )
 
 
+@pytest.mark.parametrize(
+    ("goal", "basis"),
+    [
+        ("min:accuracy", "The last accuracy of each run counts, lower is better."),
+        ("best accuracy", "The best accuracy of each run counts, higher is better."),
+        ("kept accuracy", "Accuracy at the epoch whose weights are kept counts, higher is better."),
+    ],
+)
+def test_the_value_that_counts_is_named_with_its_direction(runs, goal, basis):
+    runs = runs.assign(**{"best accuracy": runs["accuracy"], "kept accuracy": runs["accuracy"]})
+    runs = runs.drop(columns="kept accuracy") if goal == "min:accuracy" else runs
+
+    assert find(runs, goal, repeats=()).basis == basis
+
+
 def test_one_seed_is_called_one_seed(runs):
     headline, details = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
 
