@@ -32,6 +32,7 @@ class Lead:
     high: float
     evidence: float  # evidence for a difference, corrected for all pairs; the lead is decided at 1 / error
     least: float  # the evidence that decides, 1 / error
+    fewest: int = 0  # minimum number of repeats that an interval needs
 
     @property
     def is_decided(self) -> bool:
@@ -118,7 +119,7 @@ def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
     low, high = interval(values, num_pairs * least)
     if evidence >= least and mean > 0:
         low = max(low, 0.0)  # the leader is decided to be better, so its lead is positive; max() keeps NaN
-    return Lead(n, mean, std, low, high, evidence, least)
+    return Lead(n, mean, std, low, high, evidence, least, fewest(num_pairs * least))
 
 
 def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:

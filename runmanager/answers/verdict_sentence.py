@@ -101,7 +101,10 @@ class Race:
 
     def _better(self) -> list[str]:
         best, following = self.names[:_TWO]
-        gap = f"by {gap_of(self.leads[0])}"
+        lead = self.leads[0]
+        gap = f"by {gap_of(lead)}"
+        if lead.n < lead.fewest:
+            gap += f" (an interval needs {lead.fewest} {self.unit}s)"
         text = f"{best} is better than {following} {gap}"
         if len(self.leads) > 1:
             text = f"{best} is the best of {len(self.names)} {self.rivals}, ahead of {following} {gap}"

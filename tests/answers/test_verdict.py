@@ -274,6 +274,18 @@ def test_what_cannot_be_used_is_refused_at_once():
     ]
 
 
+def test_a_decision_without_an_interval_says_how_many_seeds_an_interval_needs():
+    means = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}
+
+    decision = verdict(table_of(means, num_seeds=7))
+    assert decision.sentence.startswith("optimizer=a is the best of 4 settings, ahead of optimizer=b by 0.")
+    assert decision.sentence.endswith(" (an interval needs 8 seeds), decided after 7 seeds")
+    assert math.isnan(decision.low)
+    decision = verdict(table_of(means, num_seeds=8))
+    assert "needs" not in decision.sentence
+    assert decision.low > 0
+
+
 def test_a_smaller_error_takes_more_evidence():
     runs = table_of({"x": 0.81, "y": 0.80}, 8, noise=0.003)
 
