@@ -58,6 +58,13 @@ def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):
     assert not [table for table in page.iter("table") if table.get("id") == "settings"][1:]
 
 
+def test_the_effects_name_the_goal_that_they_are_of(tmp_path):
+    words = "The effects below are on test_accuracy, the first goal."
+
+    assert words in text_of(by_id(page_of(tmp_path / "two", GOALS), "why"))
+    assert "the first goal" not in text_of(by_id(page_of(tmp_path / "one", GOALS[0]), "why"))
+
+
 def test_three_goals_have_their_front_marked(tmp_path):
     page = page_of(tmp_path, [*GOALS, "min:run duration"])
 
