@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.calls import advised
-from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.errors import CheckpointError, InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.storage import artifacts, loaded_files, paths
 from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
@@ -84,6 +84,11 @@ class LoadedRun:
         from runmanager.storage import checkpoints
 
         loaded_files.note_file(self.folder, paths.WEIGHTS)
+        if not self.epochs and not (self.folder / paths.WEIGHTS).exists():
+            error = f" ({self.error})" if self.error else ""
+            raise CheckpointError(
+                f"{self.folder} has kept no weights: it is {self.status}, without an epoch{error}"
+            )
         checkpoints.load_weights(self.folder, network)
 
 

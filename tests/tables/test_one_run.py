@@ -66,6 +66,16 @@ def test_the_weights_that_were_kept_are_loaded(root):
         load_run("runs/exp/1").load_weights(network_of(3))
 
 
+def test_a_run_that_failed_before_its_weights_says_so(root):
+    with suppress(ValueError), RunManager("exp", tensorboard=False, display=False).run({"width": 3}):
+        fail_if(True)
+
+    with pytest.raises(
+        CheckpointError, match=r"003-width=3 has kept no weights: it is failed, without an epoch \(V"
+    ):
+        load_run("runs/exp/3").load_weights(network_of(3))
+
+
 @pytest.mark.parametrize(
     ("run", "message"),
     [
