@@ -32,8 +32,9 @@ _ROOM = 64  # minimum number of files that a run must be able to open
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
     # variables that torch, CUDA, compilers and other libraries set at import or first use; pytest sets its
-    # variable for each test; PYTHONHASHSEED, set by seeding functions, is read only when a process starts
-    r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE"
+    # variable for each test; PYTHONHASHSEED, set by seeding functions, is read only when a process starts;
+    # Lightning's seed_everything() sets PL_*, which are restored, see `restored_seed`
+    r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE|PL_GLOBAL_SEED|PL_SEED_WORKERS"
     r"|PYTHONHASHSEED|TOKENIZERS_PARALLELISM"
     r"|(KMP|QT_QPA|RAY|TF2|TORCHINDUCTOR|TRITON|_MLFLOW|_WANDB)_\w+"
 )
@@ -126,6 +127,17 @@ def as_before(before: State) -> Iterator[None]:
         yield
     finally:
         set_back(now)
+
+
+@contextmanager
+def restored_seed() -> Iterator[None]:
+    """Restore the variables of Lightning's seed_everything() after a block, so that no later run reads them."""
+    before = {name: os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            _set(f"{_VARIABLE}{name}", value)
 
 
 class Leftovers:

@@ -290,6 +290,30 @@ def test_a_loop_may_set_torch_for_each_run(tmp_path):
     assert len(manager.run_data) == 3
 
 
+def test_the_seed_of_lightning_is_no_change_and_not_left_to_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    seeds = []
+
+    def train(run, manager):
+        seeds.append(os.environ.get("PL_GLOBAL_SEED"))
+        os.environ["PL_GLOBAL_SEED"] = str(run.seed)
+        with manager.run(run):
+            pass
+
+    # neither the grid nor the loop warns
+    run_grid(
+        {"seed": [1, 2]}, train, experiment="grid", root=tmp_path,
+        executor="inline", tensorboard=False, display=False,
+    )  # fmt: skip
+    manager = RunManager("loop", tmp_path, display=False, tensorboard=False)
+    for seed in (1, 2):
+        monkeypatch.setenv("PL_GLOBAL_SEED", str(seed))
+        with manager.run({"seed": seed}):
+            pass
+
+    assert seeds == [None, None]
+
+
 def test_a_run_that_sets_back_what_it_changed_leaves_nothing(monkeypatch):
     leftovers = Leftovers()
 
