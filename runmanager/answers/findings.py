@@ -101,19 +101,18 @@ class Findings(Ranking):
 
     @property
     def better_but_below(self) -> str:
-        """Name the setting with the best value, if another setting ranks first, and say why.
+        """Name a setting that has a better value than the best setting, but does not compete, and say why.
 
-        Return "" if the best setting has the best value.
+        Return "" if there is no such setting.
         """
         sign, best = self.goal.sign, self.settings[0]
-        first = max(self.settings, key=lambda setting: sign * setting.mean)
-        if is_same(first.mean, best.mean):
+        below = [setting for setting in self.settings if self.why_below(setting)]
+        first = max(below, key=lambda setting: sign * setting.mean, default=best)
+        if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
             return ""
-        value, why_below = f"{self.name(first)} has {cell(first.mean)}", self.why_below(first)
-        if why_below and any(map(math.isnan, first.means)):
-            return f"{value}, but {why_below}: it ranks below."
-        value += self.repeats_of(first)
-        return f"{value}{': too few to be ranked' if why_below else f', but of other {self.contest.unit}s'}."
+        if any(map(math.isnan, first.means)):
+            return f"{self.name(first)} has {cell(first.mean)}, but {self.why_below(first)}: it ranks below."
+        return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
 
     def pruned(self, runs: pd.DataFrame) -> tuple[str, str] | None:
         """Say which pruned run has the best value of the goal at its last epoch, and that no run has completed.

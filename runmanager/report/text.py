@@ -45,11 +45,9 @@ def behind(data: ReportData, rank: int) -> str:
     if is_same(best.mean, setting.mean):
         return "the same mean"
     race = findings.setting_race
-    index = race.positions.index(rank) - 1
-    lead = race.leads[index].mean
-    gap = abs(best.mean - setting.mean) if math.isnan(lead) else lead
-    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(race.margin)}"}
-    return f"{gap:.2g}{chance.get(race.states[index], '')}"
+    state = dict(zip(race.positions[1:], race.states, strict=True)).get(rank, UNDECIDED)
+    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(race.margin)}"}.get(state, "")
+    return f"{abs(best.mean - setting.mean):.2g}{chance}"
 
 
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:

@@ -57,7 +57,6 @@ AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
 _DEVICE = "device"
 _CONFIDENCE = 0.95
 _ROUNDING = 1e-12  # relative difference of two means that the order of summation can cause
-_SEVERAL = 3  # a setting with one repeat ranks below if another setting has this number of repeats
 
 
 @dataclass(frozen=True)
@@ -69,17 +68,11 @@ class Setting:
     numbers: Sequence[Sequence[float]] = ((),)  # for each goal, the values in the completed runs
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
     run: int | None = None  # the run's number, if the setting is a single run
-    adjusted: Sequence[float] = ()  # `adjusted_means` of the goals, if settings have different repeats
 
     @cached_property
     def means(self) -> list[float]:
         """The mean of each goal, the deciding goal first; NaN if no run has a value."""
         return [statistics_of(numbers).mean for numbers in self.numbers]
-
-    @property
-    def compared(self) -> Sequence[float]:
-        """The mean of each goal by which the setting is ranked."""
-        return self.adjusted or self.means
 
     @cached_property
     def statistics(self) -> "Statistics":
@@ -112,9 +105,8 @@ class Ranking:
     """The settings of a table of runs, the best first.
 
     A setting that lacks one of several goals ranks below all settings that have every goal. A setting with one
-    repeat ranks below the others if a setting has three or more, as its result may be luck. If settings have
-    different repeats, `adjusted_means` ranks them. Means that differ only by rounding are a tie: the next goal
-    breaks the tie, then the order of the table.
+    repeat ranks below all settings with several repeats, as its result may be luck. Means that differ only by
+    rounding are a tie: the next goal breaks the tie, then the order of the table.
     """
 
     # the goals, whose metrics are columns; the first goal decides, the others break its ties
@@ -133,7 +125,7 @@ class Ranking:
         unrated: list[Setting] = []
         for setting in settings:
             (unrated if math.isnan(setting.mean) else rated).append(setting)
-        order = in_rank(_tiers(rated), [_scores(goals, s) for s in rated])
+        order = in_rank([_tier(s) for s in rated], [_scores(goals, s) for s in rated])
         return cls(tuple(goals), tuple(repeats), is_assumed, [rated[i] for i in order], unrated)
 
     @property
@@ -154,8 +146,8 @@ class Ranking:
     @property
     def leaders(self) -> Sequence[Setting]:
         """The settings that compete for the first rank: the settings in the tier of the best setting."""
-        tiers = _tiers(self.settings)
-        return [setting for setting, tier in zip(self.settings, tiers, strict=True) if tier == tiers[0]]
+        least = [_tier(setting) for setting in self.settings[:1]]
+        return [setting for setting in self.settings if [_tier(setting)] == least]
 
     @property
     def front(self) -> list[Setting]:
@@ -195,12 +187,12 @@ class Ranking:
 
         Return "" if the setting competes.
         """
-        if any(setting is leader for leader in self.leaders):
+        if _tier(setting) == _tier(self.settings[0]):
             return ""
         missing = [
             goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
         ]
-        if missing and not any(map(math.isnan, self.settings[0].means)):
+        if missing and _tier(setting)[0] != _tier(self.settings[0])[0]:
             return f"no {printable(' and no '.join(missing))}"
         return f"one {printable(' and '.join(self.repeats))}"
 
@@ -256,48 +248,14 @@ class Ranking:
         return ends
 
 
-def _tiers(settings: Sequence[Setting]) -> list[tuple[bool, bool]]:
-    """Return the tier of each setting: whether it lacks a goal, and whether it has too few repeats."""
-    few = are_few([setting.number for setting in settings])
-    return [(any(map(math.isnan, s.means)), is_few) for s, is_few in zip(settings, few, strict=True)]
-
-
-def are_few(numbers: Sequence[int]) -> list[bool]:
-    """Whether each number of repeats is too small for a comparison with the largest number.
-
-    >>> are_few([1, 2]), are_few([1, 2, 3])
-    ([False, False], [True, False, False])
-    """
-    most = max(numbers, default=0)
-    return [number == 1 and most >= _SEVERAL for number in numbers]
+def _tier(setting: Setting) -> tuple[bool, bool]:
+    """Return the tier of a setting: whether it lacks a goal, and whether it has a single repeat."""
+    is_single = setting.number < 2 and setting.run is None  # noqa: PLR2004 - a second repeat
+    return any(map(math.isnan, setting.means)), is_single
 
 
 def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
-    return [goal.sign * mean for goal, mean in zip(goals, setting.compared, strict=True)]
-
-
-def adjusted_means(scores: Numbers, means: Numbers) -> Numbers:
-    """Return the mean of each row, adjusted for the columns that it lacks: the least-squares means.
-
-    A score is the sum of an effect of its row and an effect of its column, up to noise. So rows with the same
-    columns differ by their means, and a column where all scores are high helps no row.
-
-    Args:
-        scores: (settings, repeats), NaN if missing.
-        means: (settings,) The means of the rows, which a row without common columns keeps.
-
-    >>> adjusted_means(np.array([[0.5, 0.9], [0.6, np.nan]]), np.array([0.7, 0.6])).round(9).tolist()
-    [0.5, 0.6]
-    """
-    scores = scores[:, (~np.isnan(scores)).sum(axis=0) > 1]
-    is_there = ~np.isnan(scores)
-    size = np.abs(scores[is_there]).max(initial=0.0) or 1.0  # the sum of large numbers may overflow
-    number = is_there.sum(axis=1)
-    share = is_there / np.maximum(number, 1)[:, None]
-    own = (np.where(is_there, scores / size, 0.0) * share).sum(axis=1)
-    rest = np.where(is_there, scores / size - own[:, None], 0.0).sum(axis=0)
-    effects, *_ = np.linalg.lstsq(np.diag(is_there.sum(axis=0)) - is_there.T @ share, rest)
-    return np.where(number > 0, size * (own - share @ effects), means)
+    return [goal.sign * mean for goal, mean in zip(goals, setting.means, strict=True)]
 
 
 def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]) -> list[int]:
@@ -421,7 +379,6 @@ def ranking_of(
         rows.setdefault(code, []).append(row)
     names, columns = list(map(str, table)), [column.tolist() for _, column in table.items()]
     of_runs = runs["run"].tolist() if "run" in runs and not axes else None
-    adjusted = _adjusted(runs, axes, group, numbers) if axes else {}
     settings = []
     for code, positions in rows.items():
         settings.append(
@@ -431,7 +388,6 @@ def ranking_of(
                 [[number for number in each[positions].tolist() if math.isfinite(number)] for each in numbers],
                 Counter(statuses[row] for row in positions if failed[row]),
                 None if of_runs is None else int(of_runs[positions[0]]),
-                adjusted.get(code, ()),
             )
         )
     is_pruned = np.array(statuses) == Status.PRUNED
@@ -440,19 +396,6 @@ def ranking_of(
     ranking = Ranking.of(goals, axes, settings, is_assumed=is_assumed)
     others = sorted(ranking.others, key=lambda setting: costs[list(setting.rows)].min())
     return replace(ranking, others=others)
-
-
-def _adjusted(
-    runs: pd.DataFrame, axes: Sequence[str], group: Numbers, numbers: Sequence[Numbers]
-) -> dict[int, list[float]]:
-    """Return the adjusted mean of each goal for each setting; {} if all settings have the same repeats."""
-    repeat, _ = settings_without(runs, [name for name in axes_of(runs) if name not in axes])
-    cells = [pd.Series(each).groupby([group, repeat]).mean() for each in numbers]
-    tables = [each.unstack() for each in cells]  # noqa: PD010 - pivot_table() drops empty rows
-    if all((table.notna().all(axis="columns") | table.isna().all(axis="columns")).all() for table in tables):
-        return {}
-    each = [adjusted_means(table.to_numpy(), table.mean(axis="columns").to_numpy()) for table in tables]
-    return dict(zip(tables[0].index.tolist(), np.stack(each, axis=1).tolist(), strict=True))
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
@@ -610,9 +553,8 @@ def best(
 
         With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
         the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of
-        `load_run`. If settings have different repeats, the effect of a repeat on all settings is subtracted
-        first. A setting with a single completed run comes last if another has three or more, as its result may
-        be luck. ``attrs["assumed"]`` lists the axes that count as repeat axes because of
+        `load_run`. A setting with a single completed run comes after all settings with several completed runs,
+        as its result may be luck. ``attrs["assumed"]`` lists the axes that count as repeat axes because of
         their names.
 
     Raises:

@@ -4,13 +4,11 @@ import json
 import math
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -109,47 +107,18 @@ class Case:
     def order(self) -> list[list[int]]:
         """Return the runs of each setting that has a number, the best first: by definition, not by the code."""
 
+        def mean(numbers: Sequence[float]) -> float:
+            return round(sum(numbers) / len(numbers), 9) if numbers else math.nan
+
         rated = [(runs, numbers) for runs, numbers in self.settings() if numbers[0]]
-        most = max((len(numbers[0]) for _, numbers in rated), default=0)
-        means = [self._adjusted(goal) for goal in self.goals]
 
         def key(entry: tuple[list[int], list[list[float]]]) -> Any:
             runs, numbers = entry
-            scores = [goal.sign * each[runs[0]] for goal, each in zip(self.goals, means, strict=True)]
-            is_single = bool(self.repeats) and len(numbers[0]) == 1 and most >= 3
+            scores = [goal.sign * mean(each) for goal, each in zip(self.goals, numbers, strict=True)]
+            is_single = bool(self.repeats) and len(numbers[0]) < 2
             return any(map(math.isnan, scores)), is_single, [-s for s in scores if not math.isnan(s)], runs[0]
 
         return [runs for runs, _ in sorted(rated, key=key)]
-
-    def _adjusted(self, goal: Goal) -> dict[int, float]:
-        """Return the first run of each setting with its mean, without what only its repeats change."""
-        means: dict[int, float] = {}
-        cells: dict[tuple[int, tuple[Any, ...]], float] = {}
-        for runs, _ in self.settings():
-            numbers = self._numbers(runs, goal)
-            means[runs[0]] = sum(numbers) / len(numbers) if numbers else math.nan
-            for number in runs if self.repeats else ():
-                repeat = tuple(self.rows[number - 1][0][name] for name in self.repeats)
-                cells |= {
-                    (first, repeat): value
-                    for first, value in zip(runs, self._numbers([number], goal), strict=False)
-                }
-        times = Counter(repeat for _, repeat in cells)
-        cells = {key: value for key, value in cells.items() if times[key[1]] > 1}
-        if cells:
-            names = list(dict.fromkeys(first for first, _ in cells))
-            settings, repeats = (
-                np.array(
-                    [[float(key[i] == each) for each in dict.fromkeys(k[i] for k in cells)] for key in cells]
-                )
-                for i in (0, 1)
-            )
-            of_settings = np.linalg.pinv(settings)
-            rest = np.eye(len(cells)) - settings @ of_settings
-            values = np.array([*cells.values()])
-            effects = np.linalg.pinv(rest @ repeats) @ rest @ values
-            means |= dict(zip(names, of_settings @ (values - repeats @ effects), strict=True))
-        return {first: round(mean, 9) for first, mean in means.items()}
 
     def label(self, runs: Sequence[int]) -> str:
         """Return a setting as sentences name it: by what varies between those with a number."""
