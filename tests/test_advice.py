@@ -414,15 +414,16 @@ def test_a_loop_without_a_grid_warns_of_a_goal_that_only_log_has():
             manager.log(reward=0.5)
 
 
-def test_a_goal_that_only_a_summary_has_is_not_called_unknown(capsys):
+@pytest.mark.parametrize("goal", ["max:reward", "max:best train_reward"])
+def test_a_goal_that_only_a_table_of_runs_has_is_not_called_unknown(capsys, goal):
     def train(run, manager):
         with manager.run(run):
             for _ in manager.epochs(1):
                 manager.track(train_reward=0.5)
             manager.summary(reward=0.5)
 
-    grid({"lr": [0.1]}, train, goal="max:reward", display=True)
-    manager = RunManager("loop", display=False, tensorboard=False, goal="max:reward")
+    grid({"lr": [0.1]}, train, goal=goal, display=True)
+    manager = RunManager("loop", display=False, tensorboard=False, goal=goal)
     train({"lr": 0.1}, manager)  # without a warning
 
     assert "has no such metric" not in capsys.readouterr().out

@@ -75,9 +75,9 @@ class Contest:
 
     @property
     def is_constant(self) -> bool:
-        """Whether no rival's score differs between several repeats of the same setting."""
+        """Whether each rival has several scores in each setting, which do not differ."""
         lows, highs = (np.where(np.isnan(self.scores), end, self.scores) for end in (math.inf, -math.inf))
-        return bool(self.num_repeats.max() > 1 and (lows.min(axis=1) >= highs.max(axis=1)).all())
+        return bool(self.num_repeats.min() > 1 and (lows.min(axis=1) >= highs.max(axis=1)).all())
 
     @property
     def order(self) -> list[int]:

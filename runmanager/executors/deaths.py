@@ -39,7 +39,7 @@ class Deaths:
         `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `memory`
         is the peak memory of the process (bytes); `log` is its last output. Unknown values are None, "" and 0.
 
-        An exception of C++ that ended the process is a failure of the run: a repetition would fail again.
+        An exception of C++ that ended the process is a failure of the run, like one of Python.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code in _OF_WINDOWS:
@@ -47,7 +47,7 @@ class Deaths:
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
         if code == -signal.SIGABRT and (uncaught := _UNCAUGHT.search(log)):
-            is_memory = "out of memory" in uncaught[1]
+            is_memory = re.search(r"out of memory|bad_alloc|allocate memory", uncaught[1])
             assertion = _ASSERTION.search(log)
             why = uncaught[1] + (f": {assertion[1]} is false" if assertion else "")
             return (Status.OUT_OF_MEMORY if is_memory else Status.FAILED), f"its process aborted{where} ({why})"

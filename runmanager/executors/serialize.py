@@ -38,13 +38,13 @@ def dump_error(error: BaseException) -> bytes:
 
     An exception that cannot be sent or loaded becomes a RuntimeError with its text.
     """
-    if not isinstance(error, RunManagerError):
-        error.add_note("".join(["in its process:\n", *traceback.format_exception(error)]).rstrip())
+    text = "".join(traceback.format_exception(error)).rstrip()
     try:
+        if not isinstance(error, RunManagerError):
+            error.add_note(f"in its process:\n{text}")
         sent = _dump(error)
         load_dumped(sent)
     except Exception:  # noqa: BLE001 - the exception's own methods raise whatever they like
-        text = "".join(traceback.format_exception(error))
         return _dump(RuntimeError(f"{type(error).__name__}: {error}\n\n{text}"))
     return sent
 

@@ -11,11 +11,9 @@ from runmanager.storage.run_numbers import KEPT
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import cell, join, label, printable
 
-_SEVERAL = 3
-
 
 class BestSoFar:
-    """Ranks the added runs in the same way as the function `best`; at first, one repeat competes with two.
+    """Ranks the added runs in the same way as the function `best`.
 
     Args:
         design: The design, whose goals rank the runs; without goals, the metric of ``keep=`` ranks the runs,
@@ -53,8 +51,6 @@ class BestSoFar:
         if not ranking.settings:
             return ""
         best = ranking.settings[0]
-        if best.number < _SEVERAL:  # the second repeats are being executed
-            best = max(ranking.settings, key=lambda setting: ranking.goal.sign * setting.mean)
         count = f"mean of {best.number}" if best.number > 1 else "1 run"
         which = count if best.run is None else f"run {best.run}"
         all_names = [*self._names, *varying([result.folder.params for result in results])]

@@ -206,8 +206,8 @@ class _Deciding(Search):
             return False
         if comparison.contest.is_constant:
             axis, metric = printable(self._repeats), printable(comparison.goal.metric)
-            same = f"each setting has the same {metric} in all {race.leads[0].n} repeats"
-            self._why = f"! {axis} changes nothing: {same}; use run.{axis} in train()"
+            same = f"each setting has the same {metric} in all its repeats"
+            self._why = f"! {axis} seems to change nothing, as {same}: does train() use run.{axis}?"
             return False
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided after max_seconds={rule.max_seconds:g}: a larger value continues"

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from runmanager.close_names import closest
 from runmanager.goal import Goal
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_numbers import KEPT
 from runmanager.storage.run_state import read_run
 
 
@@ -16,7 +17,7 @@ def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
     metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
     names = sorted(name for name in metrics if not name.endswith("duration"))
     for goal in goals:
-        if goal.metric in names:
+        if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
             continue
         fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
         if goal.metric in read_steps(folder, []):

@@ -95,6 +95,11 @@ frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7fa042b7305d in libc1
             Status.OUT_OF_MEMORY,
             "CUDA error: out of memory",
         ),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
+            Status.OUT_OF_MEMORY,
+            "std::bad_alloc",
+        ),
     ],
 )
 def test_an_exception_of_cpp_that_nothing_catches_is_a_failure_of_the_run(log, status, why):
