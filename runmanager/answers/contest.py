@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +25,10 @@ from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.power import chance
-from runmanager.tables.ranking import in_rank, numbered, own_goals, settings_without
+from runmanager.tables.ranking import are_few, in_rank, numbered, own_goals, settings_without
 from runmanager.wording import all_of, brief, labels, listed, printable
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
-_TWO = 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class Contest:
     def order(self) -> list[int]:
         """The positions of the rivals, best first, as in a `Ranking`; rivals without a score are last."""
         counts, means = self.num_repeats.tolist(), self.means.tolist()
-        return in_rank([(not n, n < _TWO) for n in counts], [[mean] for mean in means])
+        few = are_few(counts, [bool(self._lost(rival)) for rival in range(len(counts))])
+        return in_rank([*zip(map(operator.not_, counts), few, strict=True)], [[mean] for mean in means])
 
     def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
         """Compare the first rival of an order with the others; a note names rivals that lost all repeats."""

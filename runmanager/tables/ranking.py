@@ -105,8 +105,9 @@ class Ranking:
     """The settings of a table of runs, the best first.
 
     A setting that lacks one of several goals ranks below all settings that have every goal. A setting with one
-    repeat ranks below all settings with several repeats, as its result may be luck. Means that differ only by
-    rounding are a tie: the next goal breaks the tie, then the order of the table.
+    repeat ranks below the others if another has three, or if it has lost its other repeats and another has two:
+    its result may be luck. Means that differ only by rounding are a tie: the next goal breaks the tie, then the
+    order of the table.
     """
 
     # the goals, whose metrics are columns; the first goal decides, the others break its ties
@@ -125,7 +126,7 @@ class Ranking:
         unrated: list[Setting] = []
         for setting in settings:
             (unrated if math.isnan(setting.mean) else rated).append(setting)
-        order = in_rank([_tier(s) for s in rated], [_scores(goals, s) for s in rated])
+        order = in_rank(_tiers(rated), [_scores(goals, s) for s in rated])
         return cls(tuple(goals), tuple(repeats), is_assumed, [rated[i] for i in order], unrated)
 
     @property
@@ -146,8 +147,8 @@ class Ranking:
     @property
     def leaders(self) -> Sequence[Setting]:
         """The settings that compete for the first rank: the settings in the tier of the best setting."""
-        least = [_tier(setting) for setting in self.settings[:1]]
-        return [setting for setting in self.settings if [_tier(setting)] == least]
+        tiers = _tiers(self.settings)
+        return [setting for setting, tier in zip(self.settings, tiers, strict=True) if tier == tiers[0]]
 
     @property
     def front(self) -> list[Setting]:
@@ -187,12 +188,12 @@ class Ranking:
 
         Return "" if the setting competes.
         """
-        if _tier(setting) == _tier(self.settings[0]):
+        if any(setting is leader for leader in self.leaders):
             return ""
         missing = [
             goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
         ]
-        if missing and _tier(setting)[0] != _tier(self.settings[0])[0]:
+        if missing and not any(map(math.isnan, self.settings[0].means)):
             return f"no {printable(' and no '.join(missing))}"
         return f"one {printable(' and '.join(self.repeats))}"
 
@@ -248,10 +249,26 @@ class Ranking:
         return ends
 
 
-def _tier(setting: Setting) -> tuple[bool, bool]:
-    """Return the tier of a setting: whether it lacks a goal, and whether it has a single repeat."""
-    is_single = setting.number < 2 and setting.run is None  # noqa: PLR2004 - a second repeat
-    return any(map(math.isnan, setting.means)), is_single
+def _tiers(settings: Sequence[Setting]) -> list[tuple[bool, bool]]:
+    """Return the tier of each setting: whether it lacks a goal, and whether it has too few repeats."""
+    few = are_few([s.number for s in settings], [bool(s.lost) for s in settings])
+    return [(any(map(math.isnan, s.means)), is_few) for s, is_few in zip(settings, few, strict=True)]
+
+
+def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
+    """Whether each number of repeats is too small to compete: one, where another setting has several.
+
+    While the second repeats of a grid are being executed, the settings that have one compete with those that
+    have two. `have_lost` marks settings whose other repeats have failed.
+
+    >>> are_few([1, 2], [False, False]), are_few([1, 2], [True, False]), are_few([1, 3], [False, False])
+    ([False, False], [True, False], [True, False])
+    """
+    most = max(numbers, default=0)
+    return [
+        number == 1 and most > (1 if has_lost else 2)
+        for number, has_lost in zip(numbers, have_lost, strict=True)
+    ]
 
 
 def _scores(goals: Sequence[Goal], setting: Setting) -> list[float]:
@@ -553,9 +570,9 @@ def best(
 
         With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
         the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of
-        `load_run`. A setting with a single completed run comes after all settings with several completed runs,
-        as its result may be luck. ``attrs["assumed"]`` lists the axes that count as repeat axes because of
-        their names.
+        `load_run`. A setting with a single completed run comes last if another has three, or if its other
+        runs failed and another has two, as its result may be luck. ``attrs["assumed"]`` lists the axes that
+        count as repeat axes because of their names.
 
     Raises:
         InvalidArgumentError: `goal` names no column, a column without numbers, or a metric without a known

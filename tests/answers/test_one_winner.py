@@ -111,11 +111,13 @@ class Case:
             return round(sum(numbers) / len(numbers), 9) if numbers else math.nan
 
         rated = [(runs, numbers) for runs, numbers in self.settings() if numbers[0]]
+        most = max((len(numbers[0]) for _, numbers in rated), default=0)
 
         def key(entry: tuple[list[int], list[list[float]]]) -> Any:
             runs, numbers = entry
             scores = [goal.sign * mean(each) for goal, each in zip(self.goals, numbers, strict=True)]
-            is_single = bool(self.repeats) and len(numbers[0]) < 2
+            has_lost = any(self.rows[number - 1][1].is_lost for number in runs)
+            is_single = bool(self.repeats) and len(numbers[0]) == 1 and (most > 2 or (most == 2 and has_lost))
             return any(map(math.isnan, scores)), is_single, [-s for s in scores if not math.isnan(s)], runs[0]
 
         return [runs for runs, _ in sorted(rated, key=key)]

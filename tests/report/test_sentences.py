@@ -117,8 +117,11 @@ def written(number):
 
 def test_no_sentence_of_the_headline_contradicts_the_table(case):
     ranked = case.settings
-    if case.has_repeats and (ranked["count"] > 1).any():
-        ranked = ranked[ranked["count"] > 1]
+    if case.has_repeats:
+        failed = case.table[case.table["status"] != "completed"]
+        have_lost = set(failed[case.axes].itertuples(index=False, name=None))
+        enough = [1 if key in have_lost else 2 for key in ranked.index]
+        ranked = ranked[(ranked["count"] > 1) | (ranked["count"].max() <= enough)]
     best = case.sign * (case.sign * ranked["mean"]).max()
     ties = ranked[[math.isclose(mean, best, rel_tol=1e-12) for mean in ranked["mean"]]]
     answers = case.data.answers

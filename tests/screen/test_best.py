@@ -44,6 +44,15 @@ def test_of_equal_runs_the_first_is_best_whichever_ends_first(order):
     assert best(Design(), *results[::order]) == "accuracy 0.5 · run 1 · lr=0.1"
 
 
+def test_one_repeat_competes_with_two_but_not_with_three():
+    def line(number):
+        results = [result(seed, 0.5, lr=0.1, seed=seed) for seed in range(1, number + 1)]
+        return best(Design(None, ("seed",)), *results, result(9, 0.9, lr=0.2, seed=1))
+
+    assert line(2) == "accuracy 0.9 · 1 run · lr=0.2"
+    assert line(3) == "accuracy 0.5 · mean of 3 · lr=0.1"
+
+
 def test_repeats_are_averaged_and_counted():
     results = [result(1, 0.5, lr=0.1, seed=0), result(2, 0.75, lr=0.1, seed=1), result(3, 0.6, lr=0.2, seed=0)]
 
