@@ -54,6 +54,7 @@ def network():
     return nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
     numbers = []
     for device in ("cpu", "cuda:1"):
@@ -69,6 +70,7 @@ def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-5)  # Adam rounds otherwise on a GPU
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("kind", "device"),
     [("mps", "mps"), *(pytest.param("xpu", name, marks=pytest.mark.slow) for name in ("xpu:1", "xpu"))],
@@ -113,6 +115,7 @@ def with_everything(manager, device, *, stop=None):
             manager.evaluate(loader)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("kind", ["mps", pytest.param("xpu", marks=pytest.mark.slow)])
 def test_other_accelerators_do_all_of_a_loop_and_resume_it_inside_an_epoch(machine, tmp_path, kind):
     tables = []
@@ -172,6 +175,7 @@ def waits_of(here, loader, step):
     return calls
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("name", LOADERS)
 def test_no_loader_waits_for_the_device(here, name):
     loader = LOADERS[name]()
@@ -193,6 +197,7 @@ TRACKS = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("name", TRACKS)
 def test_no_hook_waits_for_the_device(here, name):
     assert waits_of(here, LOADERS["on the device"](), TRACKS[name]) == []
@@ -245,6 +250,7 @@ FITS: dict[str, dict[str, Any]] = {
 OFTEN = ["fp32", "in pieces"]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FITS]
 )
@@ -278,6 +284,7 @@ def log(manager, model, scheduler):
 LOOPS: dict[str, Any] = {"plain": lambda *_: None, "clipped": clip, "steps logged": log}
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("name", "pieces"), [("clipped", 1), *(pytest.param(name, 4, marks=pytest.mark.slow) for name in LOOPS)]
 )
@@ -477,6 +484,7 @@ def test_the_device_of_a_run_that_fails_is_given_back(here, tmp_path, fails):
     assert torch.accelerator.current_device_index() == 0
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_first_epoch_of_a_process_on_a_device_is_marked_in_its_row(here, tmp_path):
     for number, device in enumerate(("cuda:0", "cuda:0", "cuda:1", "cpu")):
         manager = RunManager("exp", tmp_path, display=False)
@@ -692,6 +700,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path, monkeypatch, name):
     process = process_state()
@@ -705,6 +714,7 @@ def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path
     assert row["mixed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_resumed_with_other_variables_of_metal_is_mixed(machine, tmp_path, monkeypatch):
     with (
         installed(Machine(machine.folder, 1, "mps")),
@@ -715,6 +725,7 @@ def test_a_run_resumed_with_other_variables_of_metal_is_mixed(machine, tmp_path,
     assert row["mixed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_resumed_with_its_settings_is_not_mixed_and_its_journal_has_them(here, tmp_path, monkeypatch):
     process = process_state()
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -733,6 +744,7 @@ def test_a_run_resumed_with_its_settings_is_not_mixed_and_its_journal_has_them(h
     assert starts[0]["settings"]["environment variable CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_resumed_run_continues_with_the_scale_of_its_gradients(here, reduced, tmp_path, monkeypatch):
     scalers = []
 

@@ -291,6 +291,7 @@ def test_a_name_of_the_package_is_suggested_for_an_attribute_and_for_an_import()
     from runmanager import report  # noqa: F401 - a module, whose name is like `export`
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_hyperparameter_that_is_asked_of_the_manager_is_one_of_the_run():
     def train(first, second):
         with second.run(first):
@@ -305,6 +306,7 @@ def test_a_hyperparameter_that_is_asked_of_the_manager_is_one_of_the_run():
     assert outcome.status == "completed"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_hook_that_is_asked_of_the_run_says_the_order_of_the_arguments():
     def train(first, second):
         with first.run(second):
@@ -386,6 +388,7 @@ def test_a_loop_without_a_grid_warns_of_a_misspelled_goal_after_its_first_run():
     assert caught[0].filename == __file__
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_a_goal_that_only_log_has_is_told_before_the_grid_ends(capsys, executor):
     def train(run, manager):
@@ -414,6 +417,7 @@ def test_a_loop_without_a_grid_warns_of_a_goal_that_only_log_has():
             manager.log(reward=0.5)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("goal", ["max:reward", "max:best train_reward"])
 def test_a_goal_that_only_a_table_of_runs_has_is_not_called_unknown(capsys, goal):
     def train(run, manager):
@@ -429,6 +433,7 @@ def test_a_goal_that_only_a_table_of_runs_has_is_not_called_unknown(capsys, goal
     assert "has no such metric" not in capsys.readouterr().out
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_kept_metric_gets_the_similar_one():
     def train(run, manager):
         with manager.run(run, nn.Linear(4, 3)):
@@ -442,6 +447,7 @@ def test_a_kept_metric_gets_the_similar_one():
     assert grid({"lr": [0.1]}, train, retry_failed=True).exit_code == 0
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_axis_that_is_never_read_gets_a_name_that_is_read_off_the_run(capsys):
     def train(run, manager):
         nn.Linear(4, 3)
@@ -503,6 +509,7 @@ def test_a_step_of_a_run_outside_is_refused_like_the_others():
         manager.log(loss=0.5)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("flags", [False, True], ids=["run_grid", "main"])
 def test_failed_runs_are_executed_again_by_what_the_message_names(flags, tmp_path, capsys):
     def train(run, manager):
@@ -562,6 +569,7 @@ def test_a_script_shows_its_own_line_and_the_sentence_alone(tmp_path):
     )
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_log_of_an_error_begins_with_the_line_of_the_user():
     def train(run, manager):
         with manager.run(run):
@@ -574,6 +582,7 @@ def test_the_log_of_an_error_begins_with_the_line_of_the_user():
     assert __file__ in lines[1]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_warning_about_the_source_of_train_names_the_line_of_the_user():
     names: dict[str, Any] = {}
     exec("def train(run, manager):\n    with manager.run(run): pass", names)  # noqa: S102 - has no file

@@ -155,6 +155,7 @@ def train(run, manager):
             manager.track_loss(run.config.opt.lr, 1)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_run_grid_executes_and_finds_them_by_all_values_of_the_configuration(tmp_path):
     def start(config):
         runs = expand(config, {"opt.lr": [0.5, 0.6]})

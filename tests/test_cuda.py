@@ -195,6 +195,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("code", "lines"), ENDS.items())
 def test_what_a_check_claims_is_in_the_file_however_it_ends(monkeypatch, tmp_path, code, lines):
     popen, file = subprocess.Popen, tmp_path / "gpu.txt"

@@ -164,6 +164,7 @@ def test_a_sample_is_so_many_different_runs_of_the_grid_and_grows_from_a_smaller
     assert RunBuilder.sample(params, fewer, seed) == sample[:fewer]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_every_run_of_a_grid_is_equally_likely_to_be_drawn_and_at_each_place():
     params = {"a": [1, 2], ("b", "c"): [(3, 4), (5, 6), (7, 8)]}
 

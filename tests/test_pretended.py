@@ -139,6 +139,7 @@ def test_files_locks_and_processes_pass_their_tests(system):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow(everywhere=True)
 def test_windows_can_collect_the_quick_tests():
     quick = [path for pattern in (HOME / ".ci" / "quick").read_text().split() for path in HOME.glob(pattern)]
     modules = {file for path in quick for file in [path, *path.rglob("*.py")] if file.is_file()}

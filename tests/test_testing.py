@@ -49,6 +49,7 @@ def test_a_worse_one_fails_with_verdict_and_table():
     ]  # fmt: skip
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_is_undecided_within_the_budget_fails():
     with pytest.raises(AssertionError, match="but 7 seeds do not decide it"):
         assert_not_worse(trainer(0.8), trainer(0.8001), "max:score", margin=1e-5, max_repeats=7)
@@ -59,6 +60,7 @@ def test_a_training_that_fails_is_no_pass():
         assert_not_worse(trainer(0.9, fault=3), trainer(0.8), "max:score", margin=0.001)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_with_a_root_the_runs_are_kept_and_executed_again_when_the_code_changes(tmp_path):
     def start(mean, executed):
         assert_not_worse(trainer(mean, executed), trainer(0.8), "max:score", margin=0.001, root=tmp_path)

@@ -55,6 +55,7 @@ def test_pages_are_written_in_the_words_of_the_field(path):
 SHARED = {"RunManagerCallback", "checkpoint_path"}  # what every adapter of a trainer has
 
 
+@pytest.mark.slow(everywhere=True)
 def test_no_two_modules_have_one_stem_and_no_two_public_names_are_alike():
     stems, names = defaultdict(list), defaultdict(list)
     for path in PACKAGE:

@@ -108,6 +108,7 @@ def given_back(_run, _report):
     return Outcome(Status.COMPLETED, "", len(accelerators._here.freed))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_lane_gives_the_memory_of_its_device_back_after_each_run(machine):
     outcomes = execute(machine, ["cuda:0"] * 3, given_back)
 

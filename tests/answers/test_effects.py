@@ -169,6 +169,7 @@ def test_what_load_runs_gives_can_be_compared(tmp_path):
     assert rows_of(pairs) == [{"64": 1.0, "128": 3.0, "128 vs 64": 2.0, "128 / 64": 3.0}]
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=12))
 def test_the_mean_ratio_and_its_interval_agree_with_scipy(pairs):
     runs = table_of(
@@ -221,6 +222,7 @@ def test_repeats_of_a_run_are_paired_by_their_mean():
     assert rows_of(compare(runs)) == [{"a": 2.0, "b": 2.0, "b vs a": 0.0, "b / a": 1.0}]
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), METRIC), min_size=1, max_size=30))
 def test_effects_agree_with_the_analysis_of_variance(rows):
     runs = table_of(*(({"width": width, "amp": bool(amp)}, value) for width, amp, value in rows))

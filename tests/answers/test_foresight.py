@@ -53,6 +53,7 @@ def test_a_plan_says_which_difference_its_seeds_decide(start):
     assert re.search(r"takes about \d+ seeds, \d+ s \(by the spread of 5 seeds\)$", text)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_plan_of_decide_says_what_the_maximum_number_of_seeds_decides(start):
     start(5)
 
@@ -91,6 +92,7 @@ def test_a_damaged_experiment_beside_it_does_not_matter(start, tmp_path):
     assert last(start(8, plan_only=True)).startswith("3 more seeds tell")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_limit_that_will_hardly_decide_is_named_once_while_the_grid_runs(start):
     lines = start(decide=Decide(max_repeats=10)).splitlines()
 

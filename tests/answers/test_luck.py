@@ -91,6 +91,7 @@ def width_in(sentence):
     return float(width)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_verdict_says_how_far_the_choice_of_the_test_items_moves_it(start):
     runs = start(Train())
 
@@ -120,6 +121,7 @@ def test_the_items_are_those_of_the_epoch_whose_weights_are_kept(start):
     assert "400 test items" in str(verdict(runs))
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "loader_of",
     [
@@ -136,12 +138,14 @@ def test_items_without_an_order_are_not_noted(start, tmp_path, loader_of):
     assert list(tmp_path.rglob("*.items.json")) == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_with_other_test_data_are_not_paired(start):
     runs = start(Train(lambda data: in_order(data) if data.tensors[0][:, 0].mean() > 0.8 else [data[:-9]]))
 
     assert "test items" not in str(verdict(runs))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_damaged_file_is_named_where_a_verdict_needs_it(start, tmp_path):
     runs = start(Train())
     path = min(tmp_path.rglob("*.items.json"))
@@ -159,6 +163,7 @@ def test_a_file_with_other_content_is_damaged(tmp_path, content):
         read_items(tmp_path, COLUMN, 0.5, first=False)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_flipped_bits_are_noticed(start, tmp_path):
     runs = start(Train())
     path = min(tmp_path.rglob("*.items.json"))
@@ -170,6 +175,7 @@ def test_flipped_bits_are_noticed(start, tmp_path):
     assert "attempt-1.items.json is damaged" in str(verdict(runs))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_killed_run_is_paired_by_the_items_of_its_last_epoch(start, tmp_path):
     undisturbed = str(verdict(start(Train())))
     for folder in sorted((tmp_path / "exp").glob("0*"))[3:9]:
@@ -192,6 +198,7 @@ def test_the_items_of_an_epoch_that_was_lost_do_not_count(start, tmp_path):
     assert items[1].tolist() == correct_of(run, 2).tolist()
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_tables_are_those_without_items(start, tmp_path):
     start(Train())
     start(Train(lambda data: iter([data[:]])), experiment="without")

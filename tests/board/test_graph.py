@@ -250,6 +250,7 @@ def test_what_called_a_tracer_computes_once_its_trace_is_done():
     assert get(network, "scale") is network.scale
 
 
+@pytest.mark.slow
 def test_networks_of_several_threads_are_traced_one_after_the_other():
     first, second = Awaited(), Awaited()
     called, warn = nn.Module.__call__, list(warnings.filters)

@@ -65,6 +65,7 @@ def test_two_grids_of_an_experiment_with_different_axes_have_every_hyperparamete
     }
 
 
+@pytest.mark.slow
 def test_no_other_experiment_is_locked_or_written(tmp_path):
     run(tmp_path, "first", {"lr": [0.1]})
     before = states(tmp_path / "first")
@@ -88,6 +89,7 @@ def states(folder: Path) -> dict[Path, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -109,6 +111,7 @@ def test_an_axis_has_one_type(tmp_path, values, expected):
     ]
 
 
+@pytest.mark.slow
 def test_long_values_are_cut_and_stay_different(tmp_path):
     run(tmp_path, "e", {"note": [300 * "a" + "b", 300 * "a" + "c"]})
 
@@ -117,6 +120,7 @@ def test_long_values_are_cut_and_stay_different(tmp_path):
     assert first != second
 
 
+@pytest.mark.slow
 def test_an_update_changes_nothing_else(tmp_path):
     run(tmp_path, "first", {"lr": [0.1]}, histogram_every=1)
     (path,) = event_files(tmp_path)
@@ -150,6 +154,7 @@ def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeyp
     assert sessions(tmp_path)["first/001"].group_name == "first/001"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
     manager = RunManager("first", tmp_path, display=False)
 
@@ -162,6 +167,7 @@ def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
     assert list(scalars_in(tmp_path / "first" / "001-lr=0.1")["loss/train"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "age_s", "is_updated"),
     [("another", 0, False), ("another", 3600, True), (processes._host(), 0, True)],
@@ -182,6 +188,7 @@ def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, h
     assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_updated else {"lr": 0.1})
 
 
+@pytest.mark.slow
 def test_files_are_rebuilt_as_the_grid_that_holds_the_experiment_has_decided(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None]})
     before = (tmp_path / "e" / paths.HPARAMS).read_bytes()
@@ -213,6 +220,7 @@ def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_ru
     assert event_files(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_path):
     run(tmp_path, "e", {"lr": [0.1]})
     run(tmp_path, "e", {"dropout": [0.5], "device": ["cuda:99"]})
@@ -250,6 +258,7 @@ def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
     assert not (tmp_path / "e" / paths.HPARAMS).exists()
 
 
+@pytest.mark.slow
 def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None], "momentum": [0.9]})
 
@@ -276,6 +285,7 @@ def test_each_value_of_runs_without_a_grid_has_its_own_kind_until_files_are_rebu
     }
 
 
+@pytest.mark.slow
 def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
     train(RunManager("e", tmp_path, display=False), {"lr": 0.1})
 
@@ -284,6 +294,7 @@ def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
     assert [hparams["lr"] for hparams in shown(tmp_path).values()] == ["0.1", "none"]
 
 
+@pytest.mark.slow
 def test_a_removed_run_gives_the_others_their_kinds_back(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None]})
     shutil.rmtree(tmp_path / "e" / "002-lr=None")
@@ -294,6 +305,7 @@ def test_a_removed_run_gives_the_others_their_kinds_back(tmp_path):
     assert shown(tmp_path) == {"e/001": {"lr": 0.1}}
 
 
+@pytest.mark.slow
 def test_runs_of_one_root_alone_are_looked_at(tmp_path):
     (tmp_path / "notes").mkdir()
     run(tmp_path / "deeper", "e", {"lr": [0.1]})
@@ -302,6 +314,7 @@ def test_runs_of_one_root_alone_are_looked_at(tmp_path):
     assert shown(tmp_path / "deeper") == {"e/001": {"lr": 0.1}}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise ValueError("cannot be shown")
@@ -315,6 +328,7 @@ def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, mo
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kinds": 1}', b"\xff"])
 def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     run(tmp_path, "e", {"lr": [0.1, None]})
@@ -349,12 +363,14 @@ def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path
     ]
 
 
+@pytest.mark.slow
 def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
     run(tmp_path, "e", {"lr": [0.1], "seed": [1, 2]})
 
     assert {session.group_name for session in sessions(tmp_path).values()} == {"e/all"}
 
 
+@pytest.mark.slow
 def test_grouping_can_be_changed_after_the_runs(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1], "seed": [1, 2]}
     run(tmp_path, "e", grid, repeats=())
@@ -367,12 +383,14 @@ def test_grouping_can_be_changed_after_the_runs(tmp_path):
     assert together == {"e/all"}
 
 
+@pytest.mark.slow
 def test_a_grid_without_tensorboard_decides_nothing(tmp_path):
     run(tmp_path, "e", {"lr": [0.1]}, tensorboard=False)
 
     assert not (tmp_path / "e" / paths.HPARAMS).exists()
 
 
+@pytest.mark.slow
 def test_a_continued_run_is_shown_as_the_others(tmp_path):
     run(tmp_path, "e", {"lr": [0.1]})
     run(tmp_path, "e", {"lr": [0.1, None]})

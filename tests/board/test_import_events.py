@@ -81,6 +81,7 @@ def test_scalars_whose_later_values_name_no_plugin_are_read(tmp_path):
     assert len(shown) == len(STEPS)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_we_wrote_is_the_table_of_load_results(tmp_path):
     grid = {"lr": [0.1, 1.0], "amp": [True], "layers": [3], "schedule": ["step"]}
 
@@ -285,6 +286,7 @@ def test_a_file_that_ends_anywhere_gives_the_points_before_its_end(small):
     assert lengths == set(range(len(flat)))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_flipped_byte_costs_one_record_and_is_named_once(small):
     path, whole = small
     content = path.read_bytes()

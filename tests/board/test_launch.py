@@ -62,6 +62,7 @@ def wait_until_gone(url):
     assert not answers(url)
 
 
+@pytest.mark.slow
 def test_it_answers_on_this_machine_until_it_is_stopped(server, tmp_path):
     assert urlsplit(server.url).hostname == "127.0.0.1"
     assert runs_at(server.url) == ["exp/001-lr=0.1"]
@@ -84,6 +85,7 @@ def status_of(url, host):
     return answer.status
 
 
+@pytest.mark.slow
 def test_the_page_of_another_site_cannot_read_the_runs(server):
     port = urlsplit(server.url).port
     ours = ["localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:6006", "board.localhost", "LOCALHOST"]
@@ -127,11 +129,13 @@ def test_a_port_that_is_taken_is_refused(server, root):
         Server(root, port)
 
 
+@pytest.mark.slow
 def test_an_address_that_is_not_of_this_machine_is_refused(root):
     with pytest.raises(BoardError, match=r"did not start on 192\.0\.2\.1, port 0: .+"):  # for documentation
         Server(root, host="192.0.2.1")
 
 
+@pytest.mark.slow
 def test_a_tensorboard_that_ends_by_itself_is_told(server):
     os.kill(server._process.pid, signal.SIGTERM)
 

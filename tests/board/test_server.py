@@ -154,6 +154,7 @@ def is_loaded(server: Server, num_sessions: int, num_unknown: int) -> bool:
     return len(sessions) == num_sessions and len(unknown) == num_unknown
 
 
+@pytest.mark.slow
 def test_the_runs_are_those_that_were_trained(server):
     assert sorted(server.json("runs")) == [FAILED, *TRAINED]
 

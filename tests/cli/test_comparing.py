@@ -38,6 +38,7 @@ def lines_of(result):
     return [line.split() for line in result.output.splitlines()]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_best_ranks_settings_by_the_goal_and_names_failed_repeats(command, root):
     lines = lines_of(command("best", root / "a"))
 
@@ -188,6 +189,7 @@ def test_a_page_of_several_metrics_has_their_front(command, root, tmp_path):
     assert "kl and run duration" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow(everywhere=True)
 def test_importances_of_a_sample_are_shown_with_what_few_results_allow(command, tmp_path):
     def train(run, manager):
         with manager.run(run):

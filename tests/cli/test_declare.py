@@ -72,6 +72,7 @@ def test_what_could_not_be_read_is_reported_after_the_answer(call):
     assert (result.stdout, result.stderr, result.exit_code) == ("hello  None\n", "! x\n", 1)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("flags", [[], ["-OO"]])
 def test_options_have_their_names_without_docstrings_too(flags):
     program = "from runmanager.cli.app import app; app()"

@@ -71,6 +71,7 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
             assert run["metrics"][name] == load_runs(root / "grid")[name].iloc[row]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_listing_for_a_script_imports_nothing_heavy(root):
     program = (
         "import sys\n"

@@ -80,6 +80,7 @@ def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
     assert verdict["changed"] == ["source of train"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
     program = tmp_path / "failing.py"
     program.write_text("def train(run, manager):\n    raise ValueError('gone')\n")
@@ -252,6 +253,7 @@ def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
     )
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_overview_has_the_notes_of_experiments(command, experiment, terminal, monkeypatch):
     monkeypatch.chdir(experiment.parent)
     scope: dict[str, Any] = {"__name__": "__main__"}
@@ -333,6 +335,7 @@ def test_a_verdict_that_nobody_reads_is_in_the_exit_code(experiment, tmp_path, f
     assert without_reader("stdout", *arguments) == 1
 
 
+@pytest.mark.slow(everywhere=True)
 def test_nothing_is_removed_if_nobody_can_be_asked(experiment):
     code = without_reader("stderr", "rm", experiment / "1")
 

@@ -26,6 +26,7 @@ def root(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "arguments",
     [["list"], ["best"], ["compare", "lr"], ["list", "--where", "status=failed"], ["best", "--sort", "lr"]],
@@ -64,6 +65,7 @@ def test_essential_columns_come_first_and_the_others_are_named(root, terminal):
     assert "; --all" in result.stderr
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_best_run_is_bold_and_each_status_has_color_and_shape(root, terminal):
     terminal(100, "list", root / "sweep")
 
@@ -95,6 +97,7 @@ def test_all_columns_are_printed_on_demand(root, terminal, command):
         assert name.strip("_") in piped.splitlines()[0]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_terminal_gets_a_screenful_of_many_runs_and_a_pipe_all(root, terminal, command):
     lines, result = terminal(80, "list", root / "many")
     every, _ = terminal(80, "list", root / "many", "--all")

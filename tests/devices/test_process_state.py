@@ -172,6 +172,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
     assert state_changes(before, process_state()) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_set_back_is_named(tmp_path):
     def leave_the_mode():
         with pytest.warns(

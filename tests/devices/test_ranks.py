@@ -70,6 +70,7 @@ def rows(folder):
     return table.to_dict(orient="records")
 
 
+@pytest.mark.slow
 def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
     found, expected = rows(folder / "plain"), rows(folder / "alone")
 
@@ -170,6 +171,7 @@ print(ranks.fork(2, "", Path.cwd()))
 """
 
 
+@pytest.mark.slow
 def test_ranks_whose_accelerators_have_no_backend_in_this_torch_exchange_messages(warm, tmp_path):
     (tmp_path / "program.py").write_text(WITHOUT_BACKEND.replace("HOME", repr(str(RANKS.parents[1]))))
 

@@ -212,6 +212,7 @@ def test_nothing_is_started_after_the_iterator_is_closed(executor, runs, machine
     assert sum(event[1:] == ("start",) for event in watch.seen) < 50
 
 
+@pytest.mark.slow
 def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(executor, machine, tmp_path):
     outcome = run_grid(
         on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train_on) if machine else train_on,
@@ -257,6 +258,7 @@ def test_a_run_that_asks_gets_its_answer_after_each_epoch(executor, runs, machin
         assert [event for event in judge.seen if event[0] == run] == [(run, "start"), *epochs]
 
 
+@pytest.mark.slow
 def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none(executor, machine, tmp_path):
     def grid(prune):
         return run_grid(

@@ -77,6 +77,7 @@ def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
     assert (outcome.status, outcome.error) == (Status.FAILED, "its process aborted (no)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the run has ended"])
 def test_who_asks_for_it_learns_which_runs_have_begun_and_which_wait(monkeypatch, seconds):
     send = Lane.send
@@ -127,6 +128,7 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     assert outcome.exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_when_the_command_is_started_again(tmp_path):
     options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
     params = {"marker": [str(tmp_path / "marker")]}
@@ -140,6 +142,7 @@ def test_a_run_that_was_killed_goes_on_when_the_command_is_started_again(tmp_pat
     assert second.results["epoch"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_retried(tmp_path):
     options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
 
@@ -222,6 +225,7 @@ def _threads_matter(usual_threads):
     assert weights[0] != weights[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_threads_matter")
 @pytest.mark.parametrize(
     "how",
@@ -245,6 +249,7 @@ def test_a_run_whose_process_was_killed_is_continued_bit_for_bit_with_fewer_lane
     assert not continued.runs["mixed"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_threads_matter")
 def test_a_run_that_begins_when_few_are_left_has_the_threads_of_the_undisturbed_grid(tmp_path):
     undisturbed = waves(tmp_path, "undisturbed")
@@ -256,6 +261,7 @@ def test_a_run_that_begins_when_few_are_left_has_the_threads_of_the_undisturbed_
     assert continued.runs["threads"].tolist() == undisturbed.runs["threads"].tolist()
 
 
+@pytest.mark.slow
 def test_a_loader_of_a_lane_may_have_processes(tmp_path):
     outcome = run_grid({"num_workers": [2]}, with_loader, experiment="exp", root=tmp_path, display=False)
 
@@ -301,6 +307,7 @@ def change_settings(run, _report):
     return Outcome(Status.COMPLETED, str(os.getpid()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [["directory", "dtype"], pytest.param([*CHANGES], marks=pytest.mark.slow)], ids=len
 )
@@ -569,6 +576,7 @@ def test_a_lane_dies_with_its_parent(tmp_path):
     assert is_gone(pid, within_s=30)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(_start_method() != "forkserver", reason="lanes are children of this process")
 def test_the_end_of_a_terminal_is_left_to_the_process_that_started_the_lanes():
     def work(_run, _report):
@@ -636,6 +644,7 @@ def lane_of(run, _report):
     return Outcome(status, multiprocessing.current_process().name, os.getpid())
 
 
+@pytest.mark.slow
 def test_cuda_keeps_all_devices_busy_and_a_number_means_that_one(two_gpus):
     runs = on_devices(*["cuda"] * 6, "cuda:1", "cuda:1", "cpu")
 
@@ -647,6 +656,7 @@ def test_cuda_keeps_all_devices_busy_and_a_number_means_that_one(two_gpus):
     assert places[8] == "cpu"
 
 
+@pytest.mark.slow
 def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
     runs = on_devices(*["cuda:0"] * 3)
 

@@ -156,6 +156,7 @@ def test_whatever_a_listener_does_changes_nothing(executor, kind, where, without
     assert results_of(tmp_path) == without(executor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["parent", "worker"])
 @pytest.mark.parametrize("kind", [Raising, Slow, Answering, Spoiling])
 def test_one_that_may_stop_runs_and_gives_no_reason_changes_nothing(executor, kind, where, without, tmp_path):
@@ -347,6 +348,7 @@ def never_reads(run, manager):
             manager.track_loss(0.5, 1)
 
 
+@pytest.mark.slow
 def test_a_network_that_is_lazy_is_followed_too(tmp_path):
     def lazily(run, manager):
         network = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(2))

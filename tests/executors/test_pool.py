@@ -63,6 +63,7 @@ def named(run, _report):
     return Outcome(Status.COMPLETED, multiprocessing.current_process().name, os.getpid())
 
 
+@pytest.mark.slow
 def test_lanes_stay_warm_when_devices_alternate(machine):
     outcomes = execute(machine, ["cuda", "cpu"] * 4, named)
 
@@ -204,6 +205,7 @@ def test_a_device_that_stays_full_is_given_up_and_named(machine, quick, monkeypa
     assert machine.starts(1) == 3
 
 
+@pytest.mark.slow
 def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quick, monkeypatch):
     machine.set(1, DEAD)
     passed = [0.0]
@@ -225,6 +227,7 @@ def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quic
     assert num_probes == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_PAUSE_S", 1.0)
     machine.set(0, DEAD)
@@ -260,6 +263,7 @@ def failing(run, report):
     return named(run, report)
 
 
+@pytest.mark.slow
 def test_a_run_whose_device_failed_tells_its_outcome_before_its_process_ends(machine):
     outcomes = execute(machine, ["cuda:0"] * 3, failing)
 
@@ -278,6 +282,7 @@ def environment(run, _report):
 VARIABLES = ("CUDA_LAUNCH_BLOCKING", "OMP_WAIT_POLICY")  # conftest.py sets the second before all lanes
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_lane_is_that_of_its_grid(machine, monkeypatch):
     before = execute(machine, ["cpu"], environment)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")

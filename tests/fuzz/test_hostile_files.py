@@ -389,6 +389,7 @@ def check(
         shutil.rmtree(root, ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_no_reader_fails_or_loses_a_row_of_another_run(template, expected, tmp_path, seed):
     assert check(template, tmp_path, expected, seed) == BATCH

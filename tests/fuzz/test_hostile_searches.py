@@ -47,6 +47,7 @@ def template(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(2), pytest.param(range(2, 100), marks=pytest.mark.slow)], ids=["a few", "many"]
 )

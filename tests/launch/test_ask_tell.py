@@ -224,6 +224,7 @@ def test_runs_that_are_started_get_the_suggestions_of_optuna_alone_in_each_loop(
     assert seen == [(point, point[0] ** 2) for point in by_optuna(15)]
 
 
+@pytest.mark.slow
 def test_lanes_stay_warm_from_one_run_to_the_next(started, tmp_path):
     with started(executor="lanes", jobs=2) as loop:
         for height in (0.1, 0.2):
@@ -262,6 +263,7 @@ def test_a_run_begins_in_its_lane_while_the_loop_does_something_else(started, tm
         assert sorted(loop.wait().run.height for _ in range(3)) == [0.25, 0.5, 0.75]
 
 
+@pytest.mark.slow
 def test_a_loop_that_stops_asks_again_for_what_was_being_executed(started, tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -431,6 +433,7 @@ def test_a_run_without_the_metric_of_the_goal_needs_a_value(started):
         assert loop.ask() != run
 
 
+@pytest.mark.slow
 def test_code_that_changed_hands_out_its_runs_again(started, search):
     def other(run, manager):
         with manager.run(run):
@@ -569,6 +572,7 @@ def test_a_setting_may_be_nested_and_paired_as_in_a_grid(search):
     assert (other.opt.lr, other.width, other.depth) == (0.25, 1, 2)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_is_asked_for_again_without_another_block(started):
     calls = []
 
@@ -590,6 +594,7 @@ def test_a_run_that_was_interrupted_is_asked_for_again_without_another_block(sta
         assert loop.wait().status == "completed"
 
 
+@pytest.mark.slow
 def test_runs_that_are_behind_are_pruned_and_the_loop_sees_it(started):
     def train(run, manager):
         with manager.run(run):

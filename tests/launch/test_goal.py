@@ -35,6 +35,7 @@ def start(root, params=None, **options):
     return run_grid(params or GRID, options.pop("train", train), root=root, **options)
 
 
+@pytest.mark.slow
 def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
     outcome = start(tmp_path, goal="max:reward", repeats="seed", tensorboard=True)
 

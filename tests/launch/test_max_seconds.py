@@ -42,6 +42,7 @@ def test_what_does_not_fit_is_left_and_the_same_command_goes_on(tmp_path, capfd)
     assert is_between_runs or sentence in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_grid_that_ends_in_time_is_not_concerned(tmp_path):
     before = signal.getsignal(signal.SIGINT)
 
@@ -67,6 +68,7 @@ def test_in_lanes_it_is_noticed_while_nothing_happens(tmp_path):
     assert load_runs(tmp_path)["status"][0] in ("interrupted", "pending")
 
 
+@pytest.mark.slow
 def test_in_a_thread_it_is_noticed_at_the_next_event(tmp_path):
     codes = []
     thread = threading.Thread(target=lambda: codes.append(execute(tmp_path, max_seconds=0.5).exit_code))

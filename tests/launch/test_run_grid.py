@@ -260,6 +260,7 @@ def test_a_run_that_ends_the_program_harms_only_itself(start):
     ]
 
 
+@pytest.mark.slow
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
     outcome = start(LRS, lambda run, manager: None)  # noqa: ARG005 - what train is called with
 
@@ -289,6 +290,7 @@ def test_train_that_fails_before_its_run_names_the_device_of_the_run(start):
     assert outcome.runs["error"][0].startswith("out of GPU memory on meta (asked for 2.00 GiB) in ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_epochs", [0, 2])
 def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     def train(run, manager):
@@ -306,6 +308,7 @@ def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     assert outcome.exit_code == 1
 
 
+@pytest.mark.slow
 def test_train_that_leaves_its_run_open_has_completed_it(start):
     def train(run, manager):
         manager.begin_run(run)
@@ -509,6 +512,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_network_that_another_run_of_the_grid_trained_is_named(start):
     network = nn.Linear(1, 1)
 
@@ -671,6 +675,7 @@ def test_changed_settings_are_noticed_and_records_of_runs_are_not(start, monkeyp
     assert (changed.runs["epochs"].tolist(), changed.runs["attempts"].tolist()) == ([4], [2])
 
 
+@pytest.mark.slow
 def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeypatch):
     monkeypatch.setattr("runmanager.storage.fingerprint.MOST_BYTES", 1 << 12)
     data, large = torch.zeros(2000), [torch.zeros(2000)]

@@ -44,6 +44,7 @@ def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
     assert "num_epochs" not in load_runs(tmp_path)
 
 
+@pytest.mark.slow
 def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
     train = Train()
 
@@ -55,6 +56,7 @@ def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
     assert [run.name for run in runs] == ["b", "c", "b", "c"]
 
 
+@pytest.mark.slow
 def test_an_axis_of_a_nested_mapping_has_a_dotted_flag(tmp_path):
     train, grid = Train(), {"opt": {"rate": [1, 2], "weight_decay": [0.1], "_target_": ["sgd"]}, "lr": [0.1]}
 
@@ -138,11 +140,13 @@ def test_the_x_axis_of_curves_has_a_flag(tmp_path, capsys):
     assert "x_axis must be 'epoch', 'steps', 'samples' or a metric" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_axis_may_have_the_name_of_the_flag_for_curves(tmp_path):
     assert start(tmp_path, "--x-axis 2", grid={"lr": [0.1], "x_axis": [1]}) == 0
     assert load_runs(tmp_path)["x_axis"].tolist() == [2]
 
 
+@pytest.mark.slow
 def test_failures_are_exit_codes(tmp_path, capsys):
     def fail(run, manager):
         with manager.run(run):
@@ -333,6 +337,7 @@ def test_help_shows_a_range_as_it_is_written(capsys):
     assert "--sample N draw N runs of the grid at random" in shown
 
 
+@pytest.mark.slow
 def test_a_grid_of_lists_is_sampled_too_and_an_axis_may_be_called_sample(tmp_path):
     train, other = Train(), Train()
 

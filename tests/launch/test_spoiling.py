@@ -136,6 +136,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "names"),
     [pytest.param("inline", INLINE, marks=pytest.mark.slow), ("lanes", IN_LANES)],

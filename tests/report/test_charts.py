@@ -269,6 +269,7 @@ def test_an_axis_without_a_cut_is_the_time_since_the_first_start():
     assert "pause" not in drawn[0]
 
 
+@pytest.mark.slow
 def test_the_page_has_everything_of_the_best_runs_and_numbers_of_all(tmp_path):
     grid = [{"lr": number / 1000, "device": "cpu"} for number in range(310)]
     page = page_of(tmp_path, grid, lambda run: run["lr"], num_epochs=2)

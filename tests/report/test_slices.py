@@ -43,6 +43,7 @@ def test_a_sample_says_what_matters_by_importance(tmp_path):
     assert rows == ["lr", *sorted({"dropout", "optimizer"}, key=words.index)]
 
 
+@pytest.mark.slow
 def test_whole_numbers_of_a_range_are_one_in_many_runs_too(tmp_path):
     space = {**SPACE, "width": IntRange(16, 60)}  # 45 numbers
     page = page_of(tmp_path, space, n=300, score=lambda params: params["width"] / 100 + params["lr"])
@@ -79,6 +80,7 @@ def test_without_optuna_equal_scores_explain_nothing(tmp_path, monkeypatch):
     assert text_of(by_id(page, "matters")) == "All runs have the same test_accuracy."
 
 
+@pytest.mark.slow
 def test_each_range_has_a_slice_with_all_runs_and_an_axis_of_numbers(tmp_path):
     page = page_of(tmp_path)
 

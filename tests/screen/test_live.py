@@ -376,6 +376,7 @@ def test_the_first_line_of_a_decided_grid_has_its_limit(open_terminal, tmp_path)
     assert "exp: starting up to 16 runs" in terminal.last_lines()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("term", "number"), [("xterm-256color", 0), ("dumb", 1)])
 def test_the_first_line_is_there_again_once_the_data_are_loaded(
     open_terminal, tmp_path, monkeypatch, term, number
@@ -659,6 +660,7 @@ def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_time_left_does_not_count_the_ranking_of_a_run_as_a_part_of_the_run(monkeypatch):
     with grid() as shown:
         told(shown).run_started(RUNS[0], 0, "cpu")

@@ -117,6 +117,7 @@ def test_what_is_decided_is_not_repeated_again(start):
     assert len(outcome.outcomes) == 12
 
 
+@pytest.mark.slow(everywhere=True)
 def test_equal_settings_spend_the_budget_and_a_larger_one_goes_on(start, tmp_path, capsys):
     train = Train({"adam": 0.8, "sgd": 0.8})
 
@@ -162,6 +163,7 @@ def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_pa
     ]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
     outcome = start(
         Train({"adam": 0.9, "sgd": 0.8}), {"optimizer": ["adam", "sgd"], "width": [0, 5]},
@@ -219,6 +221,7 @@ def test_listed_repeats_run_out(start, tmp_path):
     assert load_runs(tmp_path)["seed"].tolist() == [7, 7, 5, 5, 3, 3]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_rival_that_loses_all_its_repeats_gets_no_more(start, tmp_path):
     faults = {("sgd", seed): ValueError("no") for seed in range(40)}
 
@@ -293,6 +296,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_surface_begins_with_the_same_sentence(start, tmp_path, ending):
     scores, noise, decide = ENDINGS[ending]
@@ -317,6 +321,7 @@ def test_every_surface_begins_with_the_same_sentence(start, tmp_path, ending):
     assert said in panel
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_axis_the_margin_and_the_error_of_a_decision_are_those_of_its_verdict(start, tmp_path):
     grid = {"optimizer": ["adam", "sgd"], "width": [1, 2], "device": ["cpu"]}
     train = Train({"adam": 0.9, "sgd": 0.9})
@@ -338,6 +343,7 @@ def test_the_axis_the_margin_and_the_error_of_a_decision_are_those_of_its_verdic
     assert "equal within 0.5" in show(runs).caption
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_table_of_experiments_that_decide_differently_has_no_rule(start, tmp_path):
     train = Train({"adam": 0.9, "sgd": 0.9})
     start(train, decide=Decide(margin=0.5))
@@ -357,6 +363,7 @@ def test_an_experiment_without_a_rule_in_its_file_has_no_margin(start, tmp_path)
     assert verdict(load_runs(tmp_path)).outcome == "undecided"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_that_is_started_again_is_introduced_in_the_same_words(start, capsys):
     train = Train({"adam": 0.9001, "sgd": 0.9})
 

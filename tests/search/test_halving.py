@@ -107,6 +107,7 @@ def test_a_grid_without_prune_stops_nothing(start):
     assert kept(start(Train(num_epochs=2))) == [("completed", 2)] * 9
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_that_is_through_has_nothing_to_do(start):
     start(Train(), prune=THIRD)
     again = Train()
@@ -117,6 +118,7 @@ def test_a_grid_that_is_through_has_nothing_to_do(start):
     assert (outcome.exit_code, kept(outcome)) == (0, EXPECTED)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_pruned_runs_are_continued_bit_for_bit(tmp_path, start, executor):
     run_grid(NINE, Train(), experiment="exp", root=tmp_path / "whole", tensorboard=False, display=False)
@@ -226,6 +228,7 @@ def test_no_run_goes_on_where_none_has_a_number(start, capsys):
     )
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_failed_is_executed_again_if_that_is_wanted(start):
     start(Train({0: (2, ValueError("no"))}), prune=THIRD)
 
@@ -234,6 +237,7 @@ def test_a_run_that_failed_is_executed_again_if_that_is_wanted(start):
     assert kept(outcome) == [("completed", 9), ("completed", 9), ("pruned", 3), ("pruned", 3), *EXPECTED[4:]]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_whose_code_has_changed_climb_from_the_first_rung(start):
     start(Train(), prune=THIRD, data="then")
     again = Train()
@@ -564,6 +568,7 @@ def test_a_run_that_starts_over_counts_once():
     assert pruner.should_stop("c", EpochRecord(2, {"loss": 9.0})) == ""  # the first one there
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_are_stopped_as_they_come_and_stay_so(start_mixed, tmp_path):
     train, again = Train(), Train()
 
@@ -597,6 +602,7 @@ def test_pruned_runs_are_continued_bit_for_bit_one_by_one(start_mixed, tmp_path,
         assert rest.executed == [(2, 2), (2, 3)]  # with the two best, it goes on from the first rung
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_rule_that_stops_fewer_continues_those_that_it_lets_go_on(start_mixed):
     start_mixed(Train(), prune=ASYNCHRONOUS)
     more = Train()
@@ -623,6 +629,7 @@ def test_a_grid_that_is_interrupted_goes_on_where_it_was(start_mixed, tmp_path, 
     assert rest.executed == [*((0, number) for number in range(epoch, 10)), (7, 1), (6, 1)]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("num_lost", [0, 1])
 def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(
     start_mixed, tmp_path, num_lost
@@ -682,6 +689,7 @@ def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed_
     assert kept(tmp_path)[0] == ("interrupted", 1)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_it_is_said_what_is_decided(start_mixed, capsys):
     start_mixed(Train(), prune=ASYNCHRONOUS, display=None)
 
@@ -736,6 +744,7 @@ def test_the_rule_takes_true_or_false():
         SuccessiveHalving("loss", asynchronous="yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("min_epochs", [9, 3])
 def test_a_first_rung_that_no_run_goes_beyond_is_named(start_mixed, caplog, min_epochs):
     caplog.set_level("INFO", "runmanager")

@@ -94,6 +94,7 @@ def in_optuna(pruner, direction="minimize"):
     return [(states[trial.state], trial.last_step) for trial in study.trials]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_grid_stops_the_same_runs_as_optuna(start, name):
     pruner = ALL[name]()
@@ -101,6 +102,7 @@ def test_a_grid_stops_the_same_runs_as_optuna(start, name):
     assert standing(start(Train(), prune=pruner)) == in_optuna(pruner)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_direction_is_that_of_the_goal(start):
     outcome = start(Train(), prune=MEDIAN, goal="max:score")
 
@@ -117,6 +119,7 @@ def test_a_grid_that_is_interrupted_stops_the_same_runs_as_an_undisturbed_one(st
     assert standing(start(Train(), prune=pruner)) == in_optuna(pruner)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_were_pruned_stay_so_and_another_pruner_or_none_continues_them(start):
     first = start(Train(), prune=MEDIAN)
     again, milder, none = Train(), Train(), Train()
@@ -130,6 +133,7 @@ def test_runs_that_were_pruned_stay_so_and_another_pruner_or_none_continues_them
     assert (none.executed, standing(outcome)) == ([], [("completed", 9)] * 9)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(start, tmp_path):
     expected = standing(start(Train(), prune=MEDIAN))
     number = next(number for number, (status, _) in enumerate(expected, 1) if status == "pruned")
@@ -141,6 +145,7 @@ def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resum
     assert again.executed == []
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("prune", [SuccessiveHalving(asynchronous=True), MEDIAN])
 def test_runs_of_a_search_are_pruned_as_those_of_a_list(start, prune):
     def train(run, manager):

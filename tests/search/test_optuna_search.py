@@ -125,6 +125,7 @@ SAME = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", sorted(SAME))
@@ -165,6 +166,7 @@ def test_samplers_that_keep_generations_continue_from_those_so_far(start, tmp_pa
     assert min(map(train.worth, train.executed[20:])) < min(map(train.worth, train.executed[:9]))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_default_sampler_is_optunas_own(start):
     train = Train()
 
@@ -254,6 +256,7 @@ def test_a_search_that_is_killed_after_any_event_asks_what_an_undisturbed_one_do
     assert number > 60
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_same_start_again_executes_nothing_and_a_larger_one_goes_on(start):
     train = Train()
     first = start(train)
@@ -266,6 +269,7 @@ def test_the_same_start_again_executes_nothing_and_a_larger_one_goes_on(start):
     assert again.runs.drop(columns=["folder"]).equals(first.runs.drop(columns=["folder"]))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_that_is_stopped_goes_on_with_the_same_run(start, tmp_path):
     undisturbed = Train()
     start(undisturbed, experiment="other")
@@ -278,6 +282,7 @@ def test_a_search_that_is_stopped_goes_on_with_the_same_run(start, tmp_path):
     assert train.executed == undisturbed.executed
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_panel_of_a_search_that_is_stopped_counts_all_that_was_asked_for(start):
     outcome = start(Train(faults={5: KeyboardInterrupt()}), n=12)
 
@@ -288,6 +293,7 @@ def test_the_panel_of_a_search_that_is_stopped_counts_all_that_was_asked_for(sta
     assert "left to execute" not in str(start(Train(), n=12).panel)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_cannot_say_its_trials_costs_the_sequence_and_no_run(start, tmp_path):
     train = Train()
     start(train, n=6)
@@ -348,6 +354,7 @@ def test_a_setting_that_is_suggested_again_is_not_executed_again(start, tmp_path
     assert [trial["number"] for trial in trials(tmp_path)] == list(range(20))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_that_suggests_nothing_new_ends_and_says_so(start, tmp_path, caplog, monkeypatch):
     caplog.set_level("INFO", "runmanager")
     monkeypatch.setattr("runmanager.search.searching.MOST_REPEATS", 10)
@@ -394,6 +401,7 @@ def test_runs_that_the_experiment_has_are_given_to_the_sampler(start, tmp_path):
     assert len(outcome.runs) == 4 + 3
 
 
+@pytest.mark.slow(everywhere=True)
 def test_another_sampler_goes_on_from_the_runs(start, tmp_path):
     train = Train()
     start(train, n=6)
@@ -405,6 +413,7 @@ def test_another_sampler_goes_on_from_the_runs(start, tmp_path):
     assert list(map(tuple, train.executed[6:])) == by_optuna(optuna.samplers.RandomSampler, 11)[6:]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("sampler", [TPE(seed=1), optuna.samplers.RandomSampler(seed=1)], ids=["tpe", "random"])
 def test_a_sampler_with_its_own_seed_goes_on_with_other_numbers(start, sampler):
     train = Train()
@@ -415,6 +424,7 @@ def test_a_sampler_with_its_own_seed_goes_on_with_other_numbers(start, sampler):
     assert len(train.executed) == len(set(train.executed)) == 12
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_sampler_without_a_seed_goes_on_from_the_runs(start, tmp_path):
     train = Train()
     for n in (6, 12):
@@ -423,6 +433,7 @@ def test_a_sampler_without_a_seed_goes_on_from_the_runs(start, tmp_path):
     assert len(train.executed) == len(set(train.executed)) == 12
 
 
+@pytest.mark.slow(everywhere=True)
 def test_other_axes_keep_the_runs_that_are_within_them(start, tmp_path):
     train = Train(worth=lambda run: run.height**2)
     start(train, {"height": Uniform(-1, 1)}, n=20)
@@ -501,6 +512,7 @@ def test_a_run_that_was_removed_is_replaced_by_another_suggestion(start, tmp_pat
     assert [trial["number"] for trial in trials(tmp_path)] == [0, 2, 3, 4, 5]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_number_of_a_trial_whose_run_was_removed_is_not_used_again(start, tmp_path):
     train = Train()
     start(train, n=5)
@@ -648,6 +660,7 @@ def test_a_plan_shows_what_is_there_and_writes_nothing(start, tmp_path, capsys):
     assert trials(tmp_path) == before
 
 
+@pytest.mark.slow(everywhere=True)
 def test_one_run_of_a_search_is_executed_alone(start, tmp_path):
     train = Train(faults={1: RuntimeError("once")})
     with pytest.raises(GridError, match="only=2: there is no such run; there are none yet"):
@@ -672,6 +685,7 @@ def test_a_script_passes_a_search_on(tmp_path):
     assert {run.shape for run in train.executed} <= {"a", "b"}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_several_goals_are_told_and_kept_with_the_experiment(start, tmp_path):
     def train(run, manager):
         with manager.run(run):
@@ -695,6 +709,7 @@ def test_several_goals_are_told_and_kept_with_the_experiment(start, tmp_path):
     assert "goals" not in json.loads((tmp_path / "exp" / paths.GRID).read_text())
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_check_tries_each_listed_value_and_values_of_the_ranges(start, tmp_path, caplog):
     caplog.set_level("INFO", "runmanager")
     tried = []

@@ -112,6 +112,7 @@ EXECUTED = [
 ]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_may_decide_after_every_single_run(tmp_path, capsys):
     train = Train()
 
@@ -169,6 +170,7 @@ def test_a_search_that_is_interrupted_goes_on_as_if_it_was_not(tmp_path, lr, epo
     assert kept(outcome) == EXPECTED
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_that_is_killed_decides_the_same(warm, tmp_path):
     start(tmp_path / "whole", Train())
     program = tmp_path / "program.py"

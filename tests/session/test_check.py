@@ -184,6 +184,7 @@ def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_left", [False, True])
 def test_what_fails_after_the_loop_is_a_problem(tmp_path, is_left):
     def late(run, manager):
@@ -199,6 +200,7 @@ def test_what_fails_after_the_loop_is_a_problem(tmp_path, is_left):
         run_grid({"lr": [0.1]}, late, experiment="e", root=tmp_path, executor="inline", check=True)
 
 
+@pytest.mark.slow
 def test_an_axis_may_have_the_name_of_a_column(tmp_path):
     def refuse(run, manager):
         raise ValueError(f"status {run.status!r}")
@@ -225,6 +227,7 @@ def test_a_process_that_dies_is_a_problem_of_its_setting_and_leaves_nothing(tmp_
     assert problems == ["one setting (lr=1): its process ended itself with exit code 3"]
 
 
+@pytest.mark.slow
 def test_what_works_is_executed_afterwards_as_without_a_check(tmp_path, caplog):
     grid = {"loop": [in_epochs], "seed": [1, 2], "device": ["cpu"]}
     with caplog.at_level("INFO", "runmanager"):
@@ -293,6 +296,7 @@ def test_a_plan_is_shown_without_a_check(tmp_path):
     assert [ended.status for _, ended in outcome.outcomes] == [Status.PENDING]
 
 
+@pytest.mark.slow
 def test_a_script_has_the_flag_and_exits_with_2(tmp_path, capsys):
     words = ["--check", "--executor", "inline", "--root", str(tmp_path / "runs"), "--experiment", "e"]
 

@@ -232,6 +232,7 @@ def test_a_plan_of_one_run_shows_it_alone(start, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_debugger_stops_in_the_run_and_can_be_left(warm, program, tmp_path):
     path = program()
 
@@ -244,6 +245,7 @@ def test_a_debugger_stops_in_the_run_and_can_be_left(warm, program, tmp_path):
     assert load_runs(tmp_path / "runs" / "exp")["status"].tolist()[2] == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["only", "inline"])
 def test_who_leaves_the_debugger_interrupts_the_run(warm, program, tmp_path, how):
     shown, code = in_terminal(warm, program(), how, "debug", typed=["q"])

@@ -115,6 +115,7 @@ def test_a_listener_that_raises_changes_nothing_and_is_said_once(tmp_path, capsy
     assert lines == ["! listener Raising: run_began() raised ValueError: [red]\\x1b[31m"]
 
 
+@pytest.mark.slow
 def test_a_listener_that_hangs_holds_no_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(dispatch, "ANSWER_S", 0.2)
     hanging = Hanging()
@@ -148,6 +149,7 @@ def test_a_stopped_run_stays_so_with_the_same_listener_and_goes_on_without_it(tm
     assert load_runs(tmp_path)["epochs"].tolist() == [4, 4, 1]
 
 
+@pytest.mark.slow
 def test_a_run_that_another_listener_stopped_asks_about_its_last_epoch_again(tmp_path):
     class Other(StopsAfterTwo):
         pass
@@ -169,6 +171,7 @@ def test_answers_of_a_listener_that_may_not_stop_runs_do_not_count(tmp_path):
     assert load_runs(tmp_path)["epochs"].tolist() == [4, 4, 1]
 
 
+@pytest.mark.slow
 def test_without_an_answer_in_time_the_run_goes_on_and_later_answers_count(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(dispatch, "ANSWER_S", 0.2)
 

@@ -21,6 +21,7 @@ def test_parameters_get_the_values_of_the_run_or_their_defaults(tmp_path):
     assert runs["loss"].tolist() == [4.0, 4.0]
 
 
+@pytest.mark.slow
 def test_a_parameter_may_be_a_group_of_nested_axes(tmp_path, caplog):
     def train(run, manager, opt, width=8):
         with manager.run(run):

@@ -93,6 +93,7 @@ def train(run, manager, marker=0, **_):
         getattr(run, "batch_size", 64)
 
 
+@pytest.mark.slow
 def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_are_not():
     assert (
         unread_axes(["momentum", "beta", "gamma", "decay", "marker", "seed"], train, repeats=["seed", "marker"])
@@ -108,6 +109,7 @@ def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_a
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
     grid = {"lr": [1, 2], "bacth_size": [8], "seed": [0], "name": ["sgd"], "device": ["cpu"]}
@@ -125,6 +127,7 @@ def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
     ]
 
 
+@pytest.mark.slow
 def test_a_module_may_have_any_variable(tmp_path, monkeypatch):
     (tmp_path / "codes.py").write_text("__code__ = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -185,6 +188,7 @@ def make(run):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_what_methods_and_modules_imported_later_may_read_is_not_named(warm, tmp_path, executor):
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -151,6 +151,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))]
 )

@@ -238,6 +238,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), VALUES, max_size=4))
 @example({"text": "\udc80"})
 def test_parameters_come_back_with_their_types(tmp_path_factory, params):

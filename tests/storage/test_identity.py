@@ -83,6 +83,7 @@ def test_a_set_has_the_same_identity_in_every_process():
     assert len(lines) == 1
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.dictionaries(st.text(), VALUES, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_the_order_of_hyperparameters_does_not_matter_to_identity(params, random):
     shuffled = list(params.items())

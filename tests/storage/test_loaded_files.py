@@ -87,6 +87,7 @@ def test_results_are_kept_if_that_is_wanted(root, monkeypatch):
     assert losses(root) == ([2.0], [1])
 
 
+@pytest.mark.slow(everywhere=True)
 def test_weights_that_are_gone_are_named_and_change_nothing(root, capsys):
     start(root, "pretrain", pretrain)
     start(root, "probe", probe_of(root))
@@ -99,6 +100,7 @@ def test_weights_that_are_gone_are_named_and_change_nothing(root, capsys):
     assert losses(root) == ([2.0], [1])
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     start(root, "pretrain", pretrain)
     start(root, "probe", probe_of(root))
@@ -113,6 +115,7 @@ def test_a_root_that_was_moved_has_the_same_weights(root, tmp_path):
     assert changes_since(result, {}) == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_weights_that_are_loaded_outside_of_a_run_are_not_noted(root):
     start(root, "pretrain", pretrain)
     (folder,) = read_runs(root / "pretrain")
@@ -126,6 +129,7 @@ def test_weights_that_are_loaded_outside_of_a_run_are_not_noted(root):
     assert loading_facts(root / "probe" / "001") == {}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_own_weights_are_not_those_of_another_run(root):
     def train(run, manager):
         network = nn.Linear(2, 1)
@@ -198,6 +202,7 @@ def test_what_a_killed_run_had_loaded_in_its_loop_counts_for_its_next_attempt(ro
     assert losses(root) == ([6.0], [3])
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_built_on_another_of_its_grid_follows_it(root, monkeypatch, capsys):
     def train(run, manager):
         network = nn.Linear(2, 1)
@@ -224,6 +229,7 @@ def test_a_run_built_on_another_of_its_grid_follows_it(root, monkeypatch, capsys
     assert load_runs(root / "both")[["loss", "attempts"]].to_numpy().tolist() == [[6.0, 2], [6.0, 2]]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_a_run_is_built_on_is_shown(root):
     start(root, "pretrain", pretrain)
     start(root, "probe", probe_of(root))

@@ -309,6 +309,7 @@ def test_what_another_process_has_taken_over_is_not_removed(tmp_path):
     assert nonce(tmp_path) == "theirs"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_another_process_has_taken_over_is_not_renewed(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.2)
 
@@ -366,6 +367,7 @@ def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("repeat", range(20))
 def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat):
     held_by(tmp_path, pid=NO_PROCESS)

@@ -227,6 +227,7 @@ def test_a_script_that_is_started_again_has_not_changed(warm, tmp_path, script):
     assert len(list((tmp_path / "runs" / "same").glob("*/attempt-*.jsonl"))) == 1
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_script_whose_arguments_differ_has_changed(warm, tmp_path):
     program, script = tmp_path / "program.py", next(iter(SCRIPTS.values()))
     program.write_text(f"{TELLING}{HEAD}{script}\nrun_grid(GRID, train, **OPTIONS)\n")

@@ -578,6 +578,7 @@ def train(run, manager):
 """
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("old", "new", "name"),

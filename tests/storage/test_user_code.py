@@ -192,6 +192,7 @@ def test_the_caller_is_the_users_code():
     assert location == (__file__, int(line_with("= called.location()").rpartition(":")[2]))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_failed_run_of_an_installed_function_names_its_line(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "installed_nets"
     package.mkdir(parents=True)

@@ -185,6 +185,7 @@ def test_hyperparameters_in_the_index_are_asked_back(runs):
         assert str(verdict(load_table(table))) == str(verdict(runs))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_experiments_that_were_concatenated_are_named_again(tmp_path):
     one, two = trained(tmp_path, "one", "two")
 

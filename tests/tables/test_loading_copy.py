@@ -55,6 +55,7 @@ def forbid_reading(monkeypatch):
     monkeypatch.setattr(run_state, "read_attempt", refuse)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_unchanged_experiment_is_loaded_without_its_journals(experiment, monkeypatch):
     before = load_results(experiment)
     forbid_reading(monkeypatch)
@@ -139,6 +140,7 @@ def test_no_copy_is_made_of_a_few_runs(tmp_path):
     assert not (tmp_path / "exp" / ".cache").exists()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("size", [2**28, 2**40])
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_copy_cannot_ask_for_more_memory_than_it_has(experiment, size, compression):

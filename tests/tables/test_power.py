@@ -38,6 +38,7 @@ def test_a_spread_from_few_repeats_makes_the_promise_larger():
     assert by[0] > by[1] > by[2]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_too_few_repeats_and_too_small_differences_have_no_number():
     assert smallest(5, 2, 0.05, **KNOWN) == math.inf
     assert repeats_for(0.001, 2, 0.05, **KNOWN) == math.inf

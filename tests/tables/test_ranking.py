@@ -36,6 +36,7 @@ from tests.tables.run_tables import METRIC, record, table_of, write_run
 FUNCTIONS = [best, compare, effects, over_repeats, show, partial(export, path="runs.csv")]
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.01]), st.integers(0, 4), METRIC), min_size=1, max_size=30))
 def test_averages_over_repeats_agree_with_scipy(rows):
     runs = table_of(*(({"lr": lr, "seed": seed, "device": "cpu"}, value) for lr, seed, value in rows))

@@ -120,6 +120,7 @@ def test_whatever_is_given_is_read_or_refused_in_a_sentence(where):
     assert all(line.isprintable() for line in problem.split("\n"))
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(st.sampled_from(["run<3", "lr=0.1", "status=failed"]), min_size=1, max_size=4), st.data())
 def test_not_of_several_is_what_logic_says(parts, data):
     word = data.draw(st.sampled_from(["and", "or"]))
@@ -165,6 +166,7 @@ def test_names_of_columns_and_values_are_no_code_either(tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("where", ["lr=1 or " * 3000 + "lr=1", "not " * 9000 + "lr=1"])
 def test_a_condition_that_is_too_long_is_refused_with_the_shorter_way(where):
     with pytest.raises(

@@ -128,6 +128,7 @@ def test_metrics_of_a_batch_of_uncertain_size_are_not_weighed_by_a_guess(tmp_pat
         train()
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_counts_with_the_function_that_it_was_given(tmp_path):
     batches = [
         {"text": torch.zeros(10), "labels": torch.zeros(3)},

@@ -118,6 +118,7 @@ def start(root, parts_of, fault=None):
     return run_grid({"lr": [0.5]}, train, experiment="exp", root=root, **options)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_checkpoint_that_would_restore_nothing_is_refused_with_what_to_give(tmp_path, kind):
     parts_of, advice = REFUSED[kind]

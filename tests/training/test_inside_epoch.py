@@ -231,6 +231,7 @@ def run_folder(root):
     return folder
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("stop", [(1, 1), (1, 5), (3, 6)])
 def test_a_run_that_is_killed_inside_an_epoch_ends_as_if_it_was_not(tmp_path, stop):
     train(tmp_path / "whole")
@@ -242,6 +243,7 @@ def test_a_run_that_is_killed_inside_an_epoch_ends_as_if_it_was_not(tmp_path, st
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("every", [None, 1])
 def test_a_loader_is_freed_with_its_run_and_not_when_garbage_is_looked_for(tmp_path, every):
     loaders = []
@@ -263,6 +265,7 @@ def test_a_loader_is_freed_with_its_run_and_not_when_garbage_is_looked_for(tmp_p
     assert is_left == [False, False]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in EXACT]
 )
@@ -427,6 +430,7 @@ class TestAnOrderThatIsNotTheSame:
         assert counts == {2: 3, 3: 3}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_code_before_the_loop_over_the_batches_is_undone(tmp_path):
     def before_loop(manager, network, scheduler):
         manager.evaluate(DataLoader(DATA, 5), "early")
@@ -488,6 +492,7 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeyp
     assert read_run(run_folder(tmp_path)).epochs[0].times["throughput_images_per_s"] == pytest.approx(10 / 110)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_sums_of_tensors_continue_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
     monkeypatch.setattr(weighted_sum, "CHUNK", 4)
@@ -1051,6 +1056,7 @@ def test_the_number_of_threads_is_that_of_the_part_that_was_killed(tmp_path):
     assert load_run(tmp_path / "exp" / "1").epochs == 3
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_time_to_write_steps_is_left_out_of_the_epoch_once(tmp_path, monkeypatch):
     write = step_log.StepLog.write
 

@@ -72,6 +72,7 @@ def trained(manager, seed, num_workers):
     return losses, weights, states
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_logging_leaves_losses_weights_and_random_states_alone(tmp_path, seed, num_workers):

@@ -187,6 +187,7 @@ def test_a_run_goes_on_after_its_last_committed_epoch(tmp_path, undisturbed, at,
     assert (rows(tmp_path), again.last) == expected
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_is_interrupted_again_and_again_is_bit_identical(tmp_path, undisturbed):
     expected = undisturbed(num_epochs=6)
 
@@ -267,6 +268,7 @@ def test_epochs_whose_scalars_are_missing_are_written_when_a_run_continues(tmp_p
     assert [step for step, _ in shown["time/epoch_s"]] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, undisturbed):
     expected = undisturbed()
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
@@ -485,6 +487,7 @@ def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path
     assert rows(tmp_path) == rows(tmp_path / "whole")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, monkeypatch):
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -550,6 +553,7 @@ def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     assert look(RunFolder(folder, 1, "1", {})).others == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_weights_are_set_aside_by_an_attempt_that_keeps_none(tmp_path):
     keep_weights(tmp_path, 10.0)
     keep_weights(tmp_path, 20.0, keep=None)
@@ -557,6 +561,7 @@ def test_weights_are_set_aside_by_an_attempt_that_keeps_none(tmp_path):
     assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_weights_stay_until_the_changed_code_has_an_epoch(tmp_path):
     keep_weights(tmp_path, 10.0)
     keep_weights(tmp_path, 20.0, fault=(1, KeyboardInterrupt()))
@@ -567,6 +572,7 @@ def test_weights_stay_until_the_changed_code_has_an_epoch(tmp_path):
     assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_weights_of_the_same_code_are_replaced(tmp_path):
     keep_weights(tmp_path, 10.0, fault=(2, KeyboardInterrupt()))
     keep_weights(tmp_path, 10.0)
@@ -785,6 +791,7 @@ def test_a_folder_that_was_moved_goes_on(tmp_path, undisturbed):
     assert (rows(tmp_path / "there"), again.last) == expected
 
 
+@pytest.mark.slow(everywhere=True)
 def test_half_of_a_folder_that_was_copied_goes_on(tmp_path):
     grid = {"lr": [0.1, 0.2, 0.3]}
     by_grid(tmp_path, Train(fault=Fault(), at=(3, 0)), grid)

@@ -60,6 +60,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(torch_devices, "num_cores", lambda: 2)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_resumed_run_keeps_the_threads_of_its_first_attempt_from_its_beginning(tmp_path):
     torch.set_num_threads(2)
     interrupted(tmp_path, Train(KeyboardInterrupt()))
@@ -100,6 +101,7 @@ def test_a_run_with_more_threads_than_this_machine_has_cores_is_marked_as_mixed(
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (3, True)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_starts_over_gets_the_threads_of_a_new_one(tmp_path):
     torch.set_num_threads(2)
     by_grid(tmp_path, Train(), data="one")
@@ -112,6 +114,7 @@ def test_a_run_that_starts_over_gets_the_threads_of_a_new_one(tmp_path):
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (1, False)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_without_a_checkpoint_gets_the_threads_of_a_new_one(tmp_path):
     torch.set_num_threads(2)
     interrupted(tmp_path, Train(KeyboardInterrupt(), saves=False))
@@ -124,6 +127,7 @@ def test_a_run_without_a_checkpoint_gets_the_threads_of_a_new_one(tmp_path):
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (1, False)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_whose_journal_does_not_say_its_threads_is_continued_with_those_of_now(tmp_path):
     torch.set_num_threads(2)
     interrupted(tmp_path, Train(KeyboardInterrupt()))
@@ -143,6 +147,7 @@ def test_a_run_whose_journal_does_not_say_its_threads_is_continued_with_those_of
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (1, False)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_number_that_train_sets_itself_counts_until_the_run_ends(tmp_path):
     with pytest.warns(RunsWarning, match="the number of threads; they were restored"):
         by_grid(tmp_path, Train(own=2))

@@ -100,6 +100,7 @@ def test_it_is_that_of_the_checkpoint_where_epochs_has_one(start):
     assert seen == [2]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_diverged_is_retried_from_before_that_epoch(tmp_path):
     def diverge(run, manager, at=3):
         with manager.run(run):
@@ -128,6 +129,7 @@ def test_other_code_starts_over(tmp_path):
     assert load_results(tmp_path / "exp")["epoch"].tolist() == [1]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_loops_that_continue_by_themselves_are_pruned(tmp_path):
     prune = SuccessiveHalving("min:loss", factor=2)
 
