@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from runmanager import load_runs
+from tests.nightly import of_night_but
 
 PROGRAM = """
 import os, signal, sys
@@ -74,7 +75,7 @@ def rows(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["pretrain", "probe"])
+@pytest.mark.parametrize("stage", of_night_but(["pretrain", "probe"], ["pretrain"]))
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_first_stage_reaches_the_second_also_through_kills(tmp_path, change, stage):
     edit, cause = CHANGES[change]

@@ -476,6 +476,7 @@ def test_a_run_is_opened_from_the_table_with_its_curves(page):
     page.locator("#runs tbody a").first.click()
 
     dialog = page.get_by_role("dialog")
+    dialog.get_by_role("img").first.wait_for()
     names = [svg.get_attribute("aria-label") for svg in dialog.get_by_role("img").all()]
     assert [name.split(":")[0] for name in names] == ["loss", "accuracy"]
     assert "test_accuracy from" in names[1]
