@@ -106,7 +106,7 @@ class Findings(Ranking):
         Return "" if there is no such setting.
         """
         sign, best = self.goal.sign, self.settings[0]
-        below = [setting for setting in self.settings if self.why_below(setting)]
+        below = self.settings[len(self.leaders) :]  # the settings are in the order of their tiers
         first = max(below, key=lambda setting: sign * setting.mean, default=best)
         if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
             return ""

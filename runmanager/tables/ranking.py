@@ -144,7 +144,7 @@ class Ranking:
         """The settings that have a value of the goal, the best first, then the other settings."""
         return [*self.settings, *self.others]
 
-    @property
+    @cached_property
     def leaders(self) -> Sequence[Setting]:
         """The settings that compete for the first rank: the settings in the tier of the best setting."""
         tiers = _tiers(self.settings)
