@@ -187,17 +187,16 @@ class Race:
         return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
 
     def _projected(self, lead: Lead, least: float, at_least: int) -> str:
-        """Estimate how many repeats decide the measured difference, or else a larger one."""
+        """Estimate how many repeats decide the measured difference, or else what twice as many can show."""
         if lead.n < _ENOUGH or not lead.std:
             number = at_least - lead.n
             return f"; at least {self._more(number)} {'is' if number == 1 else 'are'} needed"
         total = needed(abs(lead.mean) / lead.std, least) if lead.mean else math.inf
         if total - lead.n <= _WORTH_SAYING:
-            number, size = max(int(total), at_least), self._short(lead)
-        else:
-            number = 2 * max(lead.n, fewest(least))
-            size = f"{visible(number, least) * lead.std:.1g}"
-        return f"; a difference of {size} takes about {number} ({number - lead.n} more)"
+            number = max(int(total), at_least)
+            return f"; such a lead takes about {number} in half of the cases ({number - lead.n} more)"
+        number = 2 * max(lead.n, fewest(least))
+        return f"; {number} can show a difference of {visible(number, least) * lead.std:.1g}"
 
     def _more(self, number: int) -> str:
         return f"{number} more {self.unit}{'' if number == 1 else 's'}"

@@ -76,8 +76,8 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert view.caption == (
         "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 width=8 leads the other 2 "
         "settings, but 3 repeats do not decide it · The closest, lr=0.1 width=8, is 0.107 behind; a "
-        "verdict needs at least 7 repeats; a difference of 0.107 takes about 7 (4 more); lr=0.1 width=8 "
-        "lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · 2 of 3 "
+        "verdict needs at least 7 repeats; such a lead takes about 7 in half of the cases (4 more); lr=0.1 "
+        "width=8 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 repeats (2 diverged, 1 killed) · 2 of 3 "
         "settings are ranked · an interval is of one setting, the verdict of all 3 pairs · the same in all: "
         "device=cpu"
     )
@@ -115,7 +115,7 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     assert findings.race.states == ["undecided", "worse"]
     assert findings.race.sentence == (
         "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; 9 seeds cannot show "
-        "a difference below 0.003; a difference of 0.002 takes about 18 (9 more); net=a is worse"
+        "a difference below 0.003; 18 can show a difference of 0.002; net=a is worse"
     )
     assert not findings.is_certain
 
@@ -288,7 +288,8 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
 
     assert find(runs).race.sentence == (
         "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; a "
-        "verdict needs at least 10 seeds; a difference of 0.102 takes about 10 (5 more); net=39 is identical"
+        "verdict needs at least 10 seeds; such a lead takes about 10 in half of the cases (5 more); net=39 is "
+        "identical"
     )
 
 
@@ -305,7 +306,7 @@ def test_what_the_decided_settings_leave_is_counted():
 
     assert find(runs).race.sentence == (
         "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; 12 seeds cannot show "
-        "a difference below 0.1; a difference of 0.09 takes about 24 (12 more); 2 others are worse"
+        "a difference below 0.1; 24 can show a difference of 0.09; 2 others are worse"
     )
     assert (
         find(runs[runs["net"] != "c"])

@@ -100,7 +100,7 @@ FORESEEN = [
         [
             "3 seeds do not decide it: x is ahead by 0.02",
             FEW,
-            "a difference of 0.02 takes about 6 (3 more)",
+            "such a lead takes about 6 in half of the cases (3 more)",
         ],
     ),
     (
@@ -108,7 +108,7 @@ FORESEEN = [
         [
             "7 seeds do not decide it: x is ahead by 0.01",
             f"7 {UNSEEN} 0.02",
-            "a difference of 0.01 takes about 19 (12 more)",
+            "such a lead takes about 19 in half of the cases (12 more)",
         ],
     ),
     (
@@ -116,7 +116,7 @@ FORESEEN = [
         [
             "6 seeds do not decide it: x is ahead by 0.000017",
             f"6 {UNSEEN} 0.03",
-            "a difference of 0.02 takes about 12 (6 more)",
+            "12 can show a difference of 0.02",
         ],
     ),
 ]
