@@ -50,6 +50,7 @@ from runmanager.storage.run_state import read_experiment
 from runmanager.tables.ranking import ranking_of
 from tests.board.reading import event_files
 from tests.board.test_hparams import sessions
+from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of
 
 NAMED = ("seed", "fold", "split", "trial", "repeat")
@@ -552,7 +553,8 @@ def test_the_list_of_runs_names_the_experiment_of_the_best_one(tmp_path):
     assert sentence in call("list", tmp_path, "--where", "lr<9")[1].replace("\n", " ")
 
 
-@pytest.mark.parametrize("batch", [0, *(pytest.param(n, marks=pytest.mark.slow(1)) for n in range(1, 10))])
+@pytest.mark.slow(minutes=1)
+@pytest.mark.parametrize("batch", of_night_but(range(10), [0]))
 def test_every_surface_names_the_same_setting(tmp_path, batch):
     dice = random.Random(batch)  # noqa: S311
     for number in range(20):

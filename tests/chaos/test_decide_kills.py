@@ -10,7 +10,7 @@ from tests.chaos.work import EXPERIMENT
 from tests.nightly import of_night
 
 RIVALS: dict[str, list[object]] = {"rival": ["a", "bb", "ccc"], "device": ["cpu"]}
-NUM_KILLS = of_night(50, by_day=15)
+NUM_KILLS = of_night(50, by_day=6)
 
 
 def answer(root: Path) -> tuple[str, str, str]:

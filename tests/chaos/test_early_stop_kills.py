@@ -22,7 +22,7 @@ from tests.chaos.harness import (
 from tests.chaos.work import EXPERIMENT, FINAL, stopping_axes
 from tests.nightly import of_night
 
-NUM_KILLS = int(os.environ.get("RUNMANAGER_EARLY_STOP_KILLS", str(of_night(30, by_day=10))))
+NUM_KILLS = int(os.environ.get("RUNMANAGER_EARLY_STOP_KILLS", str(of_night(30, by_day=6))))
 PARAMS = stopping_axes(lrs=[0.02, 0.05, 0.1], num_epochs=60, patience=4)
 HOWS = ["inline", "inline", "bare", "lanes"]
 

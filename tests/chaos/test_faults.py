@@ -193,7 +193,7 @@ def test_whatever_system_call_fails_the_next_start_completes_the_run_exactly(zyg
     faulty = [(call, "kill") for call in ("write", "fsync", renames, links)]
     faulty += [(call, "ENOSPC") for call in ("fsync", renames, links)]
 
-    step = of_night(1, by_day=3)
+    step = of_night(1, by_day=6)
     problems = [problem for call, kind in faulty for problem in faults.inject(call, kind, step=step)]
 
     show(dict(faults.counts), *problems[:40])

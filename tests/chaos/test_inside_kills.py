@@ -22,8 +22,8 @@ from tests.chaos.harness import (
 from tests.chaos.work import EXPERIMENT, LOADERS, inside_axes
 from tests.nightly import of_night
 
-NUM_KILLS = of_night(15, by_day=9)
-BY_DAY = ("shuffle", "workers", "stateful")
+NUM_KILLS = of_night(15, by_day=6)
+BY_DAY = ("workers",)
 PARAMS = [inside_axes(lrs=[0.01, 0.02], num_epochs=2, every=every) for every in (3, "0.03s")]
 HOWS = ["inline", "inline", "bare", "lanes"]
 

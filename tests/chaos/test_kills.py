@@ -25,9 +25,9 @@ from tests.chaos.harness import (
 from tests.chaos.work import EXPERIMENT, axes, wait_for
 from tests.nightly import of_night
 
-NUM_KILLS = of_night(200, by_day=25)
+NUM_KILLS = of_night(200, by_day=10)
 HOWS = ["inline", "inline", "bare", "bare", "lanes"]
-NUM_LANE_KILLS = of_night(40, by_day=8)
+NUM_LANE_KILLS = of_night(40, by_day=3)
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)  # checkpoints of 5.4 MB
 
 

@@ -22,7 +22,7 @@ from tests.chaos.harness import (
 from tests.chaos.work import EXPERIMENT
 from tests.nightly import of_night
 
-NUM_STOPS = int(os.environ.get("RUNMANAGER_PRUNING_KILLS", str(of_night(12, by_day=6))))
+NUM_STOPS = int(os.environ.get("RUNMANAGER_PRUNING_KILLS", str(of_night(12, by_day=3))))
 CLIMBERS: dict[str, list[object]] = {"climber": [5, 3, 11, 1, 8, 2, 10, 0, 9, 4, 7, 6], "device": ["cpu"]}
 HOWS = ["inline", "lanes", "lanes"]
 ENDS = {("completed", 9), ("pruned", 1), ("pruned", 3)}

@@ -19,7 +19,7 @@ from runmanager.executors import RayExecutor
 from runmanager.storage.journal import read_attempt
 from tests.nightly import of_night
 
-NUM_KILLS = of_night(12, by_day=3)
+NUM_KILLS = of_night(12, by_day=1)
 NUM_EPOCHS = 90
 PARAMS = {"lr": [0.1, 0.2, 0.3], "batch_size": [8, 16, 32], "device": ["cpu"]}
 SLOT = {"cpu": {"slot": 1}}  # stands in for a GPU

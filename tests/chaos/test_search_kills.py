@@ -11,8 +11,8 @@ from tests.chaos.harness import result, show
 from tests.chaos.work import EXPERIMENT
 from tests.nightly import of_night
 
-NUM_SUGGESTIONS, NUM_KILLS = 16, of_night(30, by_day=6)
-NUM_SETTINGS, NUM_KILLS_OF_LOOPS = 2, of_night(12, by_day=6)
+NUM_SUGGESTIONS, NUM_KILLS = 16, of_night(30, by_day=3)
+NUM_SETTINGS, NUM_KILLS_OF_LOOPS = 2, of_night(12, by_day=3)
 SEARCHED: dict[str, list[Any]] = {"searched": [NUM_SUGGESTIONS]}
 KILLS: dict[str, Any] = {"most_epochs": 12, "within_s": 0.03}
 

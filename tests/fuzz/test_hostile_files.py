@@ -397,7 +397,7 @@ def test_no_reader_fails_or_loses_a_row_of_another_run(template, expected, tmp_p
 
 @pytest.mark.slow(minutes=5)
 def test_no_reader_fails_for_thousands_of_hostile_files(template, expected, tmp_path, capsys):
-    first, _, number = os.environ.get("RUNMANAGER_FUZZ", f"1000:{of_night(50, by_day=2)}").partition(":")
+    first, _, number = os.environ.get("RUNMANAGER_FUZZ", f"1000:{of_night(50, by_day=1)}").partition(":")
 
     files = sum(
         check(template, tmp_path, expected, seed, LARGE_BATCH, [VIEWS[seed % len(VIEWS)]])

@@ -286,7 +286,7 @@ UNCHANGED = [
     for page in PAGES
     if "run_grid" in "".join(blocks(page, "python")) and page.name != "two-stages.md"  # it changes its data
 ]
-BY_DAY = [page for page in UNCHANGED if page.name in ("fit.md", "verdict.md")]
+BY_DAY = [page for page in UNCHANGED if page.name == "verdict.md"]
 
 
 @pytest.mark.slow(minutes=2)
