@@ -43,9 +43,9 @@ NUM_COLORS = 255  # of a picture, which is a third as large then
 COLUMNS, LINES = 54, 24  # of the terminal: its text can be read on a phone
 SIZE_OF_TERMINAL: ViewportSize = {"width": 486, "height": 448}
 SCALE = 1.25  # pixels of the picture per pixel of the terminal
-COMMAND = "python board.py"
-STARTS = [re.compile(r"^✓ +8/21 [\s\S]* [4-9]/10 ", re.MULTILINE), re.compile("never")]
-"""What a start shows when it is killed."""
+COMMAND, NUM_STARTS = "python board.py", 2
+KILLED_AT = re.compile(r"^✓ +8/21 [\s\S]* [2-5]/10 ", re.MULTILINE)
+"""What the first start shows when it is killed."""
 PLAYED_MS = 12_000  # how long the recording is, without its end
 FIRST_MS, LAST_MS = 1500, 6000  # how long the end is shown, before and after it
 EVERY_S = 0.5
@@ -97,23 +97,24 @@ def frames(folder: Path) -> Iterator[Frame]:
         os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)  # noqa: S606, S607 - our own
     fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
 
-    began, before, num_started = time.monotonic(), "", 0
+    began, before, num_started, is_killed = time.monotonic(), "", 0, False
     with suppress(OSError):  # the end of a terminal whose shell is gone
         while True:
             until = time.monotonic() + EVERY_S
             while (left := until - time.monotonic()) > 0:
                 if select.select([parent], [], [], left)[0]:
                     stream.feed(os.read(parent, 1 << 16))
+                    if not is_killed and KILLED_AT.search("\n".join(screen.display)):
+                        os.kill(os.tcgetpgrp(parent), signal.SIGKILL)  # the process that the shell waits for
+                        is_killed = True
             if (now := drawn(screen)) != before:
                 yield time.monotonic() - began, now
                 before = now
             if screen.display[screen.cursor.y].rstrip() == "$":
-                if num_started == len(STARTS):
+                if num_started == NUM_STARTS:
                     break
                 os.write(parent, f"{COMMAND}\n".encode())
                 num_started += 1
-            elif STARTS[num_started - 1].search("\n".join(screen.display)):
-                os.kill(os.tcgetpgrp(parent), signal.SIGKILL)  # the process that the shell waits for
     os.close(parent)
     os.waitpid(pid, 0)
 
