@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
 from tests.board.reading import folder_scalars
+from tests.nightly import of_night_but
 
 AXIS = str.lower("QZXV")  # a name that no code has
 TIMES = ["epoch duration", "run duration", "peak memory"]
@@ -157,7 +158,7 @@ def test_whatever_a_listener_does_changes_nothing(executor, kind, where, without
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["parent", "worker"])
+@pytest.mark.parametrize("where", of_night_but(["parent", "worker"], ["parent"]))
 @pytest.mark.parametrize("kind", [Raising, Slow, Answering, Spoiling])
 def test_one_that_may_stop_runs_and_gives_no_reason_changes_nothing(executor, kind, where, without, tmp_path):
     start(tmp_path, executor, listener(kind, where, may_stop=True))

@@ -15,6 +15,7 @@ import pytest
 from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
+from tests.nightly import of_night_but
 from tests.systems import needs
 
 PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
@@ -368,7 +369,7 @@ def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeyp
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("repeat", range(20))
+@pytest.mark.parametrize("repeat", of_night_but(range(20), range(4)))
 def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat):
     held_by(tmp_path, pid=NO_PROCESS)
     barrier, released = threading.Barrier(8), threading.Event()
