@@ -22,7 +22,7 @@ from runmanager.integrations.lightning_logger import (
 )
 from runmanager.integrations.trainers import TrainedRun
 from runmanager.launch.manager import RunManager
-from runmanager.storage import checkpoints, durable, paths
+from runmanager.storage import artifacts, checkpoints, durable, paths
 from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
@@ -89,6 +89,8 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     """
     run = TrainedRun(manager)
     after = run.resume_trainer(partial(_last_checkpoint, run.folder))
+    if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
+        artifacts.set_aside(run.opened.folder.path, run.opened.attempt - 1, "checkpoints")
     return _checkpoint_of(run.folder, after) if after else None
 
 

@@ -48,13 +48,10 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
 
     @property
     def name(self) -> str:
-        """The name of the experiment."""
-        return self.manager.folder.parent.name if self.manager.folder else ""
+        """An empty name, as files of Lightning are inside the folder of the run."""
+        return ""
 
-    @property
-    def version(self) -> str:
-        """The name of the run's folder."""
-        return self.manager.folder.name if self.manager.folder else ""
+    version = name
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log the values of a step.

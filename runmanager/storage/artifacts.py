@@ -88,6 +88,20 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
     return sorted(listed)
 
 
+def set_aside(folder: Path, attempt: int, name: str = "") -> None:
+    """Rename the artifacts of a superseded attempt, or one of them, if there are any.
+
+    Raises:
+        StorageError: The artifacts could not be renamed.
+    """
+    source, target = folder / paths.ARTIFACTS / name, folder / f"attempt-{attempt}.{paths.ARTIFACTS}" / name
+    with durable.explained(source):
+        if source.exists() and not target.exists():
+            durable.make_folder(target.parent)
+            durable.rename(source, target)
+            durable.sync_folder(target.parent)
+
+
 def _is_leftover(name: str) -> bool:
     return bool(_OLD.fullmatch(name) or _LEFTOVER.fullmatch(name))
 

@@ -25,7 +25,7 @@ _OF_EXPERIMENTS = (
     r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"
-_FOLDERS = (paths.ARTIFACTS, paths.TRAINER)  # folders inside a run's folder
+_FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
 
 
@@ -160,8 +160,8 @@ def _unlink(files: Iterable[Path]) -> None:
 
 
 def _remove_run_if_empty(folder: Path) -> None:
-    for name in _FOLDERS:
-        _remove_folders(folder / name)
+    for inside in _folders_of(folder):
+        _remove_folders(inside)
     _remove_if_empty(folder)
 
 
@@ -194,9 +194,15 @@ def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
 
 def _with_folders(folder: Path, contents: Contents) -> Contents:
     """Add a run's artifacts and its trainer's checkpoints to the contents of its folder."""
-    for name in _FOLDERS:
-        contents = _with_folder(folder / name, contents)
+    for inside in _folders_of(folder):
+        contents = _with_folder(inside, contents)
     return contents
+
+
+def _folders_of(run: Path) -> list[Path]:
+    """Return the folders of artifacts and of the trainer's checkpoints in a run's folder."""
+    inside = run.iterdir() if _is_folder(run) else ()
+    return [path for path in inside if _FOLDERS.fullmatch(path.name)]
 
 
 def _with_folder(folder: Path, contents: Contents) -> Contents:

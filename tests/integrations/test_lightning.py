@@ -127,6 +127,34 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
     assert rows["epoch"].tolist() == validated  # a value of an earlier epoch is not repeated
 
 
+@pytest.mark.parametrize("case", ["changed", "resumed", "unsaved"])
+def test_a_fresh_attempt_has_only_its_own_model_checkpoints(tmp_path, study, case):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from runmanager.integrations.lightning import RunManagerCallback, checkpoint_path
+
+    def train(run, manager, stop=None, max_epochs=2):
+        with manager.run(run):
+            own = RunManagerCallback(manager, checkpoint=case != "unsaved")
+            callbacks = [ModelCheckpoint(save_last=True), own]
+            options = study.trainer_options(manager, max_epochs=max_epochs, callbacks=callbacks)
+            module, path = study.Classifier(0.1, stop=stop), checkpoint_path(manager)
+            study.L.Trainer(**options).fit(module, study.loader(), ckpt_path=path)
+
+    execute(tmp_path, partial(train, stop=None if case == "changed" else Stopped(2)), data=1)
+    execute(tmp_path, partial(train, max_epochs=3), **{"data": 2} if case == "changed" else {"changed": "keep"})
+
+    run = tmp_path / "exp" / "001"
+    files = {path.relative_to(run).as_posix(): path for path in sorted(run.glob("*artifacts/**/*.ckpt"))}
+    last_epochs = {"artifacts": 3, "attempt-1.artifacts": {"changed": 2, "unsaved": 1}.get(case, 0)}
+    expected = {}
+    for folder, epoch in last_epochs.items():
+        for name in (f"epoch={epoch - 1}-step={epoch * 5}", "last") if epoch else ():
+            expected[f"{folder}/checkpoints/{name}.ckpt"] = epoch
+    saved = {name: torch.load(path, weights_only=False)["epoch"] + 1 for name, path in files.items()}
+    assert saved == expected
+
+
 def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
     execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
 

@@ -23,7 +23,7 @@ from runmanager.hyperparameters import counted
 from runmanager.storage import checkpoints, processes, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, read_attempt
-from runmanager.tables.removal import look
+from runmanager.tables.removal import look, remove
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip
@@ -551,6 +551,29 @@ def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     folder = run_folder(tmp_path)
     assert weights_of(folder) == {"attempt-1.weights.pt": old, "attempt-2.weights.pt": 22.0, "weights.pt": 32.0}
     assert look(RunFolder(folder, 1, "1", {})).others == []
+
+
+def test_artifacts_of_an_attempt_whose_code_changed_are_set_aside(tmp_path):
+    def write(name, data):
+        def train(run, manager):
+            with manager.run(run):
+                manager.artifact(name, f"{name}.txt")  # before an epoch too
+                for _ in manager.epochs(1):
+                    manager.artifact(name, "same.txt")
+
+        by_grid(tmp_path, train, data=data)
+
+    for number, name in enumerate(("first", "second", "third")):
+        write(name, data=number)
+
+    folder = run_folder(tmp_path)
+    written = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.txt")}
+    folders = {"attempt-1.artifacts": "first", "attempt-2.artifacts": "second", "artifacts": "third"}
+    assert written == {f"{at}/{file}.txt": name for at, name in folders.items() for file in ("same", name)}
+    run = RunFolder(folder, 1, "1", {})
+    assert look(run).others == []
+    remove(folder.parent, [run])
+    assert not folder.exists()
 
 
 @pytest.mark.slow(everywhere=True)
