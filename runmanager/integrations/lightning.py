@@ -1,5 +1,6 @@
 """Adapter for Lightning's Trainer, and a logger for Fabric."""
 
+import logging
 import os
 import re
 import shutil
@@ -15,13 +16,14 @@ import torch
 from runmanager.devices import ranks
 from runmanager.errors import LifecycleError
 from runmanager.integrations.lightning_logger import (
+    PACKAGE,
     Checkpoint,
     RunManagerLogger,
     SIGTERMException,
     extract_batch_size,
 )
 from runmanager.integrations.trainers import TrainedRun
-from runmanager.launch.manager import RunManager
+from runmanager.launch.manager import RunManager, hooks_of
 from runmanager.storage import artifacts, checkpoints, durable, paths
 from runmanager.training.loaders import generators
 
@@ -33,8 +35,8 @@ _ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name of the type, 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """Return the arguments of Lightning's Trainer for the open run: its device, its logger, its callback.
 
-    Lightning's progress bar and summary are off, and nothing is written to the working directory: files of your
-    callbacks become artifacts of the run.
+    Lightning's progress bar, summary and hints are off, and nothing is written to the working directory: files
+    of your callbacks become artifacts of the run. Warnings stay.
 
     Args:
         manager: A manager with an open run.
@@ -49,6 +51,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """
     run = TrainedRun(manager)
     opened = run.opened
+    _quieten(manager)
     lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
     if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
         lists["callbacks"].append(RunManagerCallback(manager))
@@ -297,6 +300,14 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         for index, value in self._loaded["plateau"].items():
             scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
             trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
+
+
+def _quieten(manager: RunManager) -> None:
+    """Switch Lightning's hints off until the run ends, unless the user has set another level."""
+    logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
+    if not logger.level and logger.getEffectiveLevel() == logging.INFO:
+        logger.setLevel(logging.WARNING)
+        hooks_of(manager).scope.callback(logger.setLevel, logging.NOTSET)
 
 
 def _num_epochs(trainer: Any) -> int | None:

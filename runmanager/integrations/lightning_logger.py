@@ -9,7 +9,11 @@ from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.integrations.trainers import TrainedRun, columns
 from runmanager.launch.manager import RunManager, hooks_of
 
-__all__ = ["Checkpoint", "RunManagerLogger", "SIGTERMException", "extract_batch_size"]
+__all__ = ["PACKAGE", "Checkpoint", "RunManagerLogger", "SIGTERMException", "extract_batch_size"]
+
+# Lightning has two packages; use the package that the program has imported
+_is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+PACKAGE = "pytorch_lightning" if _is_other else "lightning.pytorch"
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Checkpoint
@@ -17,14 +21,11 @@ if TYPE_CHECKING:
     from lightning.pytorch.utilities.data import extract_batch_size
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 else:
-    # Lightning has two packages; use the package that the program has imported
-    is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
-    _package = "pytorch_lightning" if is_other else "lightning.pytorch"
     try:
-        Checkpoint = import_module(f"{_package}.callbacks").Checkpoint
-        Logger = import_module(f"{_package}.loggers").Logger
-        extract_batch_size = import_module(f"{_package}.utilities.data").extract_batch_size
-        SIGTERMException = import_module(f"{_package}.utilities.exceptions").SIGTERMException
+        Checkpoint = import_module(f"{PACKAGE}.callbacks").Checkpoint
+        Logger = import_module(f"{PACKAGE}.loggers").Logger
+        extract_batch_size = import_module(f"{PACKAGE}.utilities.data").extract_batch_size
+        SIGTERMException = import_module(f"{PACKAGE}.utilities.exceptions").SIGTERMException
     except ImportError as error:
         raise MissingExtraError(
             ["runmanager.integrations.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]

@@ -95,6 +95,7 @@ class Hooks:
         run_count: The number of runs that have begun.
         rows: One row per finished epoch.
         outcome: The outcome of the last run, None before the first run and while a run is open.
+        scope: The stack that restores the current device, and other settings, when the run ends.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Hooks:
         self.run_count = 0
         self.rows: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
+        self.scope = ExitStack()
         self.folders, self.measure = folders, measure
         self.is_of_grid = grid is not None
         self.grid = grid or GridContext()
@@ -123,7 +125,6 @@ class Hooks:
         self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
-        self._scope = ExitStack()  # the stack that restores the current device when the run ends
 
     @property
     def hyperparameters(self) -> Collection[str]:
@@ -214,7 +215,7 @@ class Hooks:
             self._write_design()
             resuming.set_artifacts_aside(folder, self.grid)
             opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
-            self._scope = scope.pop_all()
+            self.scope = scope.pop_all()
         self.run_count += 1
         self.run_params = run
         self._warn_of_trained(network, opened.folder.number)
@@ -520,7 +521,7 @@ class Hooks:
             self._leftovers.run_ended()
         finally:
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
-                self._scope.close()
+                self.scope.close()
         if self._output:
             self._output.run_ended(self)
         return self.outcome

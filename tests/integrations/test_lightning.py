@@ -3,6 +3,7 @@
 import csv
 import importlib
 import itertools
+import logging
 import math
 import os
 import subprocess
@@ -91,6 +92,27 @@ def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
     }  # fmt: skip
     assert [*Path().iterdir()] == []
     assert [path.name for path in (tmp_path / "exp" / "001").glob("*/*.ckpt")] == []
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO])
+def test_hints_of_lightning_are_off_in_a_run_unless_the_user_sets_their_level(tmp_path, study, level):
+    class Hints(logging.Handler):
+        def emit(self, record):
+            messages.append(record.getMessage())
+
+    messages: list[str] = []
+    handler, logger = Hints(), logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        execute(tmp_path, partial(study.train, stop=Stopped(2)))
+        execute(tmp_path, study.train, changed="keep")
+        level_after = logger.level
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+
+    assert (bool(messages), level_after) == (bool(level), level)
 
 
 def test_curves_within_an_epoch_are_kept(tmp_path, study):
