@@ -10,16 +10,18 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from runmanager.answers.changes import Change, changes, repeats_differ
+from runmanager.answers.contest import of_values
 from runmanager.answers.effects import effects
 from runmanager.answers.failures import Failure, failures
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.importance import importances, what_matters
 from runmanager.answers.sampled import is_sampled
+from runmanager.answers.verdict_sentence import Race
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.goal import companion
 from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import LEADING, Status, counts_of
-from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals
+from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals, scores_of
 from runmanager.wording import percents, printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
@@ -96,6 +98,13 @@ class Answers:
         """The influence of each hyperparameter; needs findings."""
         assert self.findings
         return _matters(self.runs, self.findings)
+
+    def race(self, axis: str) -> Race:
+        """Compare the values of an axis in otherwise equal settings, as the verdict does; needs findings."""
+        assert self.findings
+        findings, rule = self.findings, self.findings.rule
+        values = of_values(self.runs, scores_of(self.runs, findings), findings.repeats, axis)[2]
+        return values.race(values.order, rule.margin, rule.error)
 
     @cached_property
     def all_matters(self) -> list[Matters]:

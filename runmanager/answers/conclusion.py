@@ -127,7 +127,7 @@ def all_digits(runs: pd.DataFrame, row: int = 0) -> list[Step]:
     if "folder" not in runs or all(concise(value) == brief(value) for value in values):
         return []
     run = address(runs["folder"].iloc[row], runs["run"].iloc[row])
-    return [Step(_command("show", run), f"load_run({_text(run)}).params", "the best values, with all digits")]
+    return [Step(_command("show", run), f"load_run({_text(run)}).params", "its values, with all digits")]
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
@@ -156,7 +156,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         some = f"{len(best)} of " if len(best) < len(listed) else ""
         which = f"the Pareto front, {some}{counted(len(listed), findings.noun)}"
     elif len(best) < number:
-        which = f"the best {len(best)}"
+        which = f"the first {len(best)}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     without = f"{num_without:,} completed without a number" if num_without > 0 else ""
     scope = findings.scope(numbers.get(INTERVAL, ()))

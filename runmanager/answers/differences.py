@@ -35,7 +35,7 @@ def diff(first: Path, second: Path) -> list[Row]:
         Rows with `what` (note, parameter, version, fact, code, value, data, status, goal or metric), its
         `name`, and both sides as `first` and `second`. Numbers have a `difference`, the second minus the first.
         Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: for
-        the best settings of both, and for all settings that both have, paired by repeat.
+        the leading settings of both, and for all settings that both have, paired by repeat.
 
     Raises:
         NoRunsError: A path does not exist, or has no runs.
@@ -135,7 +135,7 @@ def _metrics(first: RunResult, second: RunResult) -> list[Row]:
 
 
 def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
-    """Compare two experiments by the goal: their best settings, and the settings that both have."""
+    """Compare two experiments by the goal: their leading settings, and the settings that both have."""
     each = [tables.runs_table(name, runs) for name, runs in sides]
     goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
@@ -148,7 +148,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
-        rows.append(_row("metric", f"{goal.metric}, best setting", *means))
+        rows.append(_row("metric", f"{goal.metric}, leading setting", *means))
     folders = [runs[0].folder.path.parent for _, runs in sides]
     if folders[0] == folders[1]:
         return rows

@@ -168,7 +168,7 @@ def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     x = value_scale(low, high, LEFT, WIDTH - RIGHT)
     runs = [index for index in data.rated if low <= data.scores[index] <= high]
     outside = len(scores) - len(runs)
-    which = "of the best setting" if data.findings.repeats else "the best one"
+    which = "of the leading setting" if data.findings.repeats else "the best one"
     words = f"Each dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
     if len(data.rated) > len(data.order):
         words += " Pruned runs are drawn at the score of their last epoch."

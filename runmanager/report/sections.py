@@ -72,14 +72,14 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
     texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS) if name in numbers]
     if findings.repeats:
-        texts.append(("behind the best", [text.behind(data, rank) for rank in range(len(best))]))
+        texts.append(("behind the first", [text.behind(data, rank) for rank in range(len(best))]))
     if findings.repeats and has_front:
         front = [setting.rows for setting in findings.front]
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
     which = "The Pareto front"
     if findings.repeats:
-        which = f"{'The' if len(best) == len(listed) else f'The best {len(best)}'} settings by their mean"
+        which = f"{'The' if len(best) == len(listed) else f'The first {len(best)}'} settings by their mean"
     scope = findings.scope(numbers.get(INTERVAL, ()))
     some = f"{len(best)} of {counted(len(listed), findings.noun)}" if has_front and not findings.repeats else ""
     return {

@@ -22,6 +22,7 @@ from runmanager.wording import capital, cell, duration
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence
+_CHANCE = "That may be chance."
 
 
 def headline(answers: Answers) -> tuple[str, list[str]]:
@@ -30,12 +31,12 @@ def headline(answers: Answers) -> tuple[str, list[str]]:
     if findings is None or len(findings.goals) < 2 or len(findings.front) < 2:  # noqa: PLR2004 - a choice
         return answers.headline, details
     goals = _listed([goal.metric for goal in findings.goals])
-    which = f"{counted(len(findings.front), findings.noun)} are the best trade-offs between {goals}"
+    which = f"{counted(len(findings.front), findings.noun)} are trade-offs between {goals}"
     return which, [f"{answers.headline}.", *details]
 
 
 def behind(data: ReportData, rank: int) -> str:
-    """Return the distance of a setting to the best setting, and whether this distance may be chance."""
+    """Return the distance of a setting to the leading setting, and whether this distance may be chance."""
     findings = data.findings
     if not rank:
         return ""
@@ -51,7 +52,7 @@ def behind(data: ReportData, rank: int) -> str:
 
 
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:
-    """Return a sentence about the best value of a hyperparameter in otherwise equal settings and its margin."""
+    """Say which value of a hyperparameter leads in otherwise equal settings, by how much, and if by chance."""
     change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
@@ -70,17 +71,20 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         listed = _listed(top)
         sentence = f"All else equal, {listed} have the same mean: {cell(mean)} ({comparisons})"
     else:
-        side = "above" if data.is_larger_better else "below"
+        most, side = ("highest", "above") if data.is_larger_better else ("lowest", "below")
         average = " on average" if change.num > 1 else ""
         sentence = (
-            f"All else equal, {axis.label(best)} is best{average}: {cell(mean)}, {abs(mean - following):.2g} "
-            f"{side} {axis.label(change.means[1][0])} ({comparisons}"
+            f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {cell(mean)}, "
+            f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons}"
         )
-        sentence += f", best in {change.num_best})" if change.num > 1 else ")"
+        sentence += f", {most} in {change.num_best})" if change.num > 1 else ")"
     parts = [f"{sentence}."]
+    if len(top) == 1 and data.answers.race(change.axis).outcome == UNDECIDED:
+        parts.append(_CHANCE)
     setting = data.findings.settings[0].rows[0]
     if (label := axis.labels[axis.codes[setting]]) not in top:
-        parts.append(f"The best {data.findings.noun} has {label}.")
+        which = "leading" if repeats else "best"
+        parts.append(f"The {which} {data.findings.noun} has {label}.")
     if change.left_out:
         left_out = _listed([axis.label(value) for value in change.left_out])
         parts.append(f"Not in these comparisons: {left_out}.")
@@ -93,7 +97,7 @@ def together_sentence(data: ReportData, pair: Interaction) -> str:
     part = pair.complete()
     parts = [_dependence(data, part) if part else _nothing_common(pair)]
     if part and not part.adds_up and not pair.p < 0.05:  # noqa: PLR2004 - true for NaN as well
-        parts.append("That may be chance.")
+        parts.append(_CHANCE)
     return " ".join([*parts, f"Each cell is {number}.", *_lacking(data, pair)])
 
 
@@ -105,6 +109,7 @@ def _dependence(data: ReportData, part: Interaction) -> str:
     best = part.best_rows(1 if data.is_larger_better else -1)
     common = set.intersection(*map(set, best))
     some = f"{rows.name} {_listed(labels)}" if len(labels) < len(rows.labels) else ""
+    has = f"has the {'highest' if data.is_larger_better else 'lowest'} {data.findings.metric}"
     if not common:
         cells = {
             columns.label(value): f"{' or '.join(rows.label(part.row_values[row]) for row in tops)} with "
@@ -114,12 +119,12 @@ def _dependence(data: ReportData, part: Interaction) -> str:
         listed = [cells[label] for label in others]
         more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
         which = f"of {some}" if some else rows.name
-        return f"Which {which} is best depends on {columns.name}: {', '.join(listed)}{more}."
+        return f"Which {which} {has} depends on {columns.name}: {', '.join(listed)}{more}."
     every = f"with every {columns.name}"
     if len(others) < len(columns.labels):
         every = f"with {columns.name} {_listed(others)}"
     label = " or ".join(rows.label(part.row_values[row]) for row in sorted(common))
-    sentence = f"Of {some}, {label} is best {every}" if some else f"{rows.name} {label} is best {every}"
+    sentence = f"Of {some}, {label} {has} {every}" if some else f"{rows.name} {label} {has} {every}"
     if part.adds_up:
         return f"{sentence}; the effects of {rows.name} and {columns.name} nearly add up."
     gaps = [float(max(column) - min(column)) for column in part.means.T]
@@ -200,7 +205,7 @@ def best_runs(data: ReportData) -> tuple[Sequence[int], str]:
     rows = {row for setting in best for row in setting.rows}
     top = [row for row in data.order if row in rows]
     which = f"the {len(top)} runs of" if len(top) > 1 else "the run of"
-    return top, f"{which} the best {f'{len(best)} settings' if len(best) > 1 else 'setting'}"
+    return top, f"{which} the {f'{len(best)} leading settings' if len(best) > 1 else 'leading setting'}"
 
 
 def parallel_sentence(data: ReportData) -> str:
@@ -246,7 +251,7 @@ def order_sentence(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs, of which at least one is ranked."""
     findings = data.findings
     count = f"{counted(len(data.results), 'run')}; {findings.count}" if findings.repeats else findings.count
-    first = "those of the best setting first" if findings.repeats else f"the best first by {data.metric}"
+    first = "those of the leading setting first" if findings.repeats else f"the best first by {data.metric}"
     parts = [capital(count), first]
     parts += ["then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
     parts += ["then the others" if len(data.rated) < len(data.results) else ""]

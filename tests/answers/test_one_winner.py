@@ -524,7 +524,7 @@ def test_two_experiments_are_compared_by_all_their_goals(tmp_path):
 
     rows = diff(tmp_path / "a", tmp_path / "b")
 
-    (row,) = [row for row in rows if "best setting" in str(row)]
+    (row,) = [row for row in rows if "leading setting" in str(row)]
     assert "0.8" in str(row)
     assert "0.7" in str(row)
     assert "0.9" not in str(row)

@@ -78,7 +78,7 @@ def test_diff_sets_experiments_side_by_side(command, root):
 
     assert by_name["parameter", "dropout"]["second"] == "0.5"
     assert by_name["code", "train_again"]["second"] == "changed"
-    assert by_name["metric", "kl, best setting"]["difference"] == pytest.approx(0.5)
+    assert by_name["metric", "kl, leading setting"]["difference"] == pytest.approx(0.5)
     assert by_name["metric", "kl, mean of 7 pairs"]["difference"] == pytest.approx(0.5)
     assert by_name["metric", "kl, mean of 7 pairs"]["note"] == "1 pair left out"
     assert ("parameter", "lr") not in by_name  # the same in both

@@ -179,8 +179,8 @@ def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
     assert "1 without" in labels
     assert labels.count("\N{MULTIPLICATION SIGN}4") == 2
     words = text_of(by_id(page, "parallel-words"))
-    assert words.startswith("The 3 runs of the best setting (thick) have lr=0.1. 1 run")
-    assert "the 3 runs of the best setting" in text_of(by_id(page, "why"))
+    assert words.startswith("The 3 runs of the leading setting (thick) have lr=0.1. 1 run")
+    assert "the 3 runs of the leading setting" in text_of(by_id(page, "why"))
 
 
 def test_only_runs_that_are_drawn_are_counted(tmp_path):
@@ -333,7 +333,9 @@ def test_the_first_picture_has_a_dot_for_every_score_and_a_ring_for_the_best(tmp
     dots = marks(page, "strip", "dots")
     assert sum(dot.attrib["d"].count("h0") for dot in dots) == len(GRID)
     assert len(marks(page, "strip", "circle")) == 1
-    assert text_of(by_id(page, "strip-words")) == "Each dot is a run; run 4, of the best setting, has a ring."
+    assert (
+        text_of(by_id(page, "strip-words")) == "Each dot is a run; run 4, of the leading setting, has a ring."
+    )
     first = next(page.iter("svg"))
     assert (first.get("aria-labelledby") or "").startswith("strip-title")
 

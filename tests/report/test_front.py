@@ -15,7 +15,7 @@ def page_of(tmp_path, goal, grid=GRID):
 def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):
     page = page_of(tmp_path, GOALS)
 
-    headline = "4 settings are the best trade-offs between test_accuracy and test_loss"
+    headline = "4 settings are trade-offs between test_accuracy and test_loss"
     assert text_of(by_id(page, "headline")) == headline
     assert text_of(by_id(page, "lead")).startswith("lr=0.4 leads")
     rows = [text_of(row) for row in by_id(page, "settings").iter("tr")]

@@ -204,10 +204,29 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
     assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
     assert (
-        "All else equal, 0.01 is best: 0.77, 0.07 above 0.1 (one comparison of 3 means over seed)."
-        in text_of(by_id(page, "why"))
+        "All else equal, 0.01 has the highest test_accuracy: 0.77, 0.07 above 0.1 (one comparison of 3 means "
+        "over seed). That may be chance." in text_of(by_id(page, "why"))
     )
     assert "seed" not in [text_of(figure).rpartition(" ")[2] for figure in page.iter("title")]
+
+
+def test_a_page_calls_no_setting_the_best_before_the_verdict_does(tmp_path):
+    grid = [{"name": name, "width": width, "seed": s} for name in "AB" for width in (8, 16) for s in range(3)]
+    noise = {"A": [0.03, 0.01, 0.02], "B": [0.01, 0.04, 0.03]}
+    path = write_runs(
+        tmp_path / "grid", grid, lambda run: 0.7 + noise[run["name"]][run["seed"]] + run["width"] / 1e4
+    )
+    Experiment(path).decide(Design(Goal("test_accuracy", 1), repeats=("seed",)))
+
+    words = text_of(next(report(path).iter("body"))).replace("Which setting is best?", "")
+
+    assert "3 seeds do not decide it" in words
+    assert not re.findall(r"\w+ (?:is|are) best|best (?:of|setting|\d+ settings)|behind the best", words)
+    assert "A has the highest" not in words
+    assert (
+        "All else equal, B has the highest test_accuracy on average: 0.7279, 0.0067 above A (2 comparisons of "
+        "means over seed, highest in 2). That may be chance."
+    ) in words
 
 
 def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
@@ -244,7 +263,7 @@ def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
     ]  # fmt: skip
     assert len(rows) == len(GRID)
     assert {len(row) for row in rows} == {len(headings)}
-    assert [text_of(row[0]) for row in rows[:3]] == ["run 17", "run 15", "run 13"]  # the best setting's
+    assert [text_of(row[0]) for row in rows[:3]] == ["run 17", "run 15", "run 13"]  # the leading setting's
     assert not [heading for heading in table.iter("th") if heading.get("aria-sort")]
     assert [text_of(row[-1]) for row in rows[21:]] == ["failed", "diverged", "pending"]
 
@@ -466,8 +485,9 @@ def test_an_effect_is_that_of_otherwise_equal_settings(tmp_path):
 
     words = text_of(by_id(report(tmp_path / "grid"), "why"))
 
-    assert "All else equal, 128 is best: 0.8, 0.02 above 512 (one comparison of 3 values)." in words
-    assert "512 is best" not in words
+    highest = "has the highest test_accuracy"
+    assert f"All else equal, 128 {highest}: 0.8, 0.02 above 512 (one comparison of 3 values)." in words
+    assert f"512 {highest}" not in words
 
 
 def test_the_strongest_interaction_is_a_table_of_means(tmp_path):
@@ -478,8 +498,8 @@ def test_the_strongest_interaction_is_a_table_of_means(tmp_path):
     together = by_id(report(tmp_path / "grid"), "together")
 
     assert (
-        "Which lr is best depends on optimizer: 0.1 with optimizer adam (0.9058), 1 with optimizer sgd "
-        "(0.8058). Each cell is the mean of 3 settings that are equal otherwise."
+        "Which lr has the highest test_accuracy depends on optimizer: 0.1 with optimizer adam (0.9058), 1 with "
+        "optimizer sgd (0.8058). Each cell is the mean of 3 settings that are equal otherwise."
     ) in text_of(together)
     cells = [[text_of(cell) for cell in row] for row in next(together.iter("tbody"))]
     assert cells == [["0.1", "0.9058", "0.5058"], ["1", "0.6058", "0.8058"]]
@@ -488,8 +508,8 @@ def test_the_strongest_interaction_is_a_table_of_means(tmp_path):
 @pytest.mark.parametrize(
     ("interaction", "sentence"),
     [
-        (0.001, "lr 1 is best with every width; the effects of lr and width nearly add up. Each cell"),
-        (0.050, "lr 1 is best with every width, but how much lr changes differs: from 0.068 to 0.12. That may"),
+        (0.001, "with every width; the effects of lr and width nearly add up. Each cell"),
+        (0.050, "with every width, but how much lr changes differs: from 0.068 to 0.12. That may"),
     ],
 )
 def test_only_an_interaction_that_matters_is_named(interaction, sentence, tmp_path):
@@ -561,7 +581,7 @@ def test_values_that_read_the_same_are_compared(tmp_path, values):
 
     page = report(tmp_path / "grid")
 
-    words = f"All else equal, {values[1]!r} is best: 0.75, 0.25 above {values[0]!r} (one comparison)."
+    words = f"All else equal, {values[1]!r} has the highest test_accuracy: 0.75, 0.25 above {values[0]!r} (one"
     assert words in text_of(page)
 
 
@@ -726,7 +746,7 @@ def test_experiments_side_by_side_name_what_differs(tmp_path):
     assert rows[0] == ["what", "name", "before", "after", "difference"]
     assert ["note", "experiment", "", "with dropout", ""] in rows
     assert ["parameter", "depth", "2", "3", ""] in rows
-    assert ["metric", "test_accuracy, best setting", "0.54", "0.64", "0.1"] in rows
+    assert ["metric", "test_accuracy, leading setting", "0.54", "0.64", "0.1"] in rows
     assert "What differs" in text_of(next(page.iter("nav")))
     assert [text_of(p) for p in page.iter("p") if p.get("class") == "kicker"] == ["before and after"]
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from runmanager.answers.verdict import verdict
 from runmanager.outcome import EpochRecord, Status
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data
@@ -202,7 +203,8 @@ def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone
         assert pairs or axis not in sizes
 
 
-def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
+def test_the_first_value_of_an_axis_has_the_best_mean_where_all_else_is_equal(case):
+    most = "highest" if case.sign > 0 else "lowest"
     for axis in case.data.compared:
         words = text.effect_sentence(case.data, axis)
         labels = {axis.label(value): value for value in case.settings[axis.name].unique()}
@@ -214,8 +216,8 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
         groups = [group for group in case.groups(axis.name) if values <= group.keys()]
         means = {value: sum(group[value] for group in groups) / len(groups) for value in values if groups}
         if best := re.search(
-            r"All else equal, (\S+) is best(?: on average)?: (\S+), (\S+) (above|below) (\S+) "
-            r"\((?:one|(\d+)) comparisons?( of [^,)]+)?(?:, best in (\d+))?\)", words
+            rf"All else equal, (\S+) has the {most} {case.metric}(?: on average)?: (\S+), (\S+) "
+            rf"(above|below) (\S+) \((?:one|(\d+)) comparisons?( of [^,)]+)?(?:, {most} in (\d+))?\)", words
         ):  # fmt: skip
             value = labels[best[1]]
             assert len(groups) == int(best[6] or 1)
@@ -229,6 +231,7 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
             noun = "means over seed" if case.data.findings.repeats else "values"
             few = f" of {noun}" if case.data.findings.repeats else None
             assert best[7] == (f" of {len(values)} {noun}" if len(values) > 2 else few)
+            assert ("That may be chance." in words) != verdict(case.data.runs, axis.name).decided
         elif same := re.search(r"All else equal, (.*) have the same mean: (\S+)", words):
             for name in re.split(r", | and ", same[1]):
                 assert means[labels[name]] == written(float(same[2]))
@@ -268,7 +271,7 @@ def test_cells_of_a_heatmap_are_means_over_the_same_other_settings(case):
             assert float(named[2]) == written(case.sign * best)
             index = [rows.label(v) for v in pair.row_values].index(named[1])
             assert case.sign * pair.means[index, column] == pytest.approx(best)
-        elif winner := re.match(rf"{rows.name} (\S+)(?: or \S+)* is best with every", words):
+        elif winner := re.match(rf"{rows.name} (\S+)(?: or \S+)* has the \S+ {case.metric} with every", words):
             index = [rows.label(v) for v in pair.row_values].index(winner[1])
             assert case.sign * pair.means[index, column] == pytest.approx(best)
     drawn = heatmap(case.data, pair)
@@ -292,9 +295,10 @@ def test_no_sentence_on_two_axes_contradicts_an_incomplete_grid(number, tmp_path
     words = text.together_sentence(case.data, pair)
 
     sentence, *others = re.split(r"(?<=\.) (?=[A-Z])", words)
-    of = re.search(rf"[Oo]f {rows.name} (.+?)(?: is best depends|, \S+(?: or \S+)* is best with)", sentence)
+    has = f"has the {'highest' if case.sign > 0 else 'lowest'} {case.metric}"
+    of = re.search(rf"[Oo]f {rows.name} (.+?)(?: {has} depends|, \S+(?: or \S+)* {has} with)", sentence)
     compared = listed(of[1]) if of else list(tried.index)
-    if depends := re.match(rf"Which .* is best depends on {columns.name}: (.*)\.$", sentence):
+    if depends := re.match(rf"Which .* {has} depends on {columns.name}: (.*)\.$", sentence):
         named = re.findall(rf"(?:^|, )(\S+(?: or \S+)*) with {columns.name} (\S+) \((\S+)\)", depends[1])
         cells = means.loc[compared, [column for _, column, _ in named]]
         best = {column: labels.split(" or ") for labels, column, _ in named}
@@ -302,7 +306,7 @@ def test_no_sentence_on_two_axes_contradicts_an_incomplete_grid(number, tmp_path
             column: float(value) for _, column, value in named
         }
         assert " more." in sentence or not set.intersection(*map(set, best.values()))
-    elif winner := re.search(r"(\S+(?: or \S+)*) is best with (.*?)(?:, but |; |$)", sentence):
+    elif winner := re.search(rf"(\S+(?: or \S+)*) {has} with (.*?)(?:, but |; |$)", sentence):
         every = f"every {columns.name}"
         against = tried.columns if winner[2] == every else listed(winner[2].removeprefix(f"{columns.name} "))
         cells = means.loc[compared, list(against)]
@@ -361,9 +365,9 @@ def test_what_the_best_runs_have_in_common_is_so(case):
             if axis.name != "seed"
         )
         number = (
-            f"The {len(top)} runs of the best setting (thick) have"
+            f"The {len(top)} runs of the leading setting (thick) have"
             if len(top) > 1
-            else "The run of the best setting has"
+            else "The run of the leading setting has"
         )
         assert len(top) == best.number
         assert words.startswith(f"{number} {values}.")

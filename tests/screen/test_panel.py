@@ -145,7 +145,7 @@ def test_columns_that_do_not_fit_have_folded_headings_or_are_left_out_and_named(
     assert lines[heading].split() == names.split()
     assert all(len(line.split()) >= len(names.split()) for line in lines[heading : heading + 6])
     below = " ".join(line.strip() for line in lines[heading + 6 :])
-    assert f"(the best 5; all 8 runs are ranked{left_out and f'; not shown: {left_out}'})" in below
+    assert f"(the first 5; all 8 runs are ranked{left_out and f'; not shown: {left_out}'})" in below
     assert file.getvalue().count("\n") == len(lines) - 1  # no line is longer than the terminal
     assert ["1" in screen.style_of(line.strip()) for line in lines[heading + 1 : heading + 3]] == [True, False]
 
