@@ -54,6 +54,7 @@ class Findings(Ranking):
             return ""
         best, metric = self.settings[0], printable(self.metric)
         kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
+        ties = sum(is_same(other.mean, best.mean) for other in self.leaders[1:])
         number = f"{cell(best.mean)}{kept}{self.mean_of(best)}"
         name, so_far = capital(self.name(best)), "" if is_over else " so far"
         outcome = self.setting_race.outcome if self.has_verdict else BETTER
@@ -63,17 +64,21 @@ class Findings(Ranking):
             return f"Each has {metric} {number}"
         if outcome != BETTER:
             most = "highest" if self.goal.is_larger_better else "lowest"
-            has = f"has the {most} {metric}{so_far}:"
+            number = f"{cell(best.mean)}{kept}" if ties else number  # an interval is of one setting
+            has = f"{'have' if ties else 'has'} the {most} {metric}{so_far}:"
             if self.better_but_below:
-                has = f"leads{so_far}, with {metric}"
-            return f"{name} {has} {number}"
+                has = f"{'lead' if ties else 'leads'}{so_far}, with {metric}"
+            return f"{name}{self._tied(ties)} {has} {number}"
         if self._is_best_in_all:
             pairs = zip(self.goals, best.means, strict=True)
             numbers = ", ".join(f"{printable(each.metric)} {cell(mean)}" for each, mean in pairs)
             return f"{name} is best{so_far} in {all_of(len(self.goals), 'goals')}: {numbers}"
         ties = self.num_ties
-        others = f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
-        return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
+        return f"{name}{self._tied(ties)} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
+
+    def _tied(self, ties: int) -> str:
+        """Name the leader after the best setting if it alone equals it, else their number."""
+        return f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
 
     def _lead(self, *, is_over: bool) -> str:
         """Say by how much the best run leads, and that the lead may be chance.

@@ -213,6 +213,27 @@ def test_the_value_that_counts_is_named_with_its_direction(runs, goal, basis):
     assert find(runs, goal, repeats=()).basis == basis
 
 
+@pytest.mark.parametrize(
+    ("others", "result"),
+    [
+        ([], "name=A and name=B have the highest accuracy: 0.775"),
+        ([0.7, 0.7, 0.7], "name=A and name=B have the highest accuracy: 0.775"),
+        ([0.7, 0.8, 0.825], "name=A and 2 others have the highest accuracy: 0.775"),
+    ],
+)
+def test_settings_with_the_same_mean_have_it_together(others, result):
+    columns = {"A": [0.75, 0.775, 0.8], "B": [0.8, 0.75, 0.775]} | ({"C": others} if others else {})
+    rows = [(name, seed, value) for name, values in columns.items() for seed, value in enumerate(values)]
+    runs = pd.DataFrame(rows, columns=["name", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["name", "seed"], "repeats": {"e": ["seed"]}}
+
+    headline, details = sentences_of(runs)
+
+    assert headline.startswith("Undecided")
+    assert details.startswith(f"{result}. ")
+    assert "name=A and name=B have the same mean" in details
+
+
 def test_one_seed_is_called_one_seed(runs):
     headline, details = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
 
