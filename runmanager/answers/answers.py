@@ -21,7 +21,7 @@ from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.goal import companion
 from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import LEADING, Status, counts_of
-from runmanager.tables.ranking import Setting, completed, intervals, metrics_of, own_goals, scores_of
+from runmanager.tables.ranking import Setting, completed, intervals, mean_of, metrics_of, own_goals, scores_of
 from runmanager.wording import percents, printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
@@ -187,7 +187,9 @@ def columns_of_numbers(
     for name in (findings.metric, companion(findings.metric, names), "run duration", *logged):
         if name in runs and name not in columns:
             numbers = completed(runs, name)
-            columns[name] = [numbers.iloc[list(setting.rows)].mean() for setting in settings]
+            columns[name] = [
+                mean_of(numbers.iloc[list(setting.rows)].dropna().tolist()) for setting in settings
+            ]
     return columns
 
 

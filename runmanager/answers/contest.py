@@ -25,7 +25,7 @@ from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.power import chance
-from runmanager.tables.ranking import are_few, in_rank, numbered, own_goals, settings_without
+from runmanager.tables.ranking import are_few, in_rank, mean_of, numbered, own_goals, settings_without
 from runmanager.wording import all_of, brief, labels, listed, printable
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
@@ -56,12 +56,7 @@ class Contest:
     @property
     def means(self) -> Numbers:
         """The mean of each rival's scores, NaN without a score."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            count = (~np.isnan(self.scores)).sum(axis=(1, 2))
-            means: Numbers = np.where(
-                count, np.nansum(self.scores, axis=(1, 2)) / np.maximum(count, 1), math.nan
-            )
-        return means
+        return np.array([mean_of(scores[np.isfinite(scores)].tolist()) for scores in self.scores])
 
     @functools.cached_property
     def num_repeats(self) -> Numbers:

@@ -796,15 +796,25 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     >>> statistics_of([1.0, 2.0, 3.0]).mean, statistics_of([1.0, 2.0, 3.0]).std, statistics_of([]).n
     (2.0, 1.0, 0)
     """
-    n, mean, std = len(numbers), math.nan, math.nan
-    # the errors if the sum overflows, or n is 0 or 1
-    with contextlib.suppress(OverflowError, ZeroDivisionError):
-        mean = math.fsum(numbers) / n
-        # a mean that is only rounding, such as the mean of 0.1, 0.2 and -0.3
-        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean
-        std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
+    n, mean, std = len(numbers), mean_of(numbers), math.nan
+    with contextlib.suppress(OverflowError):
+        std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1)) if n > 1 else math.nan
     half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
     return Statistics(n, mean, std, mean - half, mean + half)
+
+
+def mean_of(numbers: Sequence[float]) -> float:
+    """Return the mean of finite numbers, exact in any order; NaN if it cannot be computed.
+
+    >>> mean_of([0.838, 0.725, 0.801, 0.845]), mean_of([])
+    (0.80225, nan)
+    """
+    try:
+        mean = math.fsum(numbers) / len(numbers)
+    except (OverflowError, ZeroDivisionError):
+        return math.nan
+    # a mean that is only rounding, such as the mean of 0.1, 0.2 and -0.3
+    return 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean
 
 
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:

@@ -74,6 +74,26 @@ def test_settings_are_written_with_plain_numbers():
     assert json.dumps([decision.better, decision.worse]) == '[{"width": 2}, {"width": 1}]'
 
 
+@pytest.mark.parametrize("axis", [None, "optimizer"])
+def test_a_mean_is_that_of_the_ranking_to_the_last_digit(axis):
+    runs = table_of({"sgd": 0.80, "adam": 0.81}, num_seeds=4)
+    runs["accuracy"] = [
+        0.838,
+        0.725,
+        0.801,
+        0.845,
+        0.772,
+        0.745,
+        0.737,
+        0.835,
+    ]  # a plain sum of four loses a digit
+
+    decision = verdict(runs, axis=axis)
+
+    assert decision.table["accuracy"].tolist() == [setting.mean for setting in find(runs).settings]
+    assert "0.8023" in "".join(decision.drawn().lines())
+
+
 def test_the_verdict_on_settings_is_that_of_the_panel():
     runs = table_of({"a": 0.80, "b": 0.82, "c": 0.78}, axis="net", num_seeds=12)
 
