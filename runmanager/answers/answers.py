@@ -183,9 +183,9 @@ def columns_of_numbers(
         ends = zip(*((s.statistics.low, s.statistics.high) for s in settings), strict=True)
         columns |= {INTERVAL: intervals(metric, *ends), REPEATS: [setting.counts for setting in settings]}
     names = metrics_of(runs)
-    logged = [name for name in names if name not in COLUMNS and is_numeric_dtype(runs[name])]
+    logged = [name for name in names if name not in COLUMNS]
     for name in (findings.metric, companion(findings.metric, names), "run duration", *logged):
-        if name in runs and name not in columns:
+        if name in runs and name not in columns and is_numeric_dtype(runs[name]):
             numbers = completed(runs, name)
             columns[name] = [
                 mean_of(numbers.iloc[list(setting.rows)].dropna().tolist()) for setting in settings

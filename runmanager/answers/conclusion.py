@@ -19,7 +19,7 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
-from runmanager.tables.ranking import address, numbered
+from runmanager.tables.ranking import addresses_of, numbered
 from runmanager.tables.view import span
 from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
@@ -124,10 +124,12 @@ def conclude(
 def all_digits(runs: pd.DataFrame, row: int = 0) -> list[Step]:
     """Return the step that shows all digits of the best run, in this row, if tables round its values."""
     values = (runs[name].iloc[row] for name in hyperparameters_of(runs) if len(runs))
-    if "folder" not in runs or all(concise(value) == brief(value) for value in values):
+    if all(concise(value) == brief(value) for value in values):
         return []
-    run = address(runs["folder"].iloc[row], runs["run"].iloc[row])
-    return [Step(_command("show", run), f"load_run({_text(run)}).params", "its values, with all digits")]
+    return [
+        Step(_command("show", run), f"load_run({_text(run)}).params", "its values, with all digits")
+        for run in addresses_of(runs.iloc[[row]])
+    ]
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:

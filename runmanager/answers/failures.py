@@ -8,7 +8,7 @@ import pandas as pd
 
 from runmanager.outcome import Status, advice
 from runmanager.tables.columns import Numbers
-from runmanager.tables.ranking import axes_of, lost, numbered, repeats_of
+from runmanager.tables.ranking import axes_of, lost, names_of_runs, numbered, repeats_of
 from runmanager.wording import VARIABLE, all_of, brief, label, printable
 
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
@@ -104,6 +104,7 @@ def _values(axis: str, values: Sequence[Any]) -> str:
 
 def _name(runs: pd.DataFrame, row: int, what: str) -> str:
     names = [name for name in axes_of(runs) if len(numbered(runs[name])[1]) > 1]
-    number = f"run {runs['run'].iloc[row]}" if "run" in runs else f"one {what}"
+    (run,) = names_of_runs(runs.iloc[[row]])
+    number = f"one {what}" if run is None else f"run {run}"
     values = label({name: runs[name].iloc[row] for name in names})
     return f"{number} ({values})" if values else number

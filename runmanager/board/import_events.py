@@ -22,7 +22,7 @@ from runmanager.board import archive, event_file
 from runmanager.errors import NoRunsError
 from runmanager.outcome import LEADING
 from runmanager.storage.run_state import is_sparse
-from runmanager.tables.columns import Epochs, epochs_table
+from runmanager.tables.columns import HYPERPARAMETERS, Epochs, epochs_table
 from runmanager.tables.loading import warn_of
 
 _SMALL = 1024  # the maximum number of bytes of a record without histogram or image
@@ -47,7 +47,8 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
 
     Returns:
         The columns `run` (the run's folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step),
-        the hyperparameters of HParams, then the scalars.
+        the hyperparameters of HParams, then the scalars. For runs without HParams, `load_table` names the
+        hyperparameters.
 
         A scalar with a column in `load_results` gets the name and the position of this column: ``loss/train``
         is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the
@@ -204,6 +205,8 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     cold = np.array([], dtype=np.bool_)  # cold starts are unknown
     table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics, cold))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
+    if not params:
+        del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
 
 

@@ -170,8 +170,6 @@ def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame
     for name in hyperparameters:
         if name in copy and name not in own:
             copy[name] = from_columns({name: _from_texts(_values(copy[name]))}, [name])[name]
-    if "run" in copy and copy["run"].dtype.kind not in "iu":
-        copy = copy.rename(columns={"run": "run name"})  # in our tables, the column `run` has numbers
     for name in ("status", "state", "State", "Status"):
         words = [_STATUSES.get(text(value).lower()) for value in copy[name]] if name in copy else []
         if words and all(words):

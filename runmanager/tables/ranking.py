@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
 from runmanager.calls import advised
@@ -43,7 +43,7 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
-from runmanager.wording import aligned, all_of, did_you_mean, labels, printable
+from runmanager.wording import aligned, all_of, cell, did_you_mean, labels, printable
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""
@@ -67,7 +67,7 @@ class Setting:
     rows: Sequence[int]  # the positions of its runs in the table
     numbers: Sequence[Sequence[float]] = ((),)  # for each goal, the values in the completed runs
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
-    run: int | None = None  # the run's number, if the setting is a single run
+    run: int | str | None = None  # the run's number, or its name elsewhere, if the setting is a single run
 
     @cached_property
     def means(self) -> list[float]:
@@ -222,7 +222,8 @@ class Ranking:
 
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
-        params = {name: setting.params[name] for name in self.varying}
+        names = [name for name in self.varying if setting.run is None or name != "run"]
+        params = {name: setting.params[name] for name in names}
         if "experiment" in params:  # an experiment may lack hyperparameters of another experiment
             params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
         others = [each.params for each in self.all_settings if each is not setting]
@@ -395,7 +396,7 @@ def ranking_of(
     for row, code in enumerate(group.tolist()):
         rows.setdefault(code, []).append(row)
     names, columns = list(map(str, table)), [column.tolist() for _, column in table.items()]
-    of_runs = runs["run"].tolist() if "run" in runs and not axes else None
+    of_runs = [None] * len(runs) if axes else names_of_runs(runs)
     settings = []
     for code, positions in rows.items():
         settings.append(
@@ -404,7 +405,7 @@ def ranking_of(
                 positions,
                 [[number for number in each[positions].tolist() if math.isfinite(number)] for each in numbers],
                 Counter(statuses[row] for row in positions if failed[row]),
-                None if of_runs is None else int(of_runs[positions[0]]),
+                of_runs[positions[0]],
             )
         )
     is_pruned = np.array(statuses) == Status.PRUNED
@@ -679,22 +680,36 @@ def _averages(
         parts.append(counts.rename(FAILED_REPEATS).to_frame())
     params = runs[list(names)].take([setting.rows[0] for setting in settings]).reset_index(drop=True)
     params.attrs = {}
-    if "run" in runs and "folder" in runs:
-        names = list(map(address, runs["folder"], runs["run"]))
-        of_settings = [tuple(names[row] for row in setting.rows) for setting in settings]
+    if addresses := addresses_of(runs):
+        of_settings = [tuple(addresses[row] for row in setting.rows) for setting in settings]
         parts.append(pd.Series(of_settings, name=RUNS, dtype=object).to_frame())
     table = beside(params, pd.concat(parts, axis="columns"))
     table.attrs[AVERAGED] = list(columns)
     return table
 
 
-def address(folder: str, number: int) -> str:
-    """Return a run as an argument of `load_run` and of commands.
+def names_of_runs(runs: pd.DataFrame) -> list[int | str | None]:
+    """Return the number of each run, or its name in a table from elsewhere; None for a run without a name.
 
-    >>> address("runs/circle/007-lr=0.1", 7)
-    'runs/circle/7'
+    >>> names_of_runs(pd.DataFrame({"run": [7, "lr0.1_s0", math.nan]}))
+    [7, 'lr0.1_s0', None]
     """
-    return f"{PurePath(folder).parent.as_posix()}/{number}"
+    if "run" not in runs:
+        return [None] * len(runs)
+    names = runs["run"].astype(object).where(runs["run"].notna(), math.nan)
+    return [name if isinstance(name, int) else cell(name) or None for name in names]
+
+
+def addresses_of(runs: pd.DataFrame) -> list[str]:
+    """Return each run as an argument of `load_run` and of commands; empty if the table does not name folders.
+
+    >>> addresses_of(pd.DataFrame({"run": [7], "folder": ["runs/circle/007-lr=0.1"]}))
+    ['runs/circle/7']
+    """
+    if not {"run", "folder"} <= {*runs} or not is_integer_dtype(runs["run"]):
+        return []
+    pairs = zip(runs["folder"], runs["run"], strict=True)
+    return [f"{PurePath(str(folder)).parent.as_posix()}/{number}" for folder, number in pairs]
 
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
@@ -775,9 +790,17 @@ def lost(runs: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:
-    """Whether the rows are epochs, with several rows per run."""
+    """Whether the rows are epochs, with several rows per run.
+
+    >>> table = pd.DataFrame({"run": "wide", "epoch": [9, 9], "seed": [0, 1]})  # `run` is a setting's name here
+    >>> table.attrs["hyperparameters"] = ["seed"]
+    >>> are_epochs(table), are_epochs(table.drop(columns="seed"))
+    (False, True)
+    """
     names = [name for name in ("experiment", "run") if name in runs]
-    return "epoch" in runs and bool(names) and bool(runs.duplicated(names).any())
+    if "epoch" not in runs or not names or not runs.duplicated(names).any():
+        return False
+    return bool(runs[names].assign(setting=settings_without(runs, [])[0]).duplicated().any())
 
 
 class Statistics(NamedTuple):

@@ -71,7 +71,7 @@ def _folders_of(runs: Any) -> list[Path]:
     if hasattr(runs, "columns"):
         if "folder" not in runs:
             raise InvalidArgumentError(["a table of runs has the column 'folder', as that of load_runs()"])
-        return [Path(folder) for folder in runs["folder"]]
+        return [Path(str(folder)) for folder in runs["folder"]]
     several = isinstance(runs, list) or (isinstance(runs, tuple) and not hasattr(runs, "folder"))
     return [_folder_of(path_of(run)) for run in (runs if several else [runs])]
 

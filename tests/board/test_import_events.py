@@ -12,11 +12,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_ndarray
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager import RunManager, compare, from_tensorboard, load_results, run_grid
+from runmanager import RunManager, best, compare, from_tensorboard, load_results, run_grid, show, verdict
 from runmanager.board import event_file
 from runmanager.board.import_events import _column
 from runmanager.board.tags import tag
-from runmanager.errors import RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from tests.board.reading import event_files, train
 
 STEPS = range(3)
@@ -63,6 +63,18 @@ def test_what_torch_wrote_is_what_tensorboard_reads(tmp_path, new_style):
         shown = accumulated(tmp_path / run)
         assert points(rows, "loss") == shown["Loss/train"]
         assert points(rows, "test_accuracy") == shown["Accuracy/test"]
+
+
+def test_runs_without_hyperparameters_are_ranked_and_an_answer_asks_for_their_names(tmp_path):
+    for seed in (1, 0):
+        write(tmp_path / f"lr0.1_s{seed}", offset=seed)
+
+    table = from_tensorboard(tmp_path)
+
+    assert show(table).table["run"].tolist() == ["lr0.1_s1"] * 3 + ["lr0.1_s0"] * 3
+    assert best(table.groupby("run").tail(1))["run"].tolist() == ["lr0.1_s1", "lr0.1_s0"]
+    with pytest.raises(InvalidArgumentError, match=r"name them, as load_table\(runs, hyperparameters="):
+        verdict(table)
 
 
 def test_scalars_whose_later_values_name_no_plugin_are_read(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from runmanager import (
     show,
     verdict,
 )
+from runmanager.answers.findings import find
 from runmanager.errors import InvalidArgumentError
 
 RUNS = [
@@ -245,5 +247,62 @@ def test_the_table_that_was_given_stays_as_it_was():
 
     pd.testing.assert_frame_equal(table, before)
     assert table.attrs == {}
-    assert {"status", "run name"} <= set(runs)
+    assert {"status", "run"} <= set(runs)
     assert np.isfinite(best(runs, repeats=())["f1"]).all()
+
+
+ANSWERS: list[Callable[[pd.DataFrame], object]] = [
+    show,
+    best,
+    verdict,
+    effects,
+    over_repeats,
+    lambda runs: compare(runs, "lr"),
+    lambda runs: pareto(runs, ["max:f1", "min:seed"], repeats=()),
+    lambda runs: show(runs, repeats=()),
+    lambda runs: show(runs, where="lr < 0.05"),
+]
+
+
+@pytest.mark.parametrize(
+    "values", [[f"lr0.1_s{row}" for row in range(16)], [1.5, None] * 8, [None] * 16, ["a", 2, None, 0.5] * 4]
+)
+def test_columns_that_have_numbers_or_paths_in_our_tables_may_have_anything(values):
+    columns = dict.fromkeys(("run", "folder", "run duration", "error"), values)
+
+    runs = load_table(frame().assign(**columns), hyperparameters=["lr"], repeats="seed", goal="max:f1")
+
+    assert {*columns} <= {*runs}
+    assert str(verdict(runs)).startswith(BETTER)
+    for answer in ANSWERS:
+        assert len(str(answer(runs))) > 0
+
+
+def test_runs_with_names_are_ranked_and_named_by_them():
+    runs = frame().assign(run=[f"lr{lr}_s{seed}" for lr, seed, _ in RUNS])
+    names = runs.sort_values("f1", ascending=False, kind="stable")["run"].tolist()
+    table = load_table(runs, hyperparameters=["run"], goal="max:f1")
+
+    assert best(runs, "max:f1")["run"].tolist() == names
+    assert show(table).table["run"].tolist() == names
+    assert best(table)["run"].tolist() == names
+    assert verdict(table).table["run"].tolist() == names
+    assert [find(table).name(setting) for setting in find(table).settings[:1]] == [f"run {names[0]}"]
+
+
+def test_a_run_column_with_the_name_of_a_setting_is_a_hyperparameter():
+    runs = frame().assign(run=["wide" if lr > 0.05 else "narrow" for lr, _, _ in RUNS], epoch=5)
+
+    table = load_table(runs, hyperparameters=["run"], repeats="seed", goal="max:f1")
+
+    assert str(verdict(table)).startswith("run=wide is better than run=narrow by 0.01")
+    assert best(table)["run"].tolist() == ["wide", "narrow"]
+
+
+def test_epochs_with_names_of_runs_are_called_epochs():
+    epochs = pd.concat([frame().assign(run=[f"s{row}" for row in range(16)], epoch=epoch) for epoch in (1, 2)])
+    table = load_table(epochs, hyperparameters=["lr", "seed"], goal="max:f1")
+
+    with pytest.raises(InvalidArgumentError, match="these rows are epochs, not runs"):
+        verdict(table)
+    assert str(verdict(table.groupby("run").tail(1))).startswith(BETTER)
