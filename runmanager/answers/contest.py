@@ -25,7 +25,15 @@ from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.power import chance
-from runmanager.tables.ranking import are_few, in_rank, mean_of, numbered, own_goals, settings_without
+from runmanager.tables.ranking import (
+    are_few,
+    in_rank,
+    mean_of,
+    numbered,
+    own_goals,
+    settings_without,
+    statuses_of,
+)
 from runmanager.wording import all_of, brief, labels, listed, printable
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
@@ -38,7 +46,7 @@ class Contest:
     Attributes:
         names: The rivals' names in sentences.
         scores: (rivals, repeats, parts), larger is better; a missing score is NaN.
-        statuses: Status -> number of runs, for each rival; empty if the table has no statuses.
+        statuses: Status -> number of runs, for each rival.
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
         alone: The rivals that have scores, but no score in a setting of another rival.
@@ -53,7 +61,7 @@ class Contest:
     alone: Collection[int] = ()
     luck: Callable[[int, int], str] | None = None
 
-    @property
+    @functools.cached_property
     def means(self) -> Numbers:
         """The mean of each rival's scores, NaN without a score."""
         return np.array([mean_of(scores[np.isfinite(scores)].tolist()) for scores in self.scores])
@@ -218,10 +226,9 @@ def contest(
     if table.shape[1] == 1 and table.shape[2] > 1:
         table, unit = table.transpose(0, 2, 1), "setting"
     statuses: list[Counter[str]] = [Counter() for _ in names]
-    if "status" in runs:
-        for rival, status in zip(rivals.tolist(), runs["status"].astype(str), strict=True):
-            if status in Status._value2member_map_:
-                statuses[rival][status] += 1
+    for rival, status in zip(rivals.tolist(), statuses_of(runs, axes), strict=True):
+        if status in Status._value2member_map_:
+            statuses[rival][status] += 1
     has_number = set(rivals[~np.isnan(numbers)].tolist())
     alone = [i for i in sorted(has_number) if np.isnan(table[i]).all()]
     sentence = partial(luck_of, runs, str(scores.name), rivals, np.stack([repeats, parts], axis=1))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from runmanager.outcome import Status, advice
 from runmanager.tables.columns import Numbers
-from runmanager.tables.ranking import axes_of, lost, names_of_runs, numbered, repeats_of
+from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 from runmanager.wording import VARIABLE, all_of, brief, label, printable
 
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
@@ -47,9 +47,9 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
     is_missing = [status == Status.UNAVAILABLE for status in statuses]
     errors = [error if isinstance(error, str) else "" for error in runs.get("error", [""] * len(runs))]
     groups: dict[tuple[str, str], list[int]] = {}
-    for row, has_failed in enumerate(lost(runs)):
-        if has_failed or is_missing[row]:
-            groups.setdefault((statuses[row], VARIABLE.sub("\0", errors[row])), []).append(row)
+    for row, status in enumerate(statuses):
+        if status in LOST or is_missing[row]:
+            groups.setdefault((status, VARIABLE.sub("\0", errors[row])), []).append(row)
     repeats, _ = repeats_of(runs, repeats)
     codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
     failed: list[Failure] = []

@@ -48,6 +48,9 @@ from runmanager.wording import aligned, all_of, cell, did_you_mean, labels, prin
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""
 
+LOST = frozenset(str(status) for status in Status if status.is_lost)
+"""The statuses of runs that failed, diverged, hung or were killed."""
+
 RUNS = "runs"
 """The column with the runs of a setting, each as an argument of `load_run`."""
 
@@ -67,6 +70,7 @@ class Setting:
     rows: Sequence[int]  # the positions of its runs in the table
     numbers: Sequence[Sequence[float]] = ((),)  # for each goal, the values in the completed runs
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> number of failed runs
+    num_earlier: int = 0  # the number of rows that are earlier attempts
     run: int | str | None = None  # the run's number, or its name elsewhere, if the setting is a single run
 
     @cached_property
@@ -90,13 +94,18 @@ class Setting:
         return self.statistics.mean
 
     @property
+    def total(self) -> int:
+        """The number of the setting's runs; several attempts at a repeat are one run."""
+        return len(self.rows) - self.num_earlier
+
+    @property
     def counts(self) -> str:
         """Return text with the number of the setting's runs that count, and how failed runs ended.
 
         >>> Setting({}, [0, 1, 2], [[0.4, 0.6]], lost={"diverged": 1}).counts
         '2 of 3, 1 diverged'
         """
-        number = f"{self.number} of {len(self.rows)}" if self.number < len(self.rows) else str(self.number)
+        number = f"{self.number} of {self.total}" if self.number < self.total else str(self.number)
         return ", ".join([number, *(f"{count} {status}" for status, count in self.lost.items())])
 
 
@@ -390,8 +399,7 @@ def ranking_of(
     if not axes:  # each run is ranked, even if two have the same hyperparameters
         table, group = table.take(group).reset_index(drop=True), np.arange(len(runs))
     numbers = [completed(runs, each.metric).to_numpy() for each in goals]
-    failed = lost(runs)
-    statuses = runs["status"].astype(str).tolist() if "status" in runs else [""] * len(runs)
+    statuses = statuses_of(runs, axes)
     rows: dict[int, list[int]] = {}
     for row, code in enumerate(group.tolist()):
         rows.setdefault(code, []).append(row)
@@ -404,7 +412,8 @@ def ranking_of(
                 {name: column[code] for name, column in zip(names, columns, strict=True)},
                 positions,
                 [[number for number in each[positions].tolist() if math.isfinite(number)] for each in numbers],
-                Counter(statuses[row] for row in positions if failed[row]),
+                Counter(statuses[row] for row in positions if statuses[row] in LOST),
+                sum(not statuses[row] for row in positions),
                 of_runs[positions[0]],
             )
         )
@@ -609,8 +618,8 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
         return table
     metrics = [goal.metric for goal in ranking.goals]
     names = [name for name in axes_of(runs) if name not in ranking.repeats]
-    table = _averages(runs, settings, names, metrics)
-    table[ALL_REPEATS] = [len(setting.rows) for setting in settings]
+    table = _averages(runs, settings, names, metrics, ranking.repeats)
+    table[ALL_REPEATS] = [setting.total for setting in settings]
     return table
 
 
@@ -658,13 +667,17 @@ def over_repeats(
     check_comparable(runs, axes, columns)
     group, params = settings_without(runs, axes)
     settings = [Setting({}, np.flatnonzero(group == code).tolist()) for code in range(len(params))]
-    table = _averages(runs, settings, [*map(str, params)], columns)
+    table = _averages(runs, settings, [*map(str, params)], columns, axes)
     table.attrs[ASSUMED] = assumption(axes) if is_assumed else ""
     return table
 
 
 def _averages(
-    runs: pd.DataFrame, settings: Sequence[Setting], names: Sequence[str], columns: Sequence[str]
+    runs: pd.DataFrame,
+    settings: Sequence[Setting],
+    names: Sequence[str],
+    columns: Sequence[str],
+    repeats: Sequence[str],
 ) -> pd.DataFrame:
     """Return a row per setting: hyperparameters, `Statistics` of each column, failed repeats and runs."""
     group = np.full(len(runs), -1)  # -1 marks rows of other settings
@@ -674,7 +687,7 @@ def _averages(
         describe(completed(runs, name), group).reindex(range(len(settings))).add_prefix(f"{name} ")
         for name in columns
     ]
-    failed = lost(runs)
+    failed = pd.Series(statuses_of(runs, repeats)).isin(LOST)
     if failed.any():
         counts = failed.groupby(group).sum().reindex(range(len(settings)), fill_value=0)
         parts.append(counts.rename(FAILED_REPEATS).to_frame())
@@ -782,11 +795,32 @@ def settings_without(
     return group, table
 
 
-def lost(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return whether each run failed, diverged, hung or was killed; the index is 0, 1, ..."""
+def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
+    """Return the status of each run; "" for an earlier attempt at a repeat.
+
+    A table from elsewhere may have several rows with the same hyperparameters, as after a crash. With repeat
+    axes, these are attempts at one repeat. As in a table of `load_runs`, a repeat that has completed once is
+    not lost, nor is one that is executed again.
+
+    >>> runs = pd.DataFrame({"seed": [0, 1, 1], "status": ["completed", "failed", "completed"]})
+    >>> runs.attrs["hyperparameters"] = ["seed"]
+    >>> statuses_of(runs, ["seed"]), statuses_of(runs, [])
+    (['completed', '', 'completed'], ['completed', 'failed', 'completed'])
+    """
     if "status" not in runs:
-        return pd.Series(False, range(len(runs)))
-    return runs["status"].isin([status for status in Status if status.is_lost]).reset_index(drop=True)
+        return [str(Status.COMPLETED)] * len(runs)
+    words = runs["status"].astype(str).tolist()
+    if not repeats or all(word == Status.COMPLETED for word in words):
+        return words
+    codes = settings_without(runs, [])[0].tolist()
+    done = {code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED}
+    order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
+    rows = sorted(range(len(words)), key=lambda row: order.get(words[row], 0))
+    last = {codes[row]: row for row in rows}
+    return [
+        word if word == Status.COMPLETED or (code not in done and row == last[code]) else ""
+        for row, (code, word) in enumerate(zip(codes, words, strict=True))
+    ]
 
 
 def are_epochs(runs: pd.DataFrame) -> bool:

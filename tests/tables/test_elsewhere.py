@@ -306,3 +306,42 @@ def test_epochs_with_names_of_runs_are_called_epochs():
     with pytest.raises(InvalidArgumentError, match="these rows are epochs, not runs"):
         verdict(table)
     assert str(verdict(table.groupby("run").tail(1))).startswith(BETTER)
+
+
+def rerun(*attempts):
+    """Return a table in which seed 5 of the best setting has these attempts."""
+    runs = frame().assign(State="finished").query("lr != 0.1 or seed != 5")
+    rows = [(0.1, 5, 0.92 if status == "finished" else np.nan, status) for status in attempts]
+    return pd.concat([runs, pd.DataFrame(rows, columns=[*runs])])
+
+
+@pytest.mark.parametrize(
+    ("attempts", "all_repeats", "failed", "repeats"),
+    [
+        (["crashed", "finished"], 8, 0, "8"),
+        (["finished", "preempted"], 8, 0, "8"),
+        (["crashed", "failed"], 8, 1, "7 of 8, 1 failed"),
+        (["crashed", "running", "crashed"], 8, 0, "7 of 8"),
+        (["crashed"], 8, 1, "7 of 8, 1 failed"),
+    ],
+)
+def test_a_repeat_that_was_run_again_is_lost_only_if_no_attempt_has_completed(
+    attempts, all_repeats, failed, repeats
+):
+    table = rerun(*attempts)
+
+    runs = load_table(table, hyperparameters=["lr"], repeats="seed", goal="max:f1")
+    ranked = best(runs).iloc[0]
+
+    assert ranked["all repeats"] == all_repeats
+    assert ranked.get("failed repeats", 0) == over_repeats(runs).get("failed repeats", [0])[0] == failed
+    for decision in (verdict(runs), verdict(runs, "lr")):
+        assert ("lost 1 of 8 seeds (failed)" in str(decision)) == bool(failed)
+    assert str(show(runs).table["repeats"].iloc[0]) == repeats
+
+
+def test_without_repeat_axes_each_row_is_a_run():
+    runs = load_table(rerun("crashed", "finished"), hyperparameters=["lr"], goal="max:f1")
+
+    assert len(best(runs)) == 17
+    assert best(runs)["status"].iloc[-1] == "failed"
