@@ -78,6 +78,7 @@ def conclude(
     more: int = 0,
     time: TimeSpent | None = None,
     all_runs: pd.DataFrame | None = None,
+    num_changed: int = 0,
     stoppers: Sequence[str] = ("prune=",),
 ) -> Conclusion:
     """Draw the conclusion from the runs of a grid.
@@ -92,6 +93,7 @@ def conclude(
         time: The time spent, None if nothing was executed.
         all_runs: The table of all runs of the experiment, if the grid has only some of these runs; all runs are
             ranked.
+        num_changed: The number of changed runs without an epoch since, whose earlier epochs are in all tables.
         stoppers: The options that stopped the pruned runs.
     """
     ranked = runs if all_runs is None else all_runs
@@ -108,6 +110,7 @@ def conclude(
         [
             *_left(runs, left, more, is_broken_off=is_broken_off),
             *_failed(runs, folder),
+            *_changed(num_changed),
             *_pruned(runs, stoppers),
         ],
         [
@@ -138,9 +141,10 @@ def _best(answers: Answers, num_runs: int) -> Sentence:
     if findings and findings.assumption:
         details.append(f"{findings.assumption}.")
     num_begun = int((answers.runs["status"] != Status.PENDING).sum())
-    if num_runs < num_begun:
-        number = f"{num_begun:,} runs of the experiment"
-        details.append(f"All {number} are ranked; this grid has {num_runs:,}.")
+    num_ranked = sum(setting.number for setting in findings.settings) if findings else 0
+    if num_ranked and num_runs < num_begun:
+        which = f"{counted(num_ranked, 'completed run')} of the experiment"
+        details.append(f"The ranking has {which}; this grid has {num_runs:,}.")
     return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
 
 
@@ -242,6 +246,14 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
         text = counted(more, "more cause")
         sentences.append(Sentence("✗", text, [f"see {_command('list', folder)}"], [f"see {_call(folder)}"]))
     return sentences
+
+
+def _changed(number: int) -> list[Sentence]:
+    if not number:
+        return []
+    until = "it has" if number == 1 else "they have"
+    text = f"The tables keep the earlier results of {counted(number, 'run')} until {until} an epoch"
+    return [Sentence("–", text)]  # noqa: RUF001
 
 
 def _command(name: str, path: Path | str) -> str:

@@ -1,6 +1,8 @@
 """The end of a grid: the outcomes of its runs, its tables, and its panel."""
 
 import html
+import itertools
+import operator
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,10 +17,10 @@ from runmanager.run import Run
 from runmanager.session.announce import Say
 from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.session.exports import write_tables
-from runmanager.session.plan import Action, Plan
+from runmanager.session.plan import Plan, PlannedRun
 from runmanager.storage import paths
-from runmanager.storage.folders import Experiment
-from runmanager.storage.run_state import read_experiment, read_run
+from runmanager.storage.folders import Experiment, read_runs
+from runmanager.storage.run_state import read_run
 from runmanager.wording import printable
 
 if TYPE_CHECKING:
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion
     from runmanager.answers.time_spent import TimeSpent
 
+_DURATION = "run duration"
+
 
 @dataclass(frozen=True, repr=False)
 class GridOutcome:
-    """The outcome of a grid.
+    """The outcome of a grid. A changed run counts from its first attempt since the change.
 
     Attributes:
         outcomes: Each run of the grid with its outcome, in the order of the grid.
@@ -109,14 +113,21 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
     from runmanager.tables.columns import runs_table
 
     path = execution.experiment
-    results = read_experiment(path)
+    planned = {each.folder.id: each.folder for each in execution.plan.runs}
+    results = [read_run(planned.get(folder.id, folder)) for folder in read_runs(path)]
     return conclude(
         outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events, more=execution.num_more,
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(execution, began),
         all_runs=runs_table(path.name, results) if len(results) > len(outcome.runs) else None,
+        num_changed=sum(_keeps_earlier_epochs(each) for each in execution.plan.runs),
         stoppers=execution.stoppers,
     )  # fmt: skip
+
+
+def _keeps_earlier_epochs(planned: PlannedRun) -> bool:
+    """Whether a changed run has no epoch since the change, so that tables have its earlier epochs."""
+    return bool(planned.folder.since and planned.before.epochs and not read_run(planned.folder).epochs)
 
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
@@ -129,11 +140,12 @@ def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
     runs: list[RunTime] = []
     for planned in execution.plan.runs:
         if planned.folder.id in stopwatch.seconds:
-            result, epochs = read_run(planned.folder), list(planned.before.epochs)
-            if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
-                epochs = []  # a later attempt supersedes these epochs
-            before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
+            result = read_run(planned.folder)
+            # epochs of earlier attempts have the durations that they had before
+            ends = [[each.metrics.get(_DURATION) for each in run.epochs] for run in (planned.before, result)]
+            num_before = sum(itertools.takewhile(bool, map(operator.eq, *ends)))
+            before = ends[0][num_before - 1] or 0.0 if num_before else 0.0
             seconds = stopwatch.seconds[planned.folder.id]
-            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status))
+            runs.append(RunTime(seconds, result.epochs[num_before:], before, result.status))
     total = time.monotonic() - began
     return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)

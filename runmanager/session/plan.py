@@ -14,6 +14,7 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.search import Journals, Search
+from runmanager.storage import paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
@@ -54,7 +55,7 @@ class PlannedRun:
 
     run: Run
     folder: RunFolder  # the folder's id identifies the run everywhere
-    before: RunResult  # the state of the run before the grid starts
+    before: RunResult  # the state of the run before the grid starts, from all attempts
     action: Action
 
 
@@ -228,11 +229,12 @@ def make_plan(
             action = Action.LEAVE
         elif differences and not keep_changed:
             action = Action.START_OVER
+            before = replace(before, folder=replace(folder, since=max(paths.journals_by_attempt(folder.path))))
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE
         else:
             action = _executed(before)
         unknown.update(not_known(before, now) if action is not Action.START_OVER else ())
-        planned.append(PlannedRun(run, folder, before, action))
+        planned.append(PlannedRun(run, before.folder, before, action))
     return Plan(planned, changed, KEPT if keep_changed else started_over(), axes, not_known=unknown)

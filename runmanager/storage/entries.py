@@ -25,6 +25,7 @@ class RunFolder:
     params: Mapping[str, Any]
     # reason why the run cannot be executed on this machine, empty if the run can be executed
     unavailable: str = ""
+    since: int = 0  # the last attempt that does not count, as code, data or versions have changed since
 
     @property
     def is_here(self) -> bool:

@@ -71,7 +71,7 @@ def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunRes
 
 
 def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
-    """Read the journals of one run; append unreadable files to `damaged`."""
+    """Read the journals of one run, after attempt `folder.since`; append unreadable files to `damaged`."""
     damaged = [] if damaged is None else damaged
     journals, attempts = _read_attempts(folder, damaged)
     valid = _valid(attempts)
@@ -110,12 +110,14 @@ def read_attempts(folder: RunFolder) -> tuple[Sequence[Attempt], Sequence[Attemp
 
 
 def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
-    """Return a run's journals, attempt -> path, and the content of the readable journals."""
+    """Return a run's journals, attempt -> path, and the content of the readable journals that count."""
     journals: dict[int, str] = {}
     attempts: list[Attempt] = []
     with contextlib.suppress(OSError):
         journals = paths.journals_by_attempt(folder.path)
     for number, path in journals.items():
+        if number <= folder.since:
+            continue
         try:
             attempt = read_attempt(path)
         except OSError as error:

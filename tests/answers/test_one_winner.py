@@ -499,7 +499,22 @@ def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
     panel = " ".join(str(outcome.panel).split())
     assert best(load_runs(tmp_path)).iloc[0]["lr"] == 1
     assert "lr=1 has the highest test_accuracy: 0.9, the mean of 3 seeds" in panel
-    assert "All 6 runs of the experiment are ranked; this grid has 2." in panel
+    assert "The ranking has 6 completed runs of the experiment; this grid has 2." in panel
+
+
+def test_only_runs_that_completed_are_said_to_be_ranked(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(test_accuracy=1 / run.lr)
+
+    panels = []
+    for lrs in ([0], [0, 2], [2, 4]):
+        options = {"experiment": "e", "root": tmp_path, "executor": "inline", "display": False}
+        panels.append(" ".join(str(run_grid({"lr": lrs}, train, **options).panel).split()))
+
+    assert ["The ranking has" in panel for panel in panels] == [False, False, True]
+    assert "The ranking has 2 completed runs of the experiment; this grid has 2." in panels[2]
 
 
 def test_columns_that_hold_no_numbers_are_refused_by_default_too():

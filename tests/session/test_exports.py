@@ -4,6 +4,9 @@ from runmanager import load_runs, run_grid
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.outcome import Status
+from runmanager.storage.folders import read_runs
+from runmanager.storage.journal import Journal
+from tests.damaging import NO_PROCESS
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,28 @@ def test_a_run_whose_process_died_before_it_began_has_its_end_in_its_own_folder(
     assert outcome.exit_code == 1
     assert len(list((tmp_path / "e").glob("*/error.log"))) == 2
     assert len(list((tmp_path / "e").glob("*/"))) == 2
+
+
+class KillingExecutor(DyingExecutor):
+    """Has processes that die in their first epoch."""
+
+    def execute(self, runs, task, watch):
+        for folder in read_runs(task.experiment.path):
+            facts = {"after": 0, "pid": NO_PROCESS, "fingerprint": task.fingerprint}
+            Journal(folder.path, 2, facts).close()
+        yield from super().execute(runs, task, watch)
+
+
+def test_a_changed_run_whose_process_died_in_its_first_epoch_is_not_completed(tmp_path):
+    def complete(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+
+    options = {"experiment": "e", "root": tmp_path, "display": False}
+    run_grid({"lr": [0.1]}, complete, executor="inline", data="old", **options)
+
+    outcome = run_grid({"lr": [0.1]}, complete, executor=KillingExecutor(), data="new", **options)
+
+    assert (outcome.exit_code, outcome.runs["status"].tolist()) == (1, ["killed"])
+    assert load_runs(tmp_path)[["status", "loss", "attempts"]].to_numpy().tolist() == [["completed", 0.5, 2]]

@@ -3,7 +3,9 @@ import json
 import operator
 import os
 import random
+import re
 import shutil
+import time
 import warnings
 from typing import Any
 
@@ -732,6 +734,43 @@ def test_a_run_that_is_killed_before_its_first_epoch_with_other_code_keeps_what_
     assert outcome_before == [0.1, 0.1]
     assert executed == [0.1]
     assert outcome.results["loss"].tolist() == [-0.1, -0.1]
+
+
+def test_only_attempts_since_the_change_count_in_what_a_grid_shows(tmp_path):
+    by_grid(tmp_path, trained_with(change=False)[0], LRS)
+
+    stopped = by_grid(tmp_path, trained_with(change=True, fault=KeyboardInterrupt())[0], LRS)
+
+    assert stopped.runs[["status", "epochs"]].to_numpy().tolist() == [["interrupted", 1], ["pending", 0]]
+    assert stopped.results["loss"].tolist() == [-0.1]
+    panel = str(stopped.panel)
+    assert "! Both runs are left to execute; run 1 resumes after epoch 1\n" in panel
+    assert "– The tables keep the earlier results of 1 run until it has an epoch\n" in panel  # noqa: RUF001
+    assert load_results(tmp_path)["loss"].tolist() == [-0.1, 0.2, 0.2]
+    resumed = by_grid(tmp_path, trained_with(change=True)[0], LRS)
+    assert resumed.results["loss"].tolist() == [-0.1, -0.1, -0.2, -0.2]
+    assert "earlier results" not in str(resumed.panel)
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["before an epoch", "after an epoch"])
+def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(tmp_path, at):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3):
+                if next(faults) == epoch:
+                    raise Fault("no")
+                time.sleep(next(pauses))
+                manager.track_loss(0.5, 1)
+
+    pauses, faults = iter([0.2, 0.2, 0, 0]), iter([0, 0, 3, 1 + at, 2])
+    by_grid(tmp_path, train)
+
+    again = by_grid(tmp_path, train, retry_failed=True)
+
+    assert again.runs["epochs"].tolist() == [1 if at else 2]
+    (shares,) = re.findall(r"time .*?: (.*?)\nnext", str(again.panel), re.DOTALL)
+    assert "between epochs" not in shares
+    assert sum(map(int, re.findall(r"(\d+) % (?!waiting)", shares))) <= 101
 
 
 @pytest.mark.parametrize(
