@@ -253,7 +253,7 @@ def _changed(number: int) -> list[Sentence]:
         return []
     until = "it has" if number == 1 else "they have"
     text = f"The tables keep the earlier results of {counted(number, 'run')} until {until} an epoch"
-    return [Sentence("–", text)]  # noqa: RUF001
+    return [Sentence("–", text, ["if the change is undone, completed runs are not executed again"])]  # noqa: RUF001
 
 
 def _command(name: str, path: Path | str) -> str:

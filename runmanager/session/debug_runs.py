@@ -124,7 +124,7 @@ def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
     number = folder.number
     if folder.unavailable:
         yield f"only={number}: {folder.unavailable}; run {number} can be executed on a machine that has it"
-    elif read_run(folder).status is Status.COMPLETED:
+    elif (result := read_run(folder)).status is Status.COMPLETED and not result.error:
         copy, number_there = _free_copy(folder, grid)
         there = argument(
             f"experiment={copy!r}, only={number_there}", f"--experiment {copy} --only {number_there}"

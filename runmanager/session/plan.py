@@ -220,6 +220,11 @@ def make_plan(
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
         differences = [] if folder.unavailable else list(map(str, changes_since(before, now)))
+        # a completed run keeps its state if later attempts fail before their first epoch
+        if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
+            failed = read_run(replace(folder, since=before.start.get("attempt", 0)))
+            if not changes_since(failed, now):
+                before, differences = failed, []
         if not (differences or folder.unavailable):
             rebuilt = [path for path in before.loaded if not again.isdisjoint(map(str, PurePath(path).parents))]
             differences = [f"{loaded_name(path)} (executed again)" for path in rebuilt]

@@ -31,7 +31,7 @@ class RunResult:
     status: Status  # the status from the journals and, without an end line, from the process
     epochs: Sequence[EpochRecord]  # the committed epochs, each once, in order
     attempts: int
-    error: str  # the cause of a failure, in one line
+    error: str  # the cause of a failure, in one line; of a completed run, of a later attempt without an epoch
     start: Mapping[str, Any]  # the first line of the last attempt
     mixed: bool = False  # whether the epochs come from different code, data, versions, threads or settings
     jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
@@ -83,12 +83,15 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     # the attempts since the last attempt that began with the first epoch
     current = valid[firsts[-1] :] if firsts else valid
     last = valid[-1] if valid else Attempt()
+    failed = [
+        one for one in attempts if one.number > last.number and one.outcome and one.outcome.status.is_fault
+    ]
     return RunResult(
         folder,
         _status(folder, valid, list(journals.values())[-1] if journals else None),
         epochs,
         len(journals),
-        last.outcome.error if last.outcome else folder.unavailable,
+        _error(failed[-1]) if failed else last.outcome.error if last.outcome else folder.unavailable,
         last.start,
         any(attempt.start.get("mixed") is True for attempt in valid),
         max([1, *_counts("jobs", [attempt.start for attempt in current])]),
@@ -186,16 +189,21 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """Leave out attempts that ended before their first epoch, as such attempts do not change the state.
 
-    There is one exception: a pruned run that was resumed is no longer pruned.
+    There are two exceptions: a run that was not completed before may fail in such an attempt; and a pruned run
+    that was resumed is no longer pruned.
     """
     if not attempts:
         return attempts
     *earlier, last = attempts
-    begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
-    is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
+    begun: list[Attempt] = []
+    for attempt in earlier:
+        if attempt.epochs or _has_ended(attempt, begun):
+            begun.append(attempt)
+    is_alive = not (last.outcome and _is_completed(begun)) and processes.lives(last.start) is not False
     outcome = begun[-1].outcome if begun else None
     is_resumed = outcome and outcome.status is Status.PRUNED and last.start.get("after")
-    return [*begun, last] if is_begun or is_resumed or not begun else begun
+    is_begun = last.epochs or _has_ended(last, begun) or is_alive or is_resumed
+    return [*begun, last] if is_begun or not begun else begun
 
 
 def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
@@ -221,8 +229,23 @@ def inside_of(start: Mapping[str, Any]) -> Inside | None:
     return msgspec.convert(start["inside"], Inside) if "inside" in start else None
 
 
-def _has_ended(attempt: Attempt) -> bool:
-    return attempt.outcome is not None and not attempt.outcome.status.is_stopped
+def _has_ended(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
+    """Whether the end of an attempt without epochs changes the state that earlier attempts have left."""
+    if attempt.outcome is None:
+        return False
+    status = attempt.outcome.status
+    return status.is_success if _is_completed(earlier) else not status.is_stopped
+
+
+def _is_completed(attempts: Sequence[Attempt]) -> bool:
+    outcome = attempts[-1].outcome if attempts else None
+    return outcome is not None and outcome.status is Status.COMPLETED
+
+
+def _error(failed: Attempt) -> str:
+    """Return the cause of an attempt that failed without changing the state."""
+    assert failed.outcome
+    return f"attempt {failed.number} {failed.outcome.status}: {failed.outcome.error}"
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:

@@ -98,7 +98,8 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         several experiments, `experiment` comes first.
 
         Further columns tell how a run was executed: `threads` (of torch), `parameters` (of the network),
-        `attempts`, `mixed` (whether code, data, versions, threads or settings changed between epochs), `error`.
+        `attempts`, `mixed` (whether code, data, versions, threads or settings changed between epochs), `error`
+        (of a completed run, the error of a later attempt that failed before its first epoch).
         Some columns exist only if a run has a value: `jobs` (the maximum number of the grid's runs that shared
         the machine), `peak memory` (of tensors on an accelerator, MiB), `stopped early` (why the loop ended
         early), `continues at` (the position inside an epoch at which the run resumes).

@@ -239,6 +239,9 @@ class OpenRun:
         if cause and self.ending.status is Status.COMPLETED:
             self.ending.set(Status.DIVERGED, cause)
         self._last_metrics = record.metrics
+        score: float | None = None
+        if isinstance(self.resume_state, ResumeState) and self.ending.status is Status.COMPLETED:
+            score = self.resume_state.score(record)  # if its metric is missing, no weights are renamed
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
@@ -247,8 +250,8 @@ class OpenRun:
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
-        if isinstance(self.resume_state, ResumeState) and self.ending.status is Status.COMPLETED:
-            self._items.epoch_ended(self.resume_state.score(record))
+        if score is not None:
+            self._items.epoch_ended(score)
         return ranks.broadcast(record)  # other ranks continue only after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:

@@ -597,6 +597,14 @@ def test_weights_stay_until_the_changed_code_has_an_epoch(tmp_path):
     assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
 
 
+def test_weights_stay_if_the_changed_code_has_no_metric_to_keep_them_by(tmp_path):
+    keep_weights(tmp_path, 10.0)
+    outcome = keep_weights(tmp_path, 20.0, keep="max:f1")
+
+    assert outcome.runs["status"].tolist() == ["failed"]
+    assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
+
+
 @pytest.mark.slow(everywhere=True)
 def test_weights_of_the_same_code_are_replaced(tmp_path):
     keep_weights(tmp_path, 10.0, fault=(2, KeyboardInterrupt()))
@@ -750,6 +758,76 @@ def test_only_attempts_since_the_change_count_in_what_a_grid_shows(tmp_path):
     resumed = by_grid(tmp_path, trained_with(change=True)[0], LRS)
     assert resumed.results["loss"].tolist() == [-0.1, -0.1, -0.2, -0.2]
     assert "earlier results" not in str(resumed.panel)
+
+
+class TestAChangeWithoutAnEpoch:
+    """The runs are completed; then changed data fail before their first epoch, in each of both runs."""
+
+    @pytest.fixture
+    def start(self, tmp_path):
+        def start(data, fault=None, **options):
+            def train(run, manager):
+                executed.append(run.lr)
+                with manager.run(run):
+                    for _ in manager.epochs(1):
+                        if error := next(faults):
+                            raise error
+                        manager.track_loss(run.lr, 1)
+
+            executed: list[float] = []
+            faults = iter([fault] * 2)
+            outcome = by_grid(tmp_path, train, LRS, data=data, **{"retry_failed": False, **options})
+            return executed, outcome
+
+        start("old")
+        return start
+
+    @pytest.mark.parametrize(
+        ("fault", "status"),
+        [(Fault("no"), "failed"), (KeyboardInterrupt(), "interrupted"), (MemoryError("full"), "out of memory")],
+    )
+    def test_executes_nothing_once_it_is_undone(self, start, tmp_path, fault, status):
+        kept = load_results(tmp_path)
+
+        _, lost = start("new", fault)
+        after = load_runs(tmp_path)
+        executed, undone = start("old")
+
+        assert (lost.runs["status"][0], lost.exit_code > 0) == (status, True)
+        assert after["status"].tolist() == ["completed", "completed"]
+        is_said = status != "interrupted"
+        assert after["error"].str.startswith(f"attempt 2 {status}: ").tolist() == [is_said, is_said]
+        assert (executed, undone.exit_code, undone.runs["status"].tolist()) == ([], 0, ["completed"] * 2)
+        assert kept.equals(load_results(tmp_path))
+        assert kept.equals(undone.results)
+
+    def test_is_not_repeated_unless_that_is_wanted(self, start, capsys):
+        start("new", Fault("no"))
+        capsys.readouterr()
+
+        again, failed = start("new", display=True)
+        said = capsys.readouterr().out
+        retried, completed = start("new", retry_failed=True)
+
+        assert (again, failed.exit_code, failed.runs["status"].tolist()) == ([], 1, ["failed", "failed"])
+        assert "exp: 2 runs, 0 to execute, 2 failed before" in said
+        assert "The tables keep the earlier results of 2 runs until they have an epoch" in said
+        assert (retried, completed.runs["status"].tolist()) == ([0.1, 0.2], ["completed", "completed"])
+
+    def test_is_followed_by_another(self, start):
+        start("new", Fault("no"))
+
+        executed, outcome = start("newer")
+
+        assert (executed, outcome.runs["status"].tolist()) == ([0.1, 0.2], ["completed", "completed"])
+        assert outcome.runs["error"].tolist() == ["", ""]
+
+    def test_can_be_debugged(self, start):
+        start("new", Fault("no"))
+
+        executed, outcome = start("new", only=2)
+
+        assert (executed, outcome.exit_code) == ([0.2], 0)
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["before an epoch", "after an epoch"])
