@@ -41,6 +41,7 @@ def report_command(
     """
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
+    from runmanager.storage import paths
 
     goal = goals[0] if goals and len(goals) == 1 else goals or None
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
@@ -50,7 +51,7 @@ def report_command(
         watch_runs(path, output, goal, repeats, say=say)
         return
     page = write_report(path, output, goal, repeats=repeats)
-    say(f"{page} is written: open it in a browser")
+    say(f"{paths.absolute(page)} is written: open it in a browser")
 
 
 def export_command(

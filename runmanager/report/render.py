@@ -488,13 +488,13 @@ def watch_runs(
             if now != before:
                 page = write_page(path, target, goal, repeats, seconds=interval)
             if before is None:
-                say(f"{page} is written and renewed until Ctrl-C: open it in a browser")
+                say(f"{paths.absolute(page)} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
         page = write_page(path, target, goal, repeats)
-        say(f"{page} is written for the last time")
+        say(f"{paths.absolute(page)} is written for the last time")
 
 
 def _state(path: Paths) -> list[Any]:

@@ -1,6 +1,7 @@
 """Load one run: its parameters, epochs, status and weights."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,7 +183,8 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
             first = next((run.number for run in read_runs(absolute)), 1)
-            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / str(first))!r}")
+            lists = f"runmanager list {shlex.quote(str(path))} lists them"
+            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / str(first))!r}; {lists}")
         raise NoRunsError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
     is_number = path.name.isdecimal() and not absolute.exists()

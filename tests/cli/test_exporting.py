@@ -18,6 +18,14 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
     assert "Run 1 (lr=0.1) and run 2 (lr=0.01) are best: test_accuracy" in target.read_text()
 
 
+def test_a_report_of_the_working_directory_is_named_with_its_folder(command, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    result = command("report", root / "grid")
+
+    assert result.stderr == f"{tmp_path / 'report.html'} is written: open it in a browser\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [

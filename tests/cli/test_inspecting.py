@@ -157,7 +157,10 @@ def test_a_run_as_json_has_its_epochs_and_files(command, root):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("grid", "/grid is an experiment: name a run, as '{root}/grid/1'"),
+        (
+            "grid",
+            "/grid is an experiment: name a run, as '{root}/grid/1'; runmanager list {root}/grid lists them",
+        ),
         ("gird/1", "/gird is no experiment; did you mean '{root}/grid/1'?"),
         ("grid/9", "has no run '9'; its runs are 1 to 3"),
         ("grid/results.csv", "has no run 'results.csv'"),

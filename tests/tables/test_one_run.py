@@ -79,7 +79,10 @@ def test_a_run_that_failed_before_its_weights_says_so(root):
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        ("runs/exp", "runs/exp is an experiment: name a run, as 'runs/exp/1'"),
+        (
+            "runs/exp",
+            "runs/exp is an experiment: name a run, as 'runs/exp/1'; runmanager list runs/exp lists them",
+        ),
         ("runs/exp/7", "runs/exp has no run '7'; its runs are 1 to 2"),
         ("runs/none/7", "runs/none/7 is no run, runs/none is no experiment; runs has: exp"),
     ],
