@@ -76,6 +76,9 @@ def _print_run(run: "RunResult", design: "Design") -> None:
     _print_pairs({name: repr(value) if isinstance(value, float) else cell(value) for name, value in params})
     if run.epochs:
         _print_epochs(run, design)
+    if run.summary:
+        _heading("Results of the run")
+        _print_pairs({name: cell(value) for name, value in run.summary.items()})
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
@@ -124,7 +127,8 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
     facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
     note, of_experiment = map(first_line_of_note, _notes(run, design).values())
     facts |= {"note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""])}
-    next_step = run.outcome.next_step(paths.for_people(run.folder.path / paths.ERROR_LOG))
+    log = paths.for_people(run.folder.path / paths.ERROR_LOG)
+    next_step = run.outcome.next_step(log) if run.attempts else run.next_step
     facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"continues": run.inside if run.status.can_go_on else ""}
     facts |= {

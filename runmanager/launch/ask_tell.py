@@ -265,6 +265,8 @@ class AskTell:
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
         """Record the value of a run; the value counts until the run is executed again.
 
+        Tables have the value if the run was never executed, as in a loop without a `RunManager`.
+
         Args:
             run: A run that `ask` has returned.
             value: The value of the goal, or a list for several goals; None or NaN if the run failed.

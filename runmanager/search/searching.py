@@ -177,7 +177,8 @@ class Searching(Search):
     def _is_due(self, id_: str, results: Mapping[str, RunResult]) -> bool:
         if id_ not in self._executable or results[id_].status is Status.PRUNED:
             return False
-        return self._trials is None or not self._trials.is_told(results[id_])
+        is_told_failure = results[id_].status.is_fault and not results[id_].attempts  # `retry_failed` is set
+        return self._trials is None or is_told_failure or not self._trials.is_told(results[id_])
 
     def _add_seconds(self, trial: Trial, results: Mapping[str, RunResult]) -> None:
         for id_ in trial.runs:

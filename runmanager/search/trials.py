@@ -241,7 +241,7 @@ def goal_value(run: RunResult, goal: Goal) -> float:
     if goal.metric in run.summary:
         return run.summary[goal.metric]
     if goal.metric not in last and run.status is Status.COMPLETED:
-        hint = did_you_mean(goal.metric, last, "it has")
+        hint = did_you_mean(goal.metric, {**last, **run.summary}, "it has")
         fact = f"the goal is {str(goal)!r}, but run {run.folder.number} has no such metric"
         raise InvalidArgumentError([f"{fact}: track it, or give another goal=; {hint}"])
     return kept(run, goal, last)

@@ -71,6 +71,16 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
             assert run["metrics"][name] == load_runs(root / "grid")[name].iloc[row]
 
 
+def test_one_run_is_shown_with_the_results_of_the_whole_run(command, tmp_path):
+    manager = RunManager("one", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}):
+        manager.summary(final_f1=0.598666)
+
+    result = command("show", tmp_path / "one" / "1")
+
+    assert "\nResults of the run\nfinal_f1  0.5987\n" in result.stdout
+
+
 @pytest.mark.slow(everywhere=True)
 def test_listing_for_a_script_imports_nothing_heavy(root):
     program = (

@@ -25,6 +25,7 @@ from runmanager import (
     RunManager,
     RunsWarning,
     Uniform,
+    best,
     load_runs,
     run_grid,
 )
@@ -106,6 +107,47 @@ def test_a_run_that_ended_before_it_was_told_has_its_own_metric(search, tmp_path
 
     assert load_runs(tmp_path / "exp")["status"].tolist() == ["completed", "pending"]
     assert load_runs(tmp_path / "exp")["score"].tolist()[0] == 3
+
+
+def test_a_told_value_is_the_result_of_a_run_until_the_run_is_executed(search, tmp_path):
+    with search() as loop:
+        low, high, failed = map(loop.ask, (of_height(0.25), of_height(0.5), of_height(0.75)))
+        loop.tell(low, 0.25)
+        loop.tell(high, 0.5)
+        loop.tell(failed, None)
+        loop.ask()
+    told = load_runs(tmp_path / "exp")
+
+    assert told["status"].tolist() == ["completed", "completed", "failed", "pending"]
+    assert told["score"].tolist()[:2] == [0.25, 0.5]
+    assert told["error"].tolist() == ["", "", "tell() got no value", ""]
+    assert best(told)["height"].iloc[0] == 0.25
+
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    assert list(manager.remaining([low, failed])) == [failed]
+    for run in (low, failed):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(score=3)
+
+    assert load_runs(tmp_path / "exp")["score"].tolist()[:3] == [3, 0.5, 3]
+    assert load_runs(tmp_path / "exp")["error"].tolist() == [""] * 4
+
+
+def test_a_search_executes_told_failures_on_request_alone(search, tmp_path):
+    with search() as loop:
+        loop.tell(loop.ask(of_height(0.5)), 0.5)
+        loop.tell(loop.ask(of_height(0.25)), None)
+    options: dict[str, Any] = {"experiment": "exp", "root": tmp_path, "goal": "min:score"}
+    options |= {"search": OptunaSearch(1, seed=SEED), "executor": "inline", "tensorboard": False}
+
+    tables = [
+        run_grid(AXES, train, retry_failed=is_retried, **options).runs[:2] for is_retried in (False, True)
+    ]
+
+    assert [runs["status"].tolist() for runs in tables] == [["completed", "failed"], ["completed", "completed"]]
+    assert tables[1]["score"].tolist() == [0.5, 0.0625]
+    assert tables[1]["attempts"].tolist() == [0, 1]
 
 
 def test_a_setting_is_asked_for_once_however_often_it_is_suggested(search):
