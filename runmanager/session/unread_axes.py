@@ -1,15 +1,20 @@
-"""Detection of axes that the training function never reads."""
+"""Detection of axes that the training function never reads, or that it reads and the grid lacks."""
 
 import ast
+import functools
+import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from runmanager.close_names import closest
+from runmanager.errors import HyperparameterError
 from runmanager.run import Run
 from runmanager.session.train_call import parameters_of
 from runmanager.storage.fingerprint import reached_source
-from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
+from runmanager.storage.source import attributes_in, definitions_of, is_users_module, layers, source_of
+from runmanager.storage.user_code import location_in
 from runmanager.wording import listed
 
 _READ_BY_THE_GRID = "device"  # the grid itself reads this axis for each run
@@ -18,6 +23,8 @@ _OF_ALL = (
     "__gt__", "__ge__", "__contains__", "__add__", "__mul__", "_asdict", "_replace", "count", "index",
 )  # fmt: skip
 """Methods of a run that read all values of the run."""
+# a call does not execute the body
+_DELAYED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Reads:
@@ -123,3 +130,103 @@ def unread_axes(
         return f"run {number} never read the axis {hints[0]}: {step}"
     step = "their values change nothing; read them, or leave them out"
     return f"run {number} never read the axes {listed(hints)}: {step}"
+
+
+def missing_axes(train: Callable[..., object], runs: Sequence[Run]) -> list[str]:
+    """Return a sentence about each name that a training function reads of its run, and that no run has.
+
+    Only certain reads count: reads without a condition, in the function and in functions called with the run.
+    """
+    function = train
+    while isinstance(function, functools.partial) and not function.args:
+        function = function.func
+    function = function.__func__ if isinstance(function, types.MethodType) else function
+    # code may set further attributes of runs of expand()
+    if not isinstance(function, types.FunctionType) or any(hasattr(run, "__dict__") for run in runs):
+        return []
+    problems: dict[str, str] = {}
+    for name, location in _certain_reads(function, [*parameters_of(train)][:2], ()):
+        if runs and name not in problems and not any(hasattr(run, name) for run in runs):
+            try:
+                getattr(runs[0], name)
+            except HyperparameterError as error:
+                problems[name] = f"{error} (in {location})"
+    return list(problems.values())
+
+
+def _certain_reads(
+    function: types.FunctionType, parameters: Sequence[str], callers: Sequence[object]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names that each call of a function reads of its run, with their lines.
+
+    `parameters` are those for the run and, if there is one, for the manager.
+    """
+    code = function.__code__
+    (node, *others) = [*definitions_of(function), None]
+    is_plain = isinstance(node, ast.FunctionDef) and len(others) == 1 and not hasattr(function, "__wrapped__")
+    if not is_plain or code.co_flags & _DELAYED or function in callers or not parameters:
+        return
+    assert isinstance(node, ast.FunctionDef)
+    run, inside = parameters[0], list(ast.walk(node))
+    if any(_binds(each, run) for each in inside):
+        return
+    texts = {each.value for each in inside if isinstance(each, ast.Constant)}  # arguments of hasattr or getattr
+    for each in _certain(node.body, parameters[1:]):
+        match each:
+            case ast.Attribute(ast.Name(id), name, ast.Load()) if id == run and name not in texts:
+                if name[0] != "_":
+                    yield name, location_in(function, each.lineno)
+            case ast.Call(ast.Name(id)) if id not in (*code.co_varnames, *code.co_freevars, *code.co_cellvars):
+                called = function.__globals__.get(id)
+                if isinstance(called, types.FunctionType):
+                    yield from _certain_reads(called, _parameters_for(run, each, called), [*callers, function])
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """Whether a node gives a name another value."""
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load)
+    return name in (getattr(node, "name", None), getattr(node, "asname", None))
+
+
+def _parameters_for(variable: str, call: ast.Call, function: types.FunctionType) -> list[str]:
+    """Return the parameters of a function that get a variable in a call."""
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return []
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    pairs = [*zip(names, call.args, strict=False), *((each.arg or "", each.value) for each in call.keywords)]
+    return [name for name, value in pairs if isinstance(value, ast.Name) and value.id == variable][:1]
+
+
+def _certain(body: Iterable[ast.stmt], managers: Sequence[str]) -> Iterator[ast.AST]:
+    """Yield the nodes that are evaluated without a condition, up to a statement that may leave the function.
+
+    Only blocks of `with manager.run(...)` are entered.
+    """
+    for statement in body:
+        match statement:
+            case ast.With(items=[ast.withitem(ast.Call(ast.Attribute(ast.Name(id), "run")) as call)]):
+                yield from _evaluated(call)
+                yield from _certain(statement.body if id in managers else (), managers)
+            case ast.If(test=first) | ast.While(test=first) | ast.For(iter=first) | ast.Match(subject=first):
+                yield from _evaluated(first)
+            case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Return() | ast.Raise():
+                yield from _evaluated(statement)
+        if any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(statement)):
+            return
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a statement or an expression that are evaluated without a condition."""
+    yield node
+    match node:
+        case ast.Lambda():
+            inner: Iterable[ast.AST] = []
+        case ast.IfExp(test=first) | ast.BoolOp(values=[first, *_]) | ast.Compare(left=first):
+            inner = [first]
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            inner = [node.generators[0].iter]
+        case _:
+            inner = ast.iter_child_nodes(node)
+    for each in inner:
+        yield from _evaluated(each)

@@ -106,11 +106,19 @@ def text_of(part: Any) -> str:
 
     Several definitions on one line are returned together.
     """
-    code = part.__code__ if isinstance(part, types.FunctionType) else None
-    name = code.co_qualname if code else part.__qualname__
-    nodes = source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
-    same_line = [node for node in nodes if code and _first_line(node) == code.co_firstlineno]
-    return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
+    same_line = definitions_of(part) if isinstance(part, types.FunctionType) else []
+    return "\n".join(dict.fromkeys(map(unparsed, same_line or _definitions_named_like(part))))
+
+
+def definitions_of(function: types.FunctionType) -> list[ast.AST]:
+    """Return the definitions of a function on its line, which may have several; [] without source."""
+    first = function.__code__.co_firstlineno
+    return [node for node in _definitions_named_like(function) if _first_line(node) == first]
+
+
+def _definitions_named_like(part: Any) -> list[ast.AST]:
+    name = part.__code__.co_qualname if isinstance(part, types.FunctionType) else part.__qualname__
+    return source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
 
 
 # the cache compares nodes by identity, as every launch of a grid requests the same nodes

@@ -1,15 +1,19 @@
 import copy
+import functools
 import importlib
 import json
 import pickle
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 
 from runmanager import RunBuilder, expand, run_grid
-from runmanager.session.unread_axes import Reads, unread_axes, without_named
+from runmanager.errors import GridError
+from runmanager.session.unread_axes import Reads, missing_axes, unread_axes, without_named
 
 GRID = {"opt": {"lr": [0.1], "deep": {"x": [1]}}, "width": [3], "device": ["cpu"]}
 (RUN,) = RunBuilder.get_runs(GRID)
@@ -199,3 +203,161 @@ def test_what_methods_and_modules_imported_later_may_read_is_not_named(warm, tmp
     assert warm.wait() == 0
     (line,) = [line for line in (tmp_path / "script.out").read_text().splitlines() if "never read" in line]
     assert line.startswith("! run 1 never read the axis 'heigth':")
+
+
+RUNS = RunBuilder.get_runs({"lr": [0.1], "dropot": [0.5], "opt.decay": [0.0]})
+
+
+def reads_dropout(run, manager, marker=0):
+    return marker * run.dropout
+
+
+def reads_in_its_block(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(run.num_epochs):
+            manager.show(run.unknown)
+
+
+def reads_by_another(run, manager):
+    return [layer or run.unknown for layer in make_layers(3, run)]
+
+
+def make_layers(number, config):
+    return number, config.dropout
+
+
+def reads_in_a_call(run, manager):
+    manager.show(f"{run.dropout}", end="" if run.wd else run.unknown)
+
+
+class Method:
+    def reads(self, this, manager):
+        return this.dropout or this.unknown
+
+
+@pytest.mark.parametrize(
+    ("train", "problems"),
+    [
+        (reads_dropout, ["'dropout'; did you mean 'dropot'?"]),
+        (partial(reads_dropout, marker=1), ["'dropout'; did you mean 'dropot'?"]),
+        (reads_in_its_block, ["'num_epochs'; it has: lr, dropot, opt"]),
+        (reads_by_another, ["'dropout'; did you mean 'dropot'?"]),
+        (reads_in_a_call, ["'dropout'; did you mean 'dropot'?", "'wd'; it has: lr, dropot, opt"]),
+        (Method().reads, ["'dropout'; did you mean 'dropot'?"]),
+    ],
+)
+def test_names_that_train_surely_reads_and_no_run_has_are_problems(train, problems):
+    said = missing_axes(train, RUNS)
+
+    beginning = "run has no hyperparameter "
+    assert [problem.partition(" (in ")[0] for problem in said] == [beginning + problem for problem in problems]
+
+
+def test_the_problem_is_what_the_run_would_fail_with(tmp_path):
+    options: dict[str, Any] = {"experiment": "e", "root": tmp_path, "executor": "inline", "display": False}
+
+    for further in ({}, {"plan_only": True}, {"check": True}):
+        with pytest.raises(GridError) as refused:
+            run_grid({"dropot": [0.5]}, reads_dropout, **{**options, **further})
+        line = reads_dropout.__code__.co_firstlineno + 1
+        place = f"tests/session/test_unread_axes.py:{line}"
+        assert refused.value.problems == [
+            f"run has no hyperparameter 'dropout'; did you mean 'dropot'? (in {place})"
+        ]
+    assert not (tmp_path / "e").exists()
+
+
+def reads_if(run, manager):
+    if run.lr:
+        return run.dropout
+    return run.dropout
+
+
+def reads_in_expressions(run, manager):
+    manager.show(run.dropout if run.lr else 0, run.lr and run.dropout, 3 < run.lr < run.dropout)
+    manager.show([run.dropout for _ in range(3)], lambda: run.dropout)
+    assert run.dropout
+
+
+def reads_in_blocks(run, manager):
+    with suppress(AttributeError):
+        manager.show(run.dropout)
+    try:
+        manager.show(run.dropout)
+    except AttributeError:
+        manager.show(0)
+    for _ in range(run.lr):
+        manager.show(run.dropout)
+    while run.lr:
+        manager.show(run.dropout)
+
+    def inner():
+        return run.dropout
+
+
+def reads_after_an_end(run, manager):
+    if run.lr:
+        raise ValueError
+    manager.show(run.dropout)
+
+
+def reads_what_it_tests(run, manager):
+    if not hasattr(run, "dropout"):
+        manager.stop()
+    manager.show(run.dropout)
+
+
+def reads_another_run(run, manager):
+    run = manager.defaults(run)
+    manager.show(run.dropout)
+
+
+def reads_what_every_run_has(run, manager):
+    manager.show(run._asdict(), run.count(1), run.opt.decay, run._fields, run.__doc__, run.opt.unknown)
+    run.epochs_seen = 3
+
+
+def reads_later(run, manager):
+    yield run.dropout
+
+
+def reads_of_a_local(run, manager):
+    make_layers = manager.make
+    make_layers(3, run)
+    reads_later(run, manager)
+    make_layers(*[3, run])
+
+
+def wrapped(function):
+    @functools.wraps(function)
+    def call(run, manager):
+        with suppress(AttributeError):
+            function(run, manager)
+
+    return call
+
+
+class Callable:
+    def __call__(self, run, manager):
+        manager.show(run.dropout)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        reads_if, reads_in_expressions, reads_in_blocks, reads_after_an_end, reads_what_it_tests,
+        reads_another_run, reads_what_every_run_has, reads_later, reads_of_a_local, wrapped(reads_dropout),
+        Callable(), partial(make_layers, 3), lambda run, _: run.dropout, print,
+    ],
+)  # fmt: skip
+def test_what_might_not_be_read_is_no_problem(train):
+    assert missing_axes(train, RUNS) == []
+
+
+def test_a_name_that_one_run_has_is_no_problem():
+    others = RunBuilder.get_runs({"dropout": [0.5]})
+    configured = expand(Config(), {"lr": [1]})
+
+    assert missing_axes(reads_dropout, [*RUNS, *others]) == []
+    assert missing_axes(reads_dropout, configured) == []
+    assert missing_axes(reads_dropout, []) == []
