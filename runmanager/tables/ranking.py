@@ -223,11 +223,16 @@ class Ranking:
     def varying(self) -> list[str]:
         """The hyperparameters that vary between all settings, even if not between settings with a value.
 
-        The device is left out if all settings that have a value of the goal, or have failed, share it.
+        The device is left out if all settings that have a value of the goal, or have failed, share it. An axis
+        is left out if all settings that have a value of the goal lack it.
         """
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
         names = [name for setting in self.all_settings[:1] for name in setting.params]
-        return [name for name in names if name != _DEVICE or name in ended]
+        ranked = self.settings or self.all_settings
+        return [
+            name for name in names
+            if (name != _DEVICE or name in ended) and not all(_is_missing(each.params[name]) for each in ranked)
+        ]  # fmt: skip
 
     def name(self, setting: Setting) -> str:
         """Return the name of a setting: its hyperparameters that vary; for a run, also its number."""
@@ -257,6 +262,11 @@ class Ranking:
         """
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
         return ends
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a run lacks a hyperparameter, which is NaN in a column of numbers."""
+    return value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
 def _tiers(settings: Sequence[Setting]) -> list[tuple[bool, bool]]:

@@ -502,6 +502,24 @@ def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
     assert "The ranking has 6 completed runs of the experiment; this grid has 2." in panel
 
 
+def test_an_axis_that_only_failed_runs_have_names_no_setting(tmp_path):
+    def train(run, manager):
+        rate = getattr(run, "dropout")  # noqa: B009 - a plain attribute would be refused
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(test_accuracy=run.lr * rate)
+
+    for name in ("dropot", "dropout"):
+        options = {"experiment": "e", "root": tmp_path, "executor": "inline", "display": False}
+        grid = {"lr": [0.1, 0.2], name: [0.5, 1.0], "seed": [0, 1]}
+        outcome = run_grid(grid, train, **options)
+
+    panel = " ".join(str(outcome.panel).split())
+    assert "lr=0.2 dropout=1 has the highest test_accuracy" in panel
+    assert "The closest, lr=0.1 dropout=1" in panel
+    assert "dropot" not in panel
+
+
 def test_only_runs_that_completed_are_said_to_be_ranked(tmp_path):
     def train(run, manager):
         with manager.run(run):
