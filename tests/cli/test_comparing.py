@@ -65,6 +65,15 @@ def test_compare_says_what_it_compares_and_which_pairs_it_left_out(command, root
     assert "1 pair is left out: 1 with a failed run" in result.output
 
 
+def test_compare_takes_the_axis_behind_the_folders_too(command, root):
+    for folders, axis in (([root / "a"], "lr"), ([root / "a", root / "b"], "experiment")):
+        swapped = command("compare", *folders, axis, "--json")
+
+        assert swapped.exit_code == 0
+        assert swapped.stdout == command("compare", axis, *folders, "--json").stdout
+    assert "did you mean" in command("compare", "lr", root / "aa").output
+
+
 def test_experiments_are_compared_pair_by_pair(command, root):
     rows = json.loads(command("compare", "experiment", root / "a", root / "b", "--json").stdout)
 
