@@ -55,7 +55,8 @@ class Findings(Ranking):
         best, metric = self.settings[0], printable(self.metric)
         kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
         ties = sum(is_same(other.mean, best.mean) for other in self.leaders[1:])
-        number = f"{cell(best.mean)}{kept}{self.mean_of(best)}"
+        value = f"{self.written(best)}{kept}"
+        number = f"{value}{self.mean_of(best)}"
         name, so_far = capital(self.name(best)), "" if is_over else " so far"
         outcome = self.setting_race.outcome if self.has_verdict else BETTER
         if len(self.settings) == 1:
@@ -64,14 +65,14 @@ class Findings(Ranking):
             return f"Each has {metric} {number}"
         if outcome != BETTER:
             most = "highest" if self.goal.is_larger_better else "lowest"
-            number = f"{cell(best.mean)}{kept}" if ties else number  # an interval is of one setting
+            number = value if ties else number  # an interval is of one setting
             has = f"{'have' if ties else 'has'} the {most} {metric}{so_far}:"
             if self.better_but_below:
                 has = f"{'lead' if ties else 'leads'}{so_far}, with {metric}"
             return f"{name}{self._tied(ties)} {has} {number}"
         if self._is_best_in_all:
-            pairs = zip(self.goals, best.means, strict=True)
-            numbers = ", ".join(f"{printable(each.metric)} {cell(mean)}" for each, mean in pairs)
+            each = enumerate(self.goals)
+            numbers = ", ".join(f"{printable(goal.metric)} {self.written(best, index)}" for index, goal in each)
             return f"{name} is best{so_far} in {all_of(len(self.goals), 'goals')}: {numbers}"
         ties = self.num_ties
         return f"{name}{self._tied(ties)} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
@@ -116,8 +117,8 @@ class Findings(Ranking):
         if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
             return ""
         if any(map(math.isnan, first.means)):
-            return f"{self.name(first)} has {cell(first.mean)}, but {self.why_below(first)}: it ranks below."
-        return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
+            return f"{self.name(first)} has {self.written(first)}, but {self.why_below(first)}: it ranks below."
+        return f"{self.name(first)} has {self.written(first)}{self.repeats_of(first)}: too few to be ranked."
 
     def pruned(self, runs: pd.DataFrame) -> tuple[str, str] | None:
         """Say which pruned run has the best value of the goal at its last epoch, and that no run has completed.
@@ -134,6 +135,11 @@ class Findings(Ranking):
         )
         which = "the pruned run" if number == 1 else f"each of the {number:,} pruned runs"
         return best, f"No run has completed; the last epoch of {which} counts."
+
+    def written(self, setting: Setting, index: int = 0) -> str:
+        """Write a setting's mean of the goal with this index, with the digits of its column in a table."""
+        position = next(row for row, each in enumerate(self.settings) if each is setting)
+        return aligned([each.means[index] for each in self.settings])[position]
 
     def mean_of(self, setting: Setting) -> str:
         """Say how many repeats are in a mean, with the interval and the failed repeats.

@@ -18,7 +18,7 @@ from runmanager.report import search_text
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
-from runmanager.wording import capital, cell, duration
+from runmanager.wording import aligned, capital, cell, duration
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence
@@ -59,6 +59,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     if not change.means:
         return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
     (best, mean), (_, following) = change.means[:2]
+    mean_text, *_ = aligned([each for _, each in change.means])
     comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
     repeats, number = data.findings.repeats, len(change.means)
     compared = f"means over {' and '.join(repeats)}" if repeats else "values"
@@ -69,12 +70,12 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
     if len(top) > 1:
         listed = _listed(top)
-        sentence = f"All else equal, {listed} have the same mean: {cell(mean)} ({comparisons})"
+        sentence = f"All else equal, {listed} have the same mean: {mean_text} ({comparisons})"
     else:
         most, side = ("highest", "above") if data.is_larger_better else ("lowest", "below")
         average = " on average" if change.num > 1 else ""
         sentence = (
-            f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {cell(mean)}, "
+            f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {mean_text}, "
             f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons}"
         )
         sentence += f", {most} in {change.num_best})" if change.num > 1 else ")"
@@ -111,9 +112,10 @@ def _dependence(data: ReportData, part: Interaction) -> str:
     some = f"{rows.name} {_listed(labels)}" if len(labels) < len(rows.labels) else ""
     has = f"has the {'highest' if data.is_larger_better else 'lowest'} {data.findings.metric}"
     if not common:
+        means = aligned(part.means.ravel().tolist())
         cells = {
             columns.label(value): f"{' or '.join(rows.label(part.row_values[row]) for row in tops)} with "
-            f"{columns.name} {columns.label(value)} ({cell(float(part.means[tops[0], index]))})"
+            f"{columns.name} {columns.label(value)} ({means[tops[0] * len(best) + index]})"
             for index, (value, tops) in enumerate(zip(part.column_values, best, strict=True))
         }
         listed = [cells[label] for label in others]

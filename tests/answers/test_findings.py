@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from runmanager import best, compare, effects, over_repeats, show
+from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
@@ -189,7 +190,7 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
         "95 % interval 0.5535 to 0.9565"
     )
     assert find(runs, "min:accuracy").result(is_over=False) == (
-        "lr=0.1 width=8 has the lowest accuracy so far: 0.6, the mean of 3 repeats (fold and seed), "
+        "lr=0.1 width=8 has the lowest accuracy so far: 0.600, the mean of 3 repeats (fold and seed), "
         "95 % interval 0.3516 to 0.8484; 1 failed"
     )
     assert find(runs, repeats="seed").result() == (
@@ -234,6 +235,19 @@ def test_settings_with_the_same_mean_have_it_together(others, result):
     assert "name=A and name=B have the same mean" in details
 
 
+def test_a_sentence_writes_a_mean_as_its_column_does(tmp_path):
+    rows = [(lr, seed, mean + 0.01 * seed) for lr, mean in ((0.1, 0.918), (0.2, 0.6953)) for seed in (-1, 0, 1)]
+    runs = pd.DataFrame(rows, columns=["lr", "seed", "accuracy"])
+    runs["status"], runs["epochs"] = "completed", 1
+    runs.attrs |= {HYPERPARAMETERS: ["lr", "seed"], "repeats": {"e": ["seed"]}}
+
+    conclusion = conclude(runs, tmp_path)
+
+    assert conclusion.table
+    assert conclusion.table.lines()[1].split()[1] == "0.9180"
+    assert conclusion.best.details[0].startswith("lr=0.1 has the highest accuracy: 0.9180, the mean of 3 seeds")
+
+
 def test_one_seed_is_called_one_seed(runs):
     headline, details = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
 
@@ -246,7 +260,7 @@ def test_one_seed_is_called_one_seed(runs):
 
 def test_a_single_run_leads_by_what_may_be_chance(runs):
     assert sentences_of(runs, repeats=()) == (
-        "Run 8 (lr=0.2 width=8 fold=1 seed=1) is best: accuracy 0.9",
+        "Run 8 (lr=0.2 width=8 fold=1 seed=1) is best: accuracy 0.90",
         "That is 0.09 above the next; each setting ran once, so it may be chance.",
     )
 
@@ -267,10 +281,10 @@ def test_a_run_that_is_best_in_all_goals_has_the_number_of_each():
 def test_ties_are_named(runs):
     runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
     assert find(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline() == (
-        "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.9"
+        "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.90"
     )
     assert sentences_of(runs, repeats=()) == (
-        "Run 1 (lr=0.1 width=8 fold=0 seed=0) and 3 others are best: accuracy 0.9",
+        "Run 1 (lr=0.1 width=8 fold=0 seed=0) and 3 others are best: accuracy 0.90",
         "",
     )
 

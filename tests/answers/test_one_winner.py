@@ -498,7 +498,7 @@ def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
 
     panel = " ".join(str(outcome.panel).split())
     assert best(load_runs(tmp_path)).iloc[0]["lr"] == 1
-    assert "lr=1 has the highest test_accuracy: 0.9, the mean of 3 seeds" in panel
+    assert "lr=1 has the highest test_accuracy: 0.90, the mean of 3 seeds" in panel
     assert "The ranking has 6 completed runs of the experiment; this grid has 2." in panel
 
 

@@ -486,7 +486,7 @@ def test_an_effect_is_that_of_otherwise_equal_settings(tmp_path):
     words = text_of(by_id(report(tmp_path / "grid"), "why"))
 
     highest = "has the highest test_accuracy"
-    assert f"All else equal, 128 {highest}: 0.8, 0.02 above 512 (one comparison of 3 values)." in words
+    assert f"All else equal, 128 {highest}: 0.80, 0.02 above 512 (one comparison of 3 values)." in words
     assert f"512 {highest}" not in words
 
 
