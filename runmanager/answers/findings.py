@@ -174,7 +174,7 @@ class Findings(Ranking):
 
     @property
     def basis(self) -> str:
-        """Say which value of a run counts, which direction is better, and how often verdicts are wrong.
+        """Say which value of a run counts, which direction is better, and how often the verdict is wrong.
 
         Return "" if there is nothing to compare.
         """
@@ -186,8 +186,10 @@ class Findings(Ranking):
         elif self.goal.metric.startswith(KEPT):
             which = f"{printable(self.metric)} at the epoch whose weights are kept"
         side = "higher" if self.goal.is_larger_better else "lower"
-        wrong = f" At most {100 * self.rule.error:g} % of verdicts are wrong." if self.has_verdict else ""
-        return f"{capital(which)} counts, {side} is better.{wrong}"
+        basis = f"{capital(which)} counts, {side} is better."
+        if self.has_verdict:
+            basis += f" In at most {100 * self.rule.error:g} of 100 experiments is the verdict wrong."
+        return basis
 
     @property
     def has_verdict(self) -> bool:

@@ -237,7 +237,8 @@ def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
 
     assert text_of(by_id(page, "lead")).startswith("device=cuda has the highest test_loss: 1.3, of one seed.")
     assert text_of(by_id(page, "basis")) == (
-        "The last test_loss of each run counts, higher is better. At most 5 % of verdicts are wrong."
+        "The last test_loss of each run counts, higher is better. In at most 5 of 100 experiments "
+        "is the verdict wrong."
     )
 
 
