@@ -50,7 +50,7 @@ class Contest:
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
         alone: The rivals that have scores, but no score in a setting of another rival.
-        luck: Returns a sentence about the share of the test set in the difference of two rivals, "" for none.
+        luck: Returns a sentence on the share of the evaluated items in a difference of two rivals, "" for none.
     """
 
     names: Sequence[str]
@@ -107,7 +107,7 @@ class Contest:
         )
 
     def _notes(self, order: Sequence[int], best: int, others: Sequence[int]) -> list[str]:
-        """Return the sentences about test items, and about lost and left-out repeats; this reads files."""
+        """Return the sentences about evaluated items, and about lost and left-out repeats; this reads files."""
         luck = self.luck(best, others[0]) if self.luck and others else ""
         return [*filter(None, [luck]), *self._losses(order), *self._left_out(best, others)]
 

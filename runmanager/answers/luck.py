@@ -1,4 +1,4 @@
-"""How far the choice of the test items moves the difference between two rivals."""
+"""How far the choice of the evaluated items moves the difference between two rivals."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ _SIDE = 1.96  # half the width of a 95 % interval, in standard errors
 
 
 def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, cells: Numbers, best: int, other: int) -> str:
-    """Say how far the choice of the test items moves a difference in accuracy; "" if this is unknown.
+    """Say how far the choice of the evaluated items moves a difference in accuracy; "" if this is unknown.
 
     The difference of each item is its mean over the runs of both rivals with the same repeat. It is known if
     all these runs were evaluated on the same items in the same order.
@@ -30,6 +30,7 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, cells: Numbers, be
     """
     if not {metric, "folder", "status"} <= {*runs}:
         return ""
+    name = f"{metric.removeprefix(KEPT).removesuffix('_accuracy')} items"  # of an evaluation, as "test items"
     by_cell: dict[tuple[int, ...], dict[int, list[int]]] = {}
     is_usable = (runs["status"] == Status.COMPLETED) & runs[metric].notna() & np.isin(rivals, [best, other])
     for row in np.flatnonzero(is_usable):
@@ -41,7 +42,7 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, cells: Numbers, be
         try:
             each = {rival: [_items_of(runs, row, metric) for row in rows] for rival, rows in of_rivals.items()}
         except ValueError as error:
-            return f"the share of the test items is unknown, as {error}"
+            return f"the share of the {name} is unknown, as {error}"
         digests = {items[0] if items else None for of_rival in each.values() for items in of_rival}
         if len(digests) > 1 or None in digests:
             return ""
@@ -52,7 +53,10 @@ def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, cells: Numbers, be
     if not sums:
         return ""
     items = np.concatenate([np.mean(differences, axis=0) for differences in sums.values()])
-    return _sentence(half_width(items), len(items))
+    half = half_width(items)
+    if not half > 0:  # without a difference in any item, or with a single item
+        return ""
+    return f"the choice of the {len(items):,} {name} moves the difference by ± {half:.2g}"
 
 
 def half_width(items: Numbers) -> float:
@@ -60,14 +64,8 @@ def half_width(items: Numbers) -> float:
     return _SIDE * float(items.std(ddof=1)) / math.sqrt(len(items)) if len(items) > 1 else math.nan
 
 
-def _sentence(half: float, n: int) -> str:
-    if not half > 0:  # without a difference in any item, or with a single item
-        return ""
-    return f"the choice of the {n:,} test items moves the difference by ± {half:.2g}"
-
-
 def _items_of(runs: pd.DataFrame, row: int, metric: str) -> tuple[str, Numbers] | None:
-    """Return the digest of a run's test items, and which are correct; ValueError names a damaged file."""
+    """Return the digest of a run's items, and which are correct; ValueError names a damaged file."""
     folder = Path(str(runs["folder"].iloc[row]))
     try:
         accuracy, is_kept = abs(float(runs[metric].iloc[row])), metric.startswith(KEPT)

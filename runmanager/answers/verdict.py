@@ -267,7 +267,7 @@ def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assu
     if "fold" in axes:
         facts.append("over these folds, whose training data overlap")
     elif axes:
-        facts.append("repeats of the training, on these data and this test set")
+        facts.append("repeats of the training, on these data")
     if is_assumed:
         facts.append(assumption(axes))
     return "; ".join(facts)

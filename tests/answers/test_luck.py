@@ -62,15 +62,15 @@ def in_order(data):
 class Train:
     """Evaluate once per epoch, by a loader of the test set."""
 
-    def __init__(self, loader_of=in_order, keep=None):
-        self.loader_of, self.keep = loader_of, keep
+    def __init__(self, loader_of=in_order, keep=None, data="test"):
+        self.loader_of, self.keep, self.data = loader_of, keep, data
 
     def __call__(self, run, manager):
         network = Fixed()
         with manager.run(run, network):
             parts = {"network": network}
             for epoch in manager.epochs(3, checkpoint=parts, keep=self.keep):
-                manager.evaluate(self.loader_of(data_of(run, epoch)), "test")
+                manager.evaluate(self.loader_of(data_of(run, epoch)), self.data)
 
 
 @pytest.fixture
@@ -119,6 +119,13 @@ def test_the_items_are_those_of_the_epoch_whose_weights_are_kept(start):
         assert items
         assert items[1].tolist() == correct_of(run, 1 + int(np.argmax(history))).tolist()
     assert "400 test items" in str(verdict(runs))
+
+
+def test_items_are_called_by_the_name_of_their_data(start):
+    decision = verdict(start(Train(data="val"), seeds=2, goal="max:val_accuracy"))
+
+    assert "the choice of the 400 val items moves the difference" in str(decision)
+    assert "test" not in f"{decision} {decision.assumptions}"
 
 
 @pytest.mark.slow(everywhere=True)
