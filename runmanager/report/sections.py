@@ -70,9 +70,9 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     texts = [] if findings.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
     texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
     texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
-    texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS) if name in numbers]
     if findings.repeats:
-        texts.append(("behind the first", [text.behind(data, rank) for rank in range(len(best))]))
+        behind = [text.behind(data, rank) for rank in range(len(best))]
+        texts += [("behind the first", behind), *((name, numbers[name]) for name in (INTERVAL, REPEATS))]
     if findings.repeats and has_front:
         front = [setting.rows for setting in findings.front]
         texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))

@@ -85,6 +85,19 @@ def test_a_long_value_is_broken_into_lines(browser, tmp_path):
     page.close()
 
 
+def test_a_phone_shows_whether_a_lead_may_be_chance(browser, tmp_path):
+    grid = [{"name": name, "seed": seed} for name in "AB" for seed in range(3)]
+    noise = [0.031, 0.012, 0.023, 0.014, 0.045, 0.036]
+    write_runs(tmp_path / "grid", grid, lambda run: 0.7 + noise[3 * (run["name"] == "B") + run["seed"]])
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+
+    page.goto(write_report(tmp_path / "grid", tmp_path / "report.html").as_uri())
+
+    box = page.locator("#settings td", has_text="may be chance").bounding_box()
+    assert box["x"] + box["width"] <= 390
+    page.close()
+
+
 def test_the_curves_of_a_single_metric_are_as_large_as_those_of_two(browser, tmp_path):
     manager = RunManager("grid", tmp_path, tensorboard=False, display=False)
     for lr in (0.1, 0.2):

@@ -197,9 +197,9 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     assert text_of(caption).startswith("The settings by their mean; all 3 settings are ranked")
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
-        ["0.01", "0.77", "0.516 to 1.000", "2", ""],
-        ["0.1", "0.70", "", "2", "0.07, may be chance"],
-        ["0.001", "0.10", "", "1 of 2, 1 diverged", "one seed: not ranked"],
+        ["0.01", "0.77", "", "0.516 to 1.000", "2"],
+        ["0.1", "0.70", "0.07, may be chance", "", "2"],
+        ["0.001", "0.10", "one seed: not ranked", "", "1 of 2, 1 diverged"],
     ]
     rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
     assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
