@@ -69,7 +69,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     Returns:
         One row per setting: the other hyperparameters that vary, then a column per value of `axis`. Repeat axes
         are among the other hyperparameters, so runs are paired repeat by repeat. Runs with the same
-        hyperparameters are averaged. The value that has results in the largest number of settings comes first.
+        hyperparameters are averaged. The value that has results in the largest number of settings comes first,
+        of several such values the first in the table; `verdict` compares the best value with the others.
         Each other value has its difference from the first and its ratio to the first: ``cpu vs cuda`` is how
         much more the cpu takes, ``cpu / cuda`` how many times as much. A value of `axis` without any result,
         such as a missing device, is left out if two other values have results.

@@ -137,18 +137,23 @@ def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     """Show a table of `compare`: the pairs, with a caption on all pairs together."""
     rows = pairs.iloc[:n].reset_index(drop=True)
     compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
+    names = [str(name) for name in rows]
+    params = hyperparameters_of(pairs)
+    num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
+    measured = names[len(params) :]
+    are_many = num_values > 2  # noqa: PLR2004 - two values have one difference
+    against = f", each against {measured[0]}, the first value with the most results" if are_many else ""
     notes = notes_of_view(
         (
-            f"{compared} of runs that differ in {axis} only",
+            f"{compared} of runs that differ in {axis} only{against}",
+            f"the verdict on {axis} compares the best value with the others"
+            if are_many and not _is_cost(pairs)
+            else "",
             *_sentences(pairs),
             f"no two completed runs differ in {axis} only and have {compared}" if pairs.empty else "",
             f"{len(rows):,} of {len(pairs):,} pairs" if len(rows) < len(pairs) else "",
         )
     )
-    names = [str(name) for name in rows]
-    params = hyperparameters_of(pairs)
-    num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
-    measured = names[len(params) :]
     # the ends of the columns of values and of the columns of differences; ratios follow
     ends = num_values, 2 * num_values - 1
     differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]

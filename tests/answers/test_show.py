@@ -80,6 +80,7 @@ def test_pairs_are_shown_in_their_order_with_what_they_come_to():
 
     view = show(compare(runs))
 
+    first = "the first value with the most results"
     assert view.table.to_dict(orient="records") == [
         {
             "cuda": 1.0,
@@ -92,7 +93,7 @@ def test_pairs_are_shown_in_their_order_with_what_they_come_to():
         }
     ]
     assert view.caption.split(" · ") == [
-        "epoch duration of runs that differ in device only",
+        f"epoch duration of runs that differ in device only, each against cuda, {first}",
         "cpu / cuda: 2 (geometric mean of 1)",
         "mps / cuda: 4 (geometric mean of 1)",
     ]
@@ -175,3 +176,8 @@ def test_a_difference_is_named_by_both_values_and_has_its_sign():
 
     assert {"1 vs 0.1", "0.01 vs 0.1"} <= {*view.table}
     assert "1 vs 0.1: -0.25 (mean of 2 pairs) · 0.01 vs 0.1: +0.25 (mean of 2 pairs)" in view.caption
+    assert (
+        "accuracy of runs that differ in lr only, each against 0.1, the first value with the most results · "
+        "the verdict on lr compares the best value with the others · 1 vs 0.1"
+    ) in view.caption
+    assert "against" not in show(compare(runs[runs["lr"] < 1], "lr", "accuracy")).caption
