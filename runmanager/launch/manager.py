@@ -427,8 +427,7 @@ class RunManager:
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure, a model or a text with the run, in its folder under ``artifacts/``.
 
-        An artifact replaces an earlier one of the same name. Artifacts of an earlier attempt that completed, or
-        whose code has changed since, move to attempt-1.artifacts/. `runmanager show` lists artifacts,
+        An artifact replaces an earlier one of the same name. `runmanager show` lists artifacts,
         ``load_run(...).artifacts`` has their paths, and `runmanager rm` removes them with the run. Under
         torchrun, rank 0 writes.
 

@@ -88,11 +88,11 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
     return sorted(listed)
 
 
-def set_aside(folder: Path, attempt: int, name: str = "") -> None:
-    """Rename the artifacts of a superseded attempt, or one of them, if there are any.
+def set_aside(folder: Path, attempt: int, name: str) -> None:
+    """Rename an artifact of a superseded attempt, if there is one.
 
     Raises:
-        StorageError: The artifacts could not be renamed.
+        StorageError: The artifact could not be renamed.
     """
     source, target = folder / paths.ARTIFACTS / name, folder / f"attempt-{attempt}.{paths.ARTIFACTS}" / name
     with durable.explained(source):

@@ -213,7 +213,6 @@ class Hooks:
             torch_devices.reset_peak(device)
             folder = self.folders.open_on_all_ranks(params)
             self._write_design()
-            resuming.set_artifacts_aside(folder, self.grid)
             opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
             self.scope = scope.pop_all()
         self.run_count += 1

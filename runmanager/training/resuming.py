@@ -15,7 +15,7 @@ from runmanager.devices import process_state, ranks
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Inside, Status
-from runmanager.storage import artifacts, checkpoints, paths, plain_state
+from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult, read_run
@@ -275,18 +275,6 @@ def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
         return 0
     number = earlier.start.get("attempt")  # attempts after this attempt had no epoch
     return number if isinstance(number, int) else earlier.attempts
-
-
-def set_artifacts_aside(folder: RunFolder, grid: GridContext) -> None:
-    """Rename the artifacts of earlier attempts if the run starts over, before it writes its own.
-
-    Raises:
-        StorageError: The artifacts could not be renamed.
-    """
-    if ranks.is_main() and (folder.path / paths.ARTIFACTS).exists():
-        earlier = read_run(folder)
-        if grid.starts_over(earlier):
-            artifacts.set_aside(folder.path, earlier.attempts)
 
 
 def _check_network(parts: Mapping[str, Any]) -> None:

@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
 from runmanager.errors import LifecycleError, MissingExtraError
+from runmanager.storage.folders import RunFolder
+from runmanager.tables.removal import look
 from runmanager.training.loaders import TensorLoader
 from tests.accelerators import Machine, installed
 from tests.test_accelerators import CUDA, network, waits_per_batch
@@ -175,6 +177,7 @@ def test_a_fresh_attempt_has_only_its_own_model_checkpoints(tmp_path, study, cas
             expected[f"{folder}/checkpoints/{name}.ckpt"] = epoch
     saved = {name: torch.load(path, weights_only=False)["epoch"] + 1 for name, path in files.items()}
     assert saved == expected
+    assert look(RunFolder(run, 1, "1", {})).others == []
 
 
 def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
+from runmanager import RunBuilder, RunManager, load_results, load_run, load_runs, run_grid
 from runmanager.board import archive
 from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
@@ -25,7 +25,7 @@ from runmanager.hyperparameters import counted
 from runmanager.storage import checkpoints, processes, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, read_attempt
-from runmanager.tables.removal import look, remove
+from runmanager.tables.removal import look
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip
@@ -555,27 +555,22 @@ def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     assert look(RunFolder(folder, 1, "1", {})).others == []
 
 
-def test_artifacts_of_an_attempt_whose_code_changed_are_set_aside(tmp_path):
-    def write(name, data):
-        def train(run, manager):
-            with manager.run(run):
-                manager.artifact(name, f"{name}.txt")  # before an epoch too
-                for _ in manager.epochs(1):
-                    manager.artifact(name, "same.txt")
+def test_artifacts_stay_if_the_changed_code_fails_before_an_epoch(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            manager.artifact("good", "model.txt")
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
 
-        by_grid(tmp_path, train, data=data)
+    def broken(run, manager):
+        with manager.run(run):
+            raise Fault
 
-    for number, name in enumerate(("first", "second", "third")):
-        write(name, data=number)
+    for function in (train, broken, train):
+        outcome = by_grid(tmp_path, function)
 
-    folder = run_folder(tmp_path)
-    written = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.txt")}
-    folders = {"attempt-1.artifacts": "first", "attempt-2.artifacts": "second", "artifacts": "third"}
-    assert written == {f"{at}/{file}.txt": name for at, name in folders.items() for file in ("same", name)}
-    run = RunFolder(folder, 1, "1", {})
-    assert look(run).others == []
-    remove(folder.parent, [run])
-    assert not folder.exists()
+    assert outcome.runs["attempts"].tolist() == [2]
+    assert load_run(tmp_path / "exp/1").artifacts["model.txt"].read_text() == "good"
 
 
 @pytest.mark.slow(everywhere=True)
