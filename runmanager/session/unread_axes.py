@@ -170,13 +170,15 @@ def _certain_reads(
     run, inside = parameters[0], list(ast.walk(node))
     if any(_binds(each, run) for each in inside):
         return
+    loaded = {*code.co_names}  # the file may have changed since
+    own = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
     texts = {each.value for each in inside if isinstance(each, ast.Constant)}  # arguments of hasattr or getattr
     for each in _certain(node.body, parameters[1:]):
         match each:
             case ast.Attribute(ast.Name(id), name, ast.Load()) if id == run and name not in texts:
-                if name[0] != "_":
+                if name in loaded and name[0] != "_":
                     yield name, location_in(function, each.lineno)
-            case ast.Call(ast.Name(id)) if id not in (*code.co_varnames, *code.co_freevars, *code.co_cellvars):
+            case ast.Call(ast.Name(id)) if id in loaded - own:
                 called = function.__globals__.get(id)
                 if isinstance(called, types.FunctionType):
                     yield from _certain_reads(called, _parameters_for(run, each, called), [*callers, function])
@@ -186,7 +188,8 @@ def _binds(node: ast.AST, name: str) -> bool:
     """Whether a node gives a name another value."""
     if isinstance(node, ast.Name):
         return node.id == name and not isinstance(node.ctx, ast.Load)
-    return name in (getattr(node, "name", None), getattr(node, "asname", None))
+    names = (getattr(node, attribute, None) for attribute in ("name", "asname", "rest"))
+    return name in (str(each).partition(".")[0] for each in names)
 
 
 def _parameters_for(variable: str, call: ast.Call, function: types.FunctionType) -> list[str]:

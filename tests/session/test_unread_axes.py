@@ -354,6 +354,27 @@ def test_what_might_not_be_read_is_no_problem(train):
     assert missing_axes(train, RUNS) == []
 
 
+def rebinds_by_a_pattern(run, manager):
+    match manager:
+        case {**run}:
+            pass
+    return run.dropout
+
+
+def test_a_pattern_that_binds_the_name_is_seen():
+    assert missing_axes(rebinds_by_a_pattern, RUNS) == []
+
+
+def test_the_code_that_is_loaded_counts_and_not_a_file_that_was_edited_since(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "edited_later.py"
+    path.write_text("def train(run, manager):\n    return run.lr\n")
+    module = importlib.import_module("edited_later")
+    path.write_text("def train(run, manager):\n    return run.dropout\n")
+
+    assert missing_axes(module.train, RUNS) == []
+
+
 def test_a_name_that_one_run_has_is_no_problem():
     others = RunBuilder.get_runs({"dropout": [0.5]})
     configured = expand(Config(), {"lr": [1]})
