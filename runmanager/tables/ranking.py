@@ -809,8 +809,9 @@ def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
     """Return the status of each run; "" for an earlier attempt at a repeat.
 
     A table from elsewhere may have several rows with the same hyperparameters, as after a crash. With repeat
-    axes, these are attempts at one repeat. As in a table of `load_runs`, a repeat that has completed once is
-    not lost, nor is one that is executed again.
+    axes, these are attempts at one repeat, unless several of them have completed: then something that the table
+    does not name distinguishes its rows. As in a table of `load_runs`, a repeat that has completed once is not
+    lost, nor is one that is executed again.
 
     >>> runs = pd.DataFrame({"seed": [0, 1, 1], "status": ["completed", "failed", "completed"]})
     >>> runs.attrs["hyperparameters"] = ["seed"]
@@ -823,7 +824,9 @@ def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
     if not repeats or all(word == Status.COMPLETED for word in words):
         return words
     codes = settings_without(runs, [])[0].tolist()
-    done = {code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED}
+    done = Counter(code for code, word in zip(codes, words, strict=True) if word == Status.COMPLETED)
+    if max(done.values(), default=0) > 1:
+        return words
     order = {str(status): index for index, status in enumerate(Status)}  # runs in progress are last
     rows = sorted(range(len(words)), key=lambda row: order.get(words[row], 0))
     last = {codes[row]: row for row in rows}

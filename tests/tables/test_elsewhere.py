@@ -345,3 +345,12 @@ def test_without_repeat_axes_each_row_is_a_run():
 
     assert len(best(runs)) == 17
     assert best(runs)["status"].iloc[-1] == "failed"
+
+
+def test_rows_that_an_unnamed_column_distinguishes_are_no_attempts():
+    folds = pd.concat([frame().assign(fold=fold, state="finished") for fold in (0, 1)], ignore_index=True)
+    folds.loc[0, ["state", "f1"]] = ["crashed", np.nan]
+
+    runs = load_table(folds, hyperparameters=["lr"], repeats="seed", goal="max:f1")
+
+    assert "lost 1 of 16 seeds (failed)" in str(verdict(runs))
