@@ -86,7 +86,8 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
         display.say(sentence)
     numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
     rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
-    display.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{rest}")
+    what = "alone, in this process" if plan.due else "is completed by the present code: nothing is executed"
+    display.say(f"{paths.for_people(experiment.path)}: run {numbers} {what}{rest}")
 
 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:

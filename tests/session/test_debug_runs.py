@@ -143,6 +143,23 @@ def test_a_run_that_failed_is_executed_again_without_more_ado(start):
     assert outcome.runs["status"].tolist() == ["completed"]
 
 
+def test_a_completed_run_whose_broken_change_was_undone_is_not_executed(start, capsys):
+    def broken(run, manager):
+        raise ZeroDivisionError
+
+    train = Train()
+    for function in (train, broken):
+        start(function, executor="inline", display=False)
+    with pytest.raises(ZeroDivisionError):
+        start(broken, only=3, display=False)
+    train.executed.clear()
+
+    outcome = start(train, only=3)
+
+    assert (train.executed, outcome.exit_code) == ([], 0)
+    assert "run 3 is completed by the present code: nothing is executed" in capsys.readouterr().out
+
+
 def test_several_runs_are_executed_in_the_order_given(start):
     train = Train()
 
