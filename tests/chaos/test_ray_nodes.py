@@ -17,9 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import DeviceError, run_grid
 from runmanager.executors import RayExecutor
 from runmanager.storage.journal import read_attempt
-from tests.nightly import of_night
 
-NUM_KILLS = of_night(12, by_day=1)
+NUM_KILLS = 12
 NUM_EPOCHS = 90
 PARAMS = {"lr": [0.1, 0.2, 0.3], "batch_size": [8, 16, 32], "device": ["cpu"]}
 SLOT = {"cpu": {"slot": 1}}  # stands in for a GPU
@@ -102,6 +101,7 @@ def without_times(table):
     return table.drop(columns=["epoch duration", "run duration", "jobs"], errors="ignore")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow(minutes=3)
 def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, capsys):
     gate = tmp_path / "gate"
@@ -135,7 +135,7 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, 
 @pytest.mark.slow(minutes=1)
 def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(ray_nodes, tmp_path, capsys):
     executor = RayExecutor(address=ray_nodes.address, resources=SLOT)
-    params = {"lr": [0.1], "device": ["cpu", "cuda"]}
+    params = {"lr": [0.1], "batch_size": [8], "device": ["cpu", "cuda"]}
     there = partial(train, pause=0, gate=None)
     before = time.monotonic()
 
