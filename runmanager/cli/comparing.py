@@ -84,8 +84,8 @@ def compare_command(
     from runmanager.answers.effects import compare as pair
     from runmanager.answers.table_views import pairs_view
 
-    is_behind = folders and Path(axis).is_dir() and len(folders[-1].parts) == 1 and not folders[-1].exists()
-    if is_behind:  # the axis is behind the folders
+    # the axis may be behind the folders
+    if folders and Path(axis).is_dir() and len(folders[-1].parts) == 1 and not folders[-1].exists():
         axis, folders = str(folders[-1]), [Path(axis), *folders[:-1]]
     pairs = pair(load_selected(*(folders or [_RUNS]), where=rows.where), axis, value)
 
