@@ -37,8 +37,9 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         durable.write_file(folder.path / paths.ERROR_LOG, log)
-    # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch
-    start = result.start or planned.before.start
+    # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch; those of a
+    # completed run are not resumed
+    start = result.start or ({} if planned.before.status is Status.COMPLETED else planned.before.start)
     fingerprint = start.get("fingerprint", task.fingerprint)
     end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
     end_board(folder.path, outcome)

@@ -248,7 +248,10 @@ def _has_ended(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
     if attempt.outcome is None:
         return False
     status = attempt.outcome.status
-    return status.is_success if _is_completed(earlier) else not status.is_stopped
+    # a completed run fails if `train` raises after the end of the run, but not by changed code
+    if _is_completed(earlier) and attempt.start.get("fingerprint") != earlier[-1].start.get("fingerprint"):
+        return status.is_success
+    return not status.is_stopped
 
 
 def _is_completed(attempts: Sequence[Attempt]) -> bool:

@@ -555,6 +555,18 @@ def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     assert look(RunFolder(folder, 1, "1", {})).others == []
 
 
+def test_a_run_whose_train_raises_after_its_end_has_failed(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+        raise Fault
+
+    outcome = by_grid(tmp_path, train)
+
+    assert (outcome.runs["status"].tolist(), outcome.exit_code) == (["failed"], 1)
+
+
 def test_artifacts_stay_if_the_changed_code_fails_before_an_epoch(tmp_path):
     def train(run, manager):
         with manager.run(run):
