@@ -59,7 +59,7 @@ REHEARSED = [name for name in WHOLE if name in QUICK or os.environ.get("RUNMANAG
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", of_night_but(REHEARSED, ["alternate"]))
+@pytest.mark.parametrize("name", of_night_but(REHEARSED, []))
 def test_the_list_is_rehearsed_over_pretended_devices(tmp_path, name):
     results, devices = tmp_path / "gpu.txt", tmp_path / "devices"
     devices.mkdir()

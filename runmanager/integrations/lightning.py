@@ -93,7 +93,7 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     run = TrainedRun(manager)
     after = run.resume_trainer(partial(_last_checkpoint, run.folder))
     if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
-        artifacts.set_aside(run.opened.folder.path, run.opened.attempt - 1, "checkpoints")
+        artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1, "checkpoints")
     return _checkpoint_of(run.folder, after) if after else None
 
 

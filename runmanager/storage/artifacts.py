@@ -88,7 +88,7 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
     return sorted(listed)
 
 
-def set_aside(folder: Path, attempt: int, name: str) -> None:
+def move_aside(folder: Path, attempt: int, name: str) -> None:
     """Rename an artifact of a superseded attempt, if there is one.
 
     Raises:

@@ -88,6 +88,7 @@ class Stopping:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_grids_that_are_killed_stop_early_after_the_same_epochs_with_the_same_weights(zygote, tmp_path):
     stopping = Stopping(zygote, tmp_path)
 

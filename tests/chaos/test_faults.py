@@ -13,7 +13,7 @@ from runmanager.storage import paths
 from tests.chaos.faults import CALLS, JOURNAL
 from tests.chaos.harness import Witness, Zygote, result, show
 from tests.chaos.work import EXPERIMENT, axes
-from tests.nightly import of_night
+from tests.nightly import of_night, of_night_but
 
 PARAMS = axes(lrs=[0.01], num_epochs=3, padding=4)
 KILLED = -9
@@ -140,7 +140,7 @@ def begun(zygote, tmp_path):
     return root
 
 
-@pytest.fixture(params=["first start", "continuation"])
+@pytest.fixture(params=of_night_but(["first start", "continuation"], ["continuation"]))
 def faults(request, zygote, tmp_path):
     copied = request.getfixturevalue("begun") if request.param == "continuation" else None
     return Faults(zygote, tmp_path, copied)
@@ -157,6 +157,7 @@ def faults(request, zygote, tmp_path):
     ],
     indirect=["faults"],
 )
+@pytest.mark.nightly
 def test_whatever_call_fails_the_next_start_completes_the_run_exactly(faults, kind):
     problems = [problem for call in CALLS for problem in faults.inject(call, kind)]
 
@@ -175,7 +176,7 @@ def test_a_write_that_is_cut_short_goes_on(faults):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mend", ["kill", "EIO"])
+@pytest.mark.parametrize("mend", of_night_but(["kill", "EIO"], ["EIO"]))
 def test_a_journal_that_cannot_be_mended_either_is_continued_all_the_same(faults, mend):
     problems = faults.inject("write", "ENOSPC", mend)
 

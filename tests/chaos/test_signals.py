@@ -19,7 +19,7 @@ PATIENCE_S = 30  # on a busy machine; how long it took is printed
     ("number", "exit_code", "how"),
     [
         (signal.SIGINT, 130, "lanes"),
-        (signal.SIGTERM, 143, "inline"),
+        pytest.param(signal.SIGTERM, 143, "inline", marks=pytest.mark.nightly),
         pytest.param(signal.SIGINT, 130, "inline", marks=pytest.mark.nightly),
         pytest.param(signal.SIGTERM, 143, "lanes", marks=pytest.mark.nightly),
     ],

@@ -57,6 +57,7 @@ def scalars(root: Path) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_50_kills_at_random_moments_lose_no_step_and_double_none(zygote, tmp_path):
     assert zygote.run(tmp_path / "reference", PARAMS, "bare", tensorboard=True) == 0
     reference, shown = result(tmp_path / "reference"), scalars(tmp_path / "reference")

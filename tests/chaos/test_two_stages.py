@@ -76,7 +76,7 @@ def rows(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", of_night_but(["pretrain", "probe"], ["pretrain"]))
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", of_night_but([*CHANGES], ["code"]))
 def test_a_changed_first_stage_reaches_the_second_also_through_kills(tmp_path, change, stage):
     edit, cause = CHANGES[change]
     changed, undisturbed = tmp_path / "changed", tmp_path / "undisturbed"
@@ -106,6 +106,7 @@ def test_a_changed_first_stage_reaches_the_second_also_through_kills(tmp_path, c
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_data_given_changed_and_taken_away_are_each_said(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     said = [start(tmp_path, **({"DATA": data} if data else {})).stdout for data in ("", "v1", "v1", "v2", "")]

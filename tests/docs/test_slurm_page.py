@@ -69,7 +69,7 @@ def cancel(job, folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="SLURM runs on Linux")
-@pytest.mark.parametrize("name", ["job.sh", "long.sh"])
+@pytest.mark.parametrize("name", ["job.sh", pytest.param("long.sh", marks=pytest.mark.nightly)])
 def test_a_job_that_is_cancelled_stops_in_order_and_is_continued_by_the_same_command(folder, name):
     flags = ("--num-epochs", "60", "--width", "8")
 

@@ -476,7 +476,7 @@ WITH_A_LOADER = """
         ("forkserver", "lanes"),
         pytest.param("forkserver", "inline", marks=pytest.mark.nightly),
         pytest.param("forkserver", "ray", marks=pytest.mark.nightly),
-        ("spawn", "lanes"),
+        pytest.param("spawn", "lanes", marks=pytest.mark.nightly),
     ],
 )
 def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp_path, method, executor):

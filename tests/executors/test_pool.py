@@ -397,6 +397,7 @@ def test_a_tensor_of_an_accelerator_is_not_sent_to_processes_of_other_devices(ma
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_forty_runs_on_eight_devices_of_which_one_is_full_one_dies_and_one_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "_BIND_S", 8.0)
     monkeypatch.setattr(pool, "_PAUSE_S", 2.0)

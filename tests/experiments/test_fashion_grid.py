@@ -50,6 +50,7 @@ def test_the_network_gives_the_bits_of_the_tutorials():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_grid_is_trained_once(start, tmp_path):
     first = start(SMALL)
     (journal,) = tmp_path.rglob("*.jsonl")
@@ -69,6 +70,7 @@ def test_the_grid_is_trained_once(start, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_its_runs_leave_their_process_as_it_was(start, tmp_path):
     done = start(f"{SMALL} --num-workers 0 1 --precision fp32 bf16")
 

@@ -49,7 +49,9 @@ def template(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seeds", [range(2), pytest.param(range(2, 100), marks=pytest.mark.slow)], ids=["a few", "many"]
+    "seeds",
+    [range(2), pytest.param(range(2, 100), marks=[pytest.mark.slow, pytest.mark.nightly])],
+    ids=["a few", "many"],
 )
 def test_changed_trials_cost_no_run_and_stop_no_search(template, tmp_path, seeds):
     for seed in seeds:

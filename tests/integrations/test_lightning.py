@@ -335,6 +335,7 @@ def test_without_lightning_the_error_says_what_to_install(monkeypatch):
         importlib.import_module("runmanager.integrations.lightning")
 
 
+@pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
     program = [sys.executable, "-m", "tests.integrations.lightning_study", str(tmp_path)]

@@ -252,6 +252,7 @@ def started(search):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_that_are_started_get_the_suggestions_of_optuna_alone_in_each_loop(started):
     def train(run, manager):
         with manager.run(run):
@@ -680,8 +681,8 @@ if __name__ == "__main__":
     ("how", "number", "code"),
     [
         ("end", None, 0),
-        ("SIGINT", signal.SIGINT, -signal.SIGINT),
-        ("SIGTERM", signal.SIGTERM, 128 + signal.SIGTERM),
+        pytest.param("SIGINT", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.nightly),
+        pytest.param("SIGTERM", signal.SIGTERM, 128 + signal.SIGTERM, marks=pytest.mark.nightly),
     ],
     ids=["end", "SIGINT", "SIGTERM"],
 )

@@ -179,6 +179,7 @@ def lines_of(caplog, *words):
 
 
 @pytest.mark.slow(everywhere=True)
+@pytest.mark.nightly
 def test_what_is_decided_about_an_axis_is_said_once_in_the_panel(start, caplog):
     grid = {"opt": {"name": ["adam"]}, "optimizer": ["adam", "sgd"], "width": [0, 0.005]}
 

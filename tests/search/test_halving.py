@@ -368,6 +368,7 @@ def test_runs_of_a_union_are_compared_with_each_other(start):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_process_keeps_its_place(start, tmp_path):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)

@@ -217,6 +217,7 @@ LISTED = {"height": Uniform(-1, 1), "shape": ["a", "b"], "seed": [0, 1]}
 @pytest.mark.parametrize(
     "kind", of_night_but(["tpe", "tpe with repeats", "random of few settings"], ["tpe with repeats"])
 )
+@pytest.mark.nightly
 def test_a_search_that_is_killed_after_any_event_asks_what_an_undisturbed_one_does(
     start, tmp_path, kill_at, kind, step
 ):

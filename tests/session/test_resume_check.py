@@ -158,7 +158,13 @@ PARTS = '"network": network, "optimizer": optimizer'
 @pytest.mark.parametrize(
     ("parts", "exit_code", "sentence"),
     [
-        pytest.param(PARTS + ', "scheduler": scheduler', 0, "s: killed after and inside an epoch", id="right"),
+        pytest.param(
+            PARTS + ', "scheduler": scheduler',
+            0,
+            "s: killed after and inside an epoch",
+            id="right",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(PARTS, 1, "not restored: scheduler (ranks.py:18): write", id="an omitted scheduler"),
     ],
 )

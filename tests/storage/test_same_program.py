@@ -267,6 +267,7 @@ outcome.runs["attempts"].tolist()
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_notebook_that_is_executed_again_has_not_changed(tmp_path):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     cells = [nbformat.v4.new_code_cell(text) for text in NOTEBOOK]
