@@ -203,8 +203,8 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """Leave out attempts that ended before their first epoch, as such attempts do not change the state.
 
-    There are two exceptions: a run that was not completed before may fail in such an attempt; and a pruned run
-    that was resumed is no longer pruned.
+    There are two exceptions: a run may fail in such an attempt, unless it was completed by other code; and a
+    pruned run that was resumed is no longer pruned.
     """
     if not attempts:
         return attempts
