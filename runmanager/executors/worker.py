@@ -184,8 +184,30 @@ def _obey(faults: Connection | FileIO, requests: Connection | None) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # signals blocked until now
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with_parent()
     threading.Thread(target=_follow_parent, args=[faults, requests], daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """Let Linux kill this process when its parent ends, and each process that its main thread forks.
+
+    A loader's worker watches its parent, but takes the system's process for it if its own has ended before the
+    worker looks. The signal comes when the thread that forked ends, so other threads' processes do without.
+    """
+    prctl = ctypes.CDLL(None).prctl
+    parents: list[int] = []
+
+    def before_fork() -> None:
+        parents[:] = [os.getpid()] if threading.current_thread() is threading.main_thread() else []
+
+    def after_fork() -> None:
+        if parents:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() not in parents:
+                os._exit(1)
+
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.register_at_fork(before=before_fork, after_in_child=after_fork)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

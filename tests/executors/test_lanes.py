@@ -553,27 +553,35 @@ def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(tmp_
 
 
 @pytest.mark.slow
-def test_a_lane_dies_with_its_parent(tmp_path):
+@pytest.mark.parametrize("kills_group", [True, False] if hasattr(os, "killpg") else [False])  # as kill %1 does
+def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(tmp_path, kills_group):
     program = textwrap.dedent(
         """
-        import sys, time
+        import os, sys, time
         from pathlib import Path
+        from torch.utils.data import DataLoader
         from runmanager import run_grid
 
+        def write_pid(name):
+            Path(sys.argv[1], f"{name}").write_text(str(os.getpid()))
+
+        def write_pid_and_be_slow(number):
+            write_pid(number)
+            time.sleep(3)  # a worker that sees only then whose child it is waits for orders of that one
+
         def train(run, manager):
-            import os
-            Path(sys.argv[1], "pid").write_text(str(os.getpid()))
-            time.sleep(1000)
+            write_pid("lane")
+            list(DataLoader(range(4), num_workers=1, worker_init_fn=write_pid_and_be_slow))
 
         run_grid({"lr": [1]}, train, experiment="exp", root=sys.argv[1], display=False)
         """
     )
     arguments = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(arguments, cwd=HOME) as parent:
-        pid = int(awaited(tmp_path / "pid"))
-        parent.kill()
+    with subprocess.Popen(arguments, cwd=HOME, start_new_session=True) as parent:
+        pids = [int(awaited(tmp_path / name)) for name in ("0", "lane")]
+        os.killpg(parent.pid, signal.SIGKILL) if kills_group else parent.kill()
 
-    assert is_gone(pid, within_s=30)
+    assert all(is_gone(pid, within_s=30) for pid in pids)
 
 
 @pytest.mark.slow
