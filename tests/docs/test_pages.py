@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.terminal import screen_of
-
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -26,7 +24,6 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
-NUMBER = re.compile(r"\d+\.\d+")
 
 
 def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
@@ -45,51 +42,19 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python", slow=True)], ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
+    content = blocks(page, "python", slow=True)
     program = tmp_path / "program.py"
-    program.write_text("\n".join(blocks(page, "python")))
+    program.write_text("\n".join(content))
 
-    done = warm.execute(program)
+    if content == blocks(page, "python"):
+        done = warm.execute(program)
+    else:
+        command = [sys.executable, program]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") != blocks(page, "python", slow=True)], ids=name_of
-)
-def test_the_slow_blocks_of_a_page_run_after_the_others(page, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("\n".join(blocks(page, "python", slow=True)))
-
-    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow  # it takes half a minute
-def test_the_program_of_the_readme_ends_as_the_readme_shows(warm, tmp_path):
-    (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
-    (tmp_path / "board.py").write_text(program)
-
-    screen = screen_of(warm, tmp_path / "board.py", width=80)
-
-    lines = "\n".join(line for line in screen.lines if line)
-    ended = lines[lines.index("━━ ") :].splitlines()
-    (expected, numbers), (actual, others) = words_of(panel.splitlines()), words_of(ended)
-    assert actual == expected
-    assert list(map(float, others)) == pytest.approx(list(map(float, numbers)), abs=0.02)  # processors differ
-    assert sorted(map(len, others)) == sorted(map(len, numbers))  # the same decimals
-
-
-def words_of(panel: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words of the lines and the numbers, without which run it is and how long anything took."""
-    begin = next(index for index, line in enumerate(panel) if line.startswith("time "))
-    end = next(index for index, line in enumerate(panel) if line.startswith("next "))
-    lines = [re.sub(r" [\d.]+ s$|run \d \(.*?\)", "", line) for line in [*panel[:begin], *panel[end:]]]
-    numbers = sorted((number for line in lines for number in NUMBER.findall(line)), key=float)
-    return sorted(" ".join(NUMBER.sub("", line).split()) for line in lines), numbers
 
 
 def test_the_readme_is_short():
