@@ -86,8 +86,7 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
     if not unread:
         return ()
     modules: list[Any] = [module for module in list(sys.modules.values()) if is_users_module(module)]
-    sources = [source_of(part) for part in (*modules, *layers(train))]
-    names = attributes_in(node for source in sources for nodes in source.definitions.values() for node in nodes)
+    names = set().union(*(source_of(part).attributes for part in (*modules, *layers(train))))
     return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
 
 

@@ -41,6 +41,11 @@ class Source:
         """Name -> the module's statements that assign it."""
         return bindings_in(self.body)
 
+    @functools.cached_property
+    def attributes(self) -> frozenset[str]:
+        """The attributes that the functions read, as `attributes_in` finds them."""
+        return frozenset(attributes_in(node for nodes in self.definitions.values() for node in nodes))
+
 
 def is_users_module(module: types.ModuleType | None) -> bool:
     """Whether a module is a file of the user."""

@@ -796,8 +796,9 @@ def settings_without(
     """
     axes = [axes] if isinstance(axes, str) else axes
     coded = {name: numbered(runs[name]) for name in axes_of(runs) if name not in axes}
-    codes = pd.DataFrame({name: numbers for name, (numbers, _) in coded.items()})
-    group = codes.groupby(list(codes), sort=False).ngroup().to_numpy() if coded else np.zeros(len(runs), int)
+    numbers: dict[tuple[int, ...], int] = {}
+    codes = zip(*(column.tolist() for column, _ in coded.values()), strict=True) if coded else [()] * len(runs)
+    group = np.array([numbers.setdefault(each, len(numbers)) for each in codes], dtype=int)
     firsts = np.unique(group, return_index=True)[1]
     names = [name for name, (_, values) in coded.items() if all_of_them or len(values) > 1]
     table = runs[names].take(firsts).reset_index(drop=True)
