@@ -428,6 +428,7 @@ def test_a_run_without_memory_says_where_and_the_next_one_is_well(here, tmp_path
     assert rows[1::2] == [["completed", ""]] * len(WHERE)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_histograms_without_memory_cost_the_run_nothing(here, tmp_path, monkeypatch):
     def needs_more(_):
         torch.empty(9 * 2**30, dtype=torch.uint8, device=CUDA)
@@ -446,12 +447,14 @@ def test_histograms_without_memory_cost_the_run_nothing(here, tmp_path, monkeypa
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_waits_is_counted(here):
     calls = waits_of(here, LOADERS["pinned"](), lambda manager, loss, *_: manager.track_loss(loss.item(), 100))
 
     assert calls == ["_local_scalar_dense.default"] * 4
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_tutorials_own_counting_waits_as_it_says(here):
     calls = waits_of(
         here, LOADERS["pinned"](), lambda manager, _, preds, labels: manager.get_num_correct(preds, labels)
@@ -498,6 +501,7 @@ def test_the_first_epoch_of_a_process_on_a_device_is_marked_in_its_row(here, tmp
     assert "cold start" not in load_runs(tmp_path)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_epoch_needs_no_kernel_that_was_not_warmed(here, tmp_path):
     manager, model = RunManager("exp", tmp_path, display=False), network()
     with manager.run({"device": "cuda:0"}, model, LOADERS["pinned"]()):
@@ -530,6 +534,7 @@ def test_looking_for_devices_does_not_begin_cuda(monkeypatch):
     torch_devices.missing("cuda:99")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
     clock = iter(range(10_000))
     send = torch_devices.send
@@ -571,6 +576,7 @@ def test_histograms_of_a_large_tensor_take_little_memory(here, monkeypatch):
     assert sum(counts) == 1 << 20
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_peak_is_that_of_training_not_of_what_is_drawn(here, tmp_path, monkeypatch):
     def drawn(_):
         torch.empty(1 << 28, dtype=torch.uint8, device=CUDA)
@@ -639,6 +645,7 @@ def once(run, manager):
             manager.track_loss(torch.ones((), device=run.device), 1)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("value", GPUS)
 def test_runs_are_executed_on_the_gpus_that_the_environment_shows(machine, tmp_path, monkeypatch, value):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)

@@ -14,7 +14,6 @@ import torch
 from benchmarks import gpu, gpu_checks
 from runmanager.devices import torch_devices
 from tests.accelerators import PRETENDED
-from tests.nightly import of_night_but
 
 HOME = Path(__file__).parents[1]
 APART = ("machine", "marked", "suite", "speed", "tutorial")  # prints, executes these tests, takes minutes
@@ -42,7 +41,8 @@ def test_the_checks_of_a_gpu_hold(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", of_night_but(NAMES, ["short"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", NAMES)
 def test_the_checks_themselves_can_be_executed_without_a_gpu(name):
     done = executed(name, "cpu")
 
@@ -59,7 +59,8 @@ REHEARSED = [name for name in WHOLE if name in QUICK or os.environ.get("RUNMANAG
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", of_night_but(REHEARSED, []))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", REHEARSED)
 def test_the_list_is_rehearsed_over_pretended_devices(tmp_path, name):
     results, devices = tmp_path / "gpu.txt", tmp_path / "devices"
     devices.mkdir()

@@ -158,7 +158,9 @@ if __name__ == "__main__":
     ("error", "text"),
     [
         ("ModuleNotFoundError", "No module named 'torchvision'"),
-        ("RuntimeError", "operator torchvision::nms does not exist"),  # where it was built for another torch
+        pytest.param(  # where it was built for another torch
+            "RuntimeError", "operator torchvision::nms does not exist", marks=pytest.mark.nightly
+        ),
     ],
 )
 @pytest.mark.slow

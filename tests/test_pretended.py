@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import of_night_but
 from tests.pretended import MISSING
 
 HOME = Path(__file__).parents[1]
@@ -98,6 +99,7 @@ def test_lanes_execute_runs_on_windows_and_a_console_gets_symbols_that_it_has(tm
     assert output.count("v printed") == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow(everywhere=True)
 def test_lanes_execute_runs_on_macos(tmp_path):
     output = printed("macos", GRID, tmp_path)
@@ -127,7 +129,7 @@ def test_a_script_that_a_process_of_a_loader_executes_again_learns_what_to_write
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", of_night_but(SYSTEMS, ["windows"]))
 def test_files_locks_and_processes_pass_their_tests(system):
     modules = [f"tests/storage/test_{name}.py" for name in ("durable", "lock", "processes")]
     done = subprocess.run(

@@ -23,6 +23,7 @@ def trainer(mean, executed=None, fault=None):
     return train
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_better_one_passes_with_the_verdict():
     result = assert_not_worse(trainer(0.9), trainer(0.8), "max:score", margin=0.001)
 
@@ -35,10 +36,12 @@ def test_the_same_function_passes_as_identical():
     assert result.outcome == "identical"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_one_that_is_equal_within_the_margin_passes():
     assert assert_not_worse(trainer(0.8), trainer(0.801), "max:score", margin=0.05).outcome == "equal"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_worse_one_fails_with_verdict_and_table():
     with pytest.raises(AssertionError, match="baseline is better than new by 0") as caught:
         assert_not_worse(trainer(0.7), trainer(0.8), "max:score", margin=0.001)
@@ -55,6 +58,7 @@ def test_what_is_undecided_within_the_budget_fails():
         assert_not_worse(trainer(0.8), trainer(0.8001), "max:score", margin=1e-5, max_repeats=7)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_training_that_fails_is_no_pass():
     with pytest.raises(AssertionError, match=r"new, seed 3: failed · ValueError: no more"):
         assert_not_worse(trainer(0.9, fault=3), trainer(0.8), "max:score", margin=0.001)
@@ -84,6 +88,7 @@ def by_parameters(mean):
     return train
 
 
+@pytest.mark.slow(everywhere=True)
 def test_parameters_of_the_functions_get_the_values_of_the_run():
     result = assert_not_worse(
         by_parameters(0.8), by_parameters(0.8), "max:score", margin=0.001, params={"bonus": [10.0]}

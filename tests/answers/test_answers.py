@@ -229,6 +229,7 @@ def surfaces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Surfaces(path, text, html.unescape(text_of(notebook)), tables, page, best)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_headline_is_the_same_everywhere(surfaces):
     headline = surfaces.headline
 

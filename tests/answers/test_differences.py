@@ -41,6 +41,7 @@ def test_a_goal_that_no_run_has_leaves_the_rest_to_compare(root, goal):
     assert rows["loss, mean of 2 pairs"]["difference"] == pytest.approx(0.15)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_number_that_no_float_holds_is_shown_among_others(tmp_path):
     for name, values in (("a", [*range(8), 10**400]), ("b", range(8))):
         manager = RunManager(name, tmp_path, tensorboard=False, display=False)

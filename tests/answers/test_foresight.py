@@ -70,6 +70,7 @@ def test_below_three_seeds_there_is_no_number(start, seeds, tell):
     assert last(start(8, plan_only=True)) == f"{tell} which difference 8 seeds can decide"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_spread_may_be_that_of_another_experiment_with_the_same_goal(start):
     start(6, "before")
 

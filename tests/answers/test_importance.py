@@ -201,6 +201,7 @@ def test_magnitudes_are_told_from_the_numbers(axis, expected, n):
     assert is_in_magnitudes([getattr(run, axis) for run in RunBuilder.sample(SPACE, n, seed=1)]) == expected
 
 
+@pytest.mark.slow(everywhere=True)
 def test_no_value_of_a_range_can_be_compared_with_another_all_else_equal():
     for axis in ("lr", "optimizer"):
         with pytest.raises(

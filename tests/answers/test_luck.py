@@ -110,6 +110,7 @@ def test_a_verdict_says_how_far_the_choice_of_the_test_items_moves_it(start):
     assert "decided after 7 seeds; the choice of" in sentence
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_items_are_those_of_the_epoch_whose_weights_are_kept(start):
     runs = start(Train(keep=f"best:{COLUMN}"), seeds=2)
 
@@ -121,6 +122,7 @@ def test_the_items_are_those_of_the_epoch_whose_weights_are_kept(start):
     assert "400 test items" in str(verdict(runs))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_items_are_called_by_the_name_of_their_data(start):
     decision = verdict(start(Train(data="val"), seeds=2, goal="max:val_accuracy"))
 

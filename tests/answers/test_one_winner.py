@@ -484,6 +484,7 @@ def test_sums_that_round_to_nothing_are_a_tie(tmp_path):
     assert ranking_of(write(tmp_path / "e", rows, Design(Goal("reward", 1)))).num_ties == 1
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
     values = {1: (0.9, 0.9, 0.9), 2: (0.5, 0.5, 0.95)}
 

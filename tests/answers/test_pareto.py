@@ -34,6 +34,7 @@ def table(rows, **more):
 NUMBERS = st.integers(0, 4).map(float) | st.just(math.nan)
 
 
+@pytest.mark.slow(everywhere=True)
 @given(
     st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[NUMBERS] * width), min_size=1, max_size=30))
 )

@@ -104,7 +104,9 @@ def logdir(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+@pytest.fixture(
+    scope="module", params=["true", pytest.param("false", marks=pytest.mark.slow)], ids=["fast", "python"]
+)
 def server(request, logdir, tmp_path_factory):
     """Start TensorBoard with one of its two loaders, and wait until it has read all runs."""
     if request.param == "true":
@@ -159,6 +161,7 @@ def test_the_runs_are_those_that_were_trained(server):
     assert sorted(server.json("runs")) == [FAILED, *TRAINED]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_every_page_that_is_written_for_has_data(server):
     listing = server.json("plugins_listing")
 
@@ -318,6 +321,7 @@ def test_the_error_of_a_failed_run_is_shown_as_it_is(server):
     assert ", in fail\n" in shown["text"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_train_and_test_are_side_by_side_and_share_a_chart(server):
     layout = server.json("plugin/custom_scalars/layout")
 
@@ -401,7 +405,9 @@ def continued(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+@pytest.fixture(
+    scope="module", params=["true", pytest.param("false", marks=pytest.mark.slow)], ids=["fast", "python"]
+)
 def continued_server(request, continued, tmp_path_factory):
     if request.param == "true":
         pytest.importorskip("tensorboard_data_server")

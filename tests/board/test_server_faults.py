@@ -105,7 +105,9 @@ def faulty(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+@pytest.fixture(
+    scope="module", params=["true", pytest.param("false", marks=pytest.mark.nightly)], ids=["fast", "python"]
+)
 def server(request, faulty, tmp_path_factory):
     if request.param == "true":
         pytest.importorskip("tensorboard_data_server")

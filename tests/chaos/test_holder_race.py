@@ -13,9 +13,10 @@ import pytest
 from runmanager.storage import paths
 from tests.chaos.harness import Zygote
 from tests.chaos.work import EXPERIMENT, axes
+from tests.nightly import of_night
 
 NUM_PROCESSES = 8
-NUM_ROUNDS = 10
+NUM_ROUNDS = of_night(10, by_day=4)
 
 
 def outputs_of_losers(zygote: Zygote, pids: dict[int, Path]) -> dict[int, str]:

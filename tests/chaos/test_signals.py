@@ -10,7 +10,7 @@ from tests.chaos.work import EXPERIMENT, axes, wait_for
 from tests.nightly import of_night
 
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)
-NUM_SIGNALS = {signal.SIGINT: of_night(30, by_day=12), signal.SIGTERM: of_night(20, by_day=12)}
+NUM_SIGNALS = {signal.SIGINT: of_night(30, by_day=8), signal.SIGTERM: of_night(20, by_day=12)}
 PATIENCE_S = 30  # on a busy machine; how long it took is printed
 
 

@@ -67,6 +67,7 @@ def test_the_version_is_that_of_the_package():
     assert (result.exit_code, result.output) == (0, f"runmanager {runmanager.__version__}\n")
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["list", "missing"], 2), ([], 2)])
 def test_python_m_is_the_same_command(tmp_path, arguments, code):
     done = subprocess.run(
@@ -82,6 +83,7 @@ def test_python_m_is_the_same_command(tmp_path, arguments, code):
     assert (done.returncode, done.stdout, done.stderr) == (code, result.stdout, result.stderr)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_help_imports_nothing_heavy():
     heavy = ("torch", "tensorboard", "pandas", "numpy")
     program = (

@@ -49,6 +49,7 @@ def test_best_ranks_settings_by_the_goal_and_names_failed_repeats(command, root)
     assert lines[2][-1] == "4"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_best_takes_another_metric_direction_and_axis(command, root):
     rows = json.loads(command("best", root / "a", "--goal", "max:kl", "--json").stdout)
     folded = json.loads(command("best", root / "a", "--repeats", "lr", "--json").stdout)
@@ -106,6 +107,7 @@ def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
     assert "nothing differs" in command("diff", root / "a", root / "a").output
 
 
+@pytest.mark.slow(everywhere=True)
 def test_diff_has_both_sides_and_whole_words_in_a_narrow_terminal(root, terminal, tmp_path, monkeypatch):
     shutil.copytree(root / "a", tmp_path / "first")
     shutil.copytree(root / "b", tmp_path / "second")

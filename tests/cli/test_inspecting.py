@@ -216,6 +216,7 @@ def test_a_process_without_standard_output_is_no_error(root):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_differ_in_one_axis_are_compared(command, root):
     command("rm", "--yes", root / "grid" / "3")
     rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
@@ -239,6 +240,7 @@ def test_the_best_runs_come_first_with_what_varied(command, root):
     assert rows[0]["run duration"] < rows[1]["run duration"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_however_many_runs_are_asked_for_the_best_is_the_first(command, tmp_path):
     grid = [{"seed": seed, "device": device} for seed in range(45) for device in ("cpu", "cuda")]
     write_runs(tmp_path / "grid", grid, lambda run: run["seed"] / 100)
@@ -265,6 +267,7 @@ def test_error_log_is_not_followed_when_it_is_a_link(command, root, tmp_path):
     assert "the secret" not in (tmp_path / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_names_in_files_cannot_steer_a_terminal(command, root):
     run = next((root / "grid").glob("001*")) / "run.json"
     document = json.loads(run.read_text())

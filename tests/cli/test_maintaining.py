@@ -66,6 +66,7 @@ def test_the_first_epoch_of_a_run_that_can_be_repeated_is_identical(command, exp
     assert bytes_of(experiment) == before
 
 
+@pytest.mark.slow(everywhere=True)
 def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
     program = tmp_path / "other.py"
     program.write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
@@ -236,6 +237,7 @@ def test_a_note_is_kept_with_its_experiment_and_with_its_run(command, experiment
     assert load_results(experiment.parent).attrs["notes"] == {"grid": note}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
     command("note", experiment, "larger steps?\n- half the lr")
     command("note", experiment / "2", "the best\nso far")
@@ -299,6 +301,7 @@ def test_a_note_that_cannot_be_written_is_refused(command, experiment, target, t
     assert problem in result.stderr
 
 
+@pytest.mark.slow(everywhere=True)
 def test_diff_shows_the_notes_of_both_sides(command, experiment, tmp_path):
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(PROGRAM, tmp_path / "program.py", "exec"), scope)  # noqa: S102

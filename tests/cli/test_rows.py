@@ -87,6 +87,7 @@ def test_columns_order_and_number_are_chosen(root, terminal):
     assert "3 of 6 runs" in result.stderr
 
 
+@pytest.mark.slow(everywhere=True)
 def test_all_columns_are_printed_on_demand(root, terminal, command):
     terminal(80, "list", root / "sweep", "--all")
     piped = command("list", root / "sweep").stdout

@@ -34,6 +34,7 @@ def test_quiet_blocks_of_several_threads_leave_the_filters_as_they_were():
     assert list(warnings.filters) == before
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # is multi-threaded, use of fork()
 def test_a_process_that_is_forked_by_another_thread_can_be_quiet():

@@ -82,6 +82,7 @@ def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
         assert own["test_loss"] == pytest.approx(other["test_loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["plain", "chance", "killed", "nan"])
 def test_every_rank_knows_what_the_first_one_knows(folder, case):
     first, second = (known(folder / case, rank) for rank in (0, 1))
@@ -90,12 +91,14 @@ def test_every_rank_knows_what_the_first_one_knows(folder, case):
     assert json.dumps(first["rows"]) == json.dumps(first["results"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["plain", "killed", "nan", "grid"])
 def test_only_the_first_rank_writes(folder, case):
     assert known(folder / case, 1)["written"] == []
     assert len(known(folder / case, 0)["written"]) > 3
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     (run,) = (folder / "killed" / "exp").glob("001*")
 
@@ -104,6 +107,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     assert rows(folder / "killed") == rows(folder / "chance")
 
 
+@pytest.mark.slow
 def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
     steps = {case: load_steps(folder / case) for case in ("plain", "chance", "killed")}
 
@@ -113,6 +117,7 @@ def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
     assert [path.read_text() for path in (folder / "killed").rglob("artifacts/*")] == ["of rank 0\n"]
 
 
+@pytest.mark.slow
 def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):
     (row,) = load_runs(folder / "nan" / "exp").to_dict(orient="records")
 
@@ -121,6 +126,7 @@ def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):
     assert math.isnan(rows(folder / "nan")[-1]["loss"])
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_the_run_of_all(folder):
     (row,) = load_runs(folder / "failed" / "exp").to_dict(orient="records")
 
@@ -128,12 +134,14 @@ def test_a_rank_that_fails_ends_the_run_of_all(folder):
     assert row["error"].startswith("rank 0 lost another rank, whose own output says why in epoch 2, step ")
 
 
+@pytest.mark.slow
 def test_the_run_of_a_grid_is_executed_by_all_ranks(folder):
     assert known(folder / "grid", 0)["statuses"] == known(folder / "grid", 1)["statuses"] == ["completed"]
     assert known(folder / "grid", 0)["results"] == known(folder / "grid", 1)["results"]
     assert rows(folder / "grid") == rows(folder / "plain")
 
 
+@pytest.mark.slow
 def test_a_journal_says_how_many_ranks_there_were(folder):
     starts = [
         read_attempt(next((folder / name / "exp").glob("001*/attempt-1.jsonl"))).start

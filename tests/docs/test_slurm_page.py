@@ -97,6 +97,7 @@ def test_a_job_whose_time_is_over_asks_to_be_started_again(folder):
     assert "max_seconds=5 are over. Stopping" in (folder / "log.txt").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="SLURM runs on Linux")
 def test_the_tasks_of_an_array_have_a_part_of_the_grid_each_at_the_same_time(folder):

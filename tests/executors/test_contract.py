@@ -282,6 +282,7 @@ def jobs_at_once(executor):
     return executor.num_lanes(RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3], "device": ["cpu"]}))
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
 def test_a_grid_gives_the_same_table_as_inline(executor, machine, tmp_path):
     tables = []

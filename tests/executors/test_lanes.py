@@ -352,6 +352,7 @@ def test_a_value_may_be_of_a_class_that_no_other_process_can_import():
     assert [outcome.error for _, outcome in ended] == ["True 8", "True 16"]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
 def test_lanes_share_the_cores():
     def work(_run, _report):
@@ -770,6 +771,7 @@ def test_a_run_that_closes_its_output_harms_no_other():
     assert [event for event in watch.seen if len(event) == 1] == [("said 1",), ("said 2",)]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_process_that_a_run_forks_has_no_say(tmp_path):
     outcome = run_grid(
         {"lr": [1, 2]}, forking, experiment="exp", root=tmp_path, display=False, tensorboard=False

@@ -146,6 +146,7 @@ def without(tmp_path_factory):
     return executed
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("where", ["parent", "worker"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_listener_does_changes_nothing(executor, kind, where, without, tmp_path):
@@ -166,6 +167,7 @@ def test_one_that_may_stop_runs_and_gives_no_reason_changes_nothing(executor, ki
     assert results_of(tmp_path) == without(executor)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("where", ["parent", "worker"])
 def test_others_hear_and_decide_as_if_it_was_not_there(executor, where, without, tmp_path):
     """A pruner beside it is asked about the values of the journal, whatever it did with its own record."""
@@ -234,6 +236,7 @@ class LookingInside(Observing):
         return self.react()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("where", ["parent", "worker"])
 @pytest.mark.parametrize("kind", [Leaving, RaisingUnprintable, AnsweringOdd])
 def test_what_cannot_be_said_of_a_listener_ends_no_run(kind, where, without, tmp_path):
@@ -260,6 +263,7 @@ def normed_train(run, manager):
                 manager.track_loss(loss, inputs)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_listener_may_look_at_network_and_loader(tmp_path):
     for root, listeners in ((tmp_path / "without", []), (tmp_path / "with", [LookingInside()])):
         assert execute(root, {"lr": [0.1]}, normed_train, *listeners).exit_code == 0

@@ -246,13 +246,13 @@ def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
 
 @pytest.mark.slow
 def test_a_device_that_hangs_while_a_lane_binds_is_given_up(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 15.0)
+    monkeypatch.setattr(pool, "_BIND_S", 8.0)
     machine.set(1, HANGS)
 
     outcomes = execute(machine, ["cuda:1", "cuda:0", "cuda:1"], named, timeout=0.5)
 
     assert [str(outcome.status) for outcome in outcomes] == ["unavailable", "completed", "unavailable"]
-    assert outcomes[0].error == "cuda:1 stopped answering (no answer for 15 s)"
+    assert outcomes[0].error == "cuda:1 stopped answering (no answer for 8 s)"
 
 
 def failing(run, report):
@@ -315,7 +315,7 @@ def test_a_run_that_sets_what_cuda_reads_gives_up_its_process_where_cuda_is_ther
 
 @pytest.mark.slow
 def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 15.0)
+    monkeypatch.setattr(pool, "_BIND_S", 8.0)
     monkeypatch.setattr("runmanager.executors.lane._PATIENCE_S", 0.2)
     monkeypatch.setattr(pool, "_PATIENCE_S", 0.2)
     machine.set(1, HANGS)

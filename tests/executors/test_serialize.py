@@ -87,6 +87,7 @@ def test_functions_that_set_flags_of_torch_reach_another_process(tmp_path):
     assert in_another_process(tmp_path, main, "[cudnn, mkldnn]") == "[1, 2]"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_functions_of_the_main_module_keep_their_cache(tmp_path):
     main = """
     import functools

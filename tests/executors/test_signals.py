@@ -143,6 +143,7 @@ def test_a_second_signal_waits_for_nothing():
     assert done_in(signals_wait(), interrupt, interrupt, nothing) == 1
 
 
+@pytest.mark.slow(everywhere=True)
 @needs("SIGCHLD")
 @pytest.mark.parametrize("is_term", [False, True])
 def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_term):
@@ -165,6 +166,7 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_ter
     del loader
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_timer_of_a_grid_whose_time_is_over_already_forces_nothing():
     with Stop() as stop:
         stop.end_after(time.monotonic(), 0.2)

@@ -80,6 +80,7 @@ def test_its_runs_leave_their_process_as_it_was(start, tmp_path):
     assert len({start["pid"] for start in starts}) == 1  # all in one process, which stayed warm
 
 
+@pytest.mark.slow(everywhere=True)
 def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path):
     axes = "--lr 0 0.1 nan --batch-size 0 --num-workers -1 --device gpu --train-size 60001"
 
@@ -101,6 +102,7 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("--lr 0", 2), ("--device cpu:3", 2)])
 def test_what_trains_nothing_imports_nothing_heavy(arguments, code):
     heavy = ("torch", "tensorboard", "pandas", "numpy")

@@ -11,6 +11,7 @@ GRID = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_notebook_walks_through_the_results_of_the_grid(tmp_path):
     import nbclient

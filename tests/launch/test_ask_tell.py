@@ -134,6 +134,7 @@ def test_a_told_value_is_the_result_of_a_run_until_the_run_is_executed(search, t
     assert load_runs(tmp_path / "exp")["error"].tolist() == [""] * 4
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_executes_told_failures_on_request_alone(search, tmp_path):
     with search() as loop:
         loop.tell(loop.ask(of_height(0.5)), 0.5)
@@ -356,6 +357,7 @@ def test_a_device_that_is_not_there_makes_its_run_unavailable(started):
     assert "device 'cuda:99' is not there" in result.error
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_value_of_the_loop_counts_in_place_of_the_metric(started, search):
     points = []
     for _ in range(2):
@@ -397,6 +399,7 @@ def test_a_setting_of_the_loop_is_handed_out_until_it_has_its_result(started):
         assert loop.ask() is None
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_sampler_learns_from_settings_of_the_loop_whenever_they_end(search):
     make = lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=2)  # noqa: E731
     study = optuna.create_study()

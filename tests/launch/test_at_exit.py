@@ -136,6 +136,7 @@ def test_an_exception_that_ends_the_program_ends_its_run_as_failed(execute, tmp_
     assert errors[-1] == ("mine: no" if "hook" in name else "ValueError: no")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_ctrl_c_leaves_the_run_interrupted_without_a_word_on_end_run(execute, tmp_path):
     program = "manager.begin_run({'lr': 0.1})\nepochs(manager, 2)\nos.kill(os.getpid(), signal.SIGINT)\n"
 

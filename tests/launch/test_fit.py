@@ -197,6 +197,7 @@ def test_no_gradient_is_left_from_the_batch_before(manager):
     assert set(seen) == {None}
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_reduced_precision_is_about_as_accurate_and_evaluates_so_too(manager, tmp_path, precision):
     optimizer = functools.partial(Adam, lr=0.01)
@@ -300,6 +301,7 @@ def test_pieces_that_were_asked_for_are_not_reduced(manager):
         by_fit(manager, micro_batch=5, loss=needing_memory(4, OUT_OF_MEMORY["cuda"], []))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_precision_and_micro_batch_may_be_axes_of_the_grid(tmp_path):
     params = {"precision": ["fp32", "bf16"], "micro_batch": [None, 4, "auto"]}
 
@@ -321,6 +323,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("options", EVERYTHING.values(), ids=EVERYTHING)
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, options):
     calls = itertools.count(1)

@@ -53,6 +53,7 @@ def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
     assert text_of(by_id(page, "lead")).startswith("lr=0.3 has the highest reward: 12, the mean of 2 seeds")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_goal_that_contradicts_the_name_of_its_metric_is_named(tmp_path, capsys):
     for goal in ("max:policy_loss", "min:policy_loss", "max:reward"):
         start(tmp_path, {"lr": [0.1]}, experiment=goal[:5].replace(":", ""), goal=goal, display=None)
@@ -190,6 +191,7 @@ def test_a_manager_refuses_a_goal_of_unknown_direction_before_anything_is_writte
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_value_of_the_kept_weights_has_one_name_on_every_screen(tmp_path):
     def train_with(run, manager):
         with manager.run(run, torch.nn.Linear(1, 1)):
@@ -209,6 +211,7 @@ def test_the_value_of_the_kept_weights_has_one_name_on_every_screen(tmp_path):
     assert "Changing width alone changes kept val_f1 by " in str(outcome.panel)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_weights_that_a_run_keeps_decide_at_which_epoch_it_counts(tmp_path):
     def train_with(run, manager):
         with manager.run(run, torch.nn.Linear(1, 1)):

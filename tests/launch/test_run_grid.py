@@ -489,6 +489,7 @@ def test_the_tables_are_written_after_runs_and_at_the_end(start, tmp_path):
     assert [row["lr"] for row in csv_rows(tmp_path)] == ["0.1", "0.1", "0.2", "0.2", "0.3", "0.3"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     for _ in range(2):
         start(LRS, Train({0.2: ValueError("no")}), display=None)
@@ -886,6 +887,7 @@ def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_chang
     assert outcome.runs["attempts"].tolist() == [attempts] * 3
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_runs_that_change_the_working_directory_send_no_files_elsewhere(tmp_path, monkeypatch, executor, capfd):
     monkeypatch.chdir(tmp_path)

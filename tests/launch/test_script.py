@@ -35,6 +35,7 @@ def start(tmp_path, words, train=None, grid=None, **options):
     return main(grid or {"lr": [0.1, 0.2]}, train or Train(), arguments=arguments, **options)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
     train = Train()
 
@@ -93,6 +94,7 @@ def test_a_constant_is_no_hyperparameter(tmp_path):
     assert "data_dir" not in load_runs(tmp_path)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_repeats_are_those_that_are_axes(tmp_path):
     assert start(tmp_path, "--lr 0.1", repeats=("seed", "fold")) == 0
     assert load_runs(tmp_path).attrs["repeats"] == {}

@@ -691,6 +691,7 @@ def test_an_index_says_which_experiments_have_no_page(tmp_path):
     assert "the goal is 'max:f1', but no run has that metric" in text_of(index)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):
     page = parse(write_report(path, tmp_path / "report.html", goal="loss"))
 
@@ -710,6 +711,7 @@ def test_what_is_damaged_is_named(tmp_path):
     assert "1 damaged, the rest is complete: " in text_of(page)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_nothing_is_written_when_it_is_refused(path, tmp_path):
     target = tmp_path / "report.html"
     target.write_text("before")
@@ -735,6 +737,7 @@ def test_a_grid_of_integers_that_no_float_holds_is_reported(tmp_path):
     assert "1" + "0" * 400 in page
 
 
+@pytest.mark.slow(everywhere=True)
 def test_experiments_side_by_side_name_what_differs(tmp_path):
     for name, gain, note in (("before", 0.0, ""), ("after", 0.1, "with dropout")):
         grid = [{"lr": lr, "depth": 3 if gain else 2} for lr in (0.1, 0.2, 0.3, 0.4)]
@@ -762,6 +765,7 @@ def test_each_run_has_the_folder_of_its_own_experiment(tmp_path):
     assert [homes["values"][code] for code in homes["codes"]] == [str(tmp_path / name) for name in "aabb"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_page_is_renewed_when_runs_change_until_it_is_interrupted(tmp_path, monkeypatch):
     grid = [{"lr": lr} for lr in (0.1, 0.2, 0.3)]
     pending = {2: Outcome(Status.PENDING)}

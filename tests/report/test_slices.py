@@ -59,6 +59,7 @@ def test_few_runs_of_a_sample_may_be_chance(tmp_path):
     assert words.endswith("Of only 20 results, that may be chance.")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_without_optuna_the_share_of_the_variation_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
 
@@ -99,6 +100,7 @@ def test_a_slice_says_where_the_best_runs_are(tmp_path):
     assert "were tried" in words
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("sign", "hint"),
     [
@@ -114,6 +116,7 @@ def test_a_range_that_is_too_narrow_is_named(tmp_path, sign, hint):
     assert text_of(by_id(page, "effect-0-words")).endswith(hint)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_two_ranges_are_drawn_together_colored_by_score(tmp_path):
     page = page_of(tmp_path)
 
@@ -123,12 +126,14 @@ def test_two_ranges_are_drawn_together_colored_by_score(tmp_path):
     assert text_of(by_id(page, "landscape-title")) == "lr and dropout together"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_one_range_alone_is_not_drawn_with_another(tmp_path):
     page = page_of(tmp_path, {"lr": LogUniform(1e-5, 1e-1), "optimizer": ["adam", "sgd"]})
 
     assert names(page) & {"landscape", "history"} == {"history"}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_best_so_far_rises_in_the_order_in_which_runs_ended(tmp_path):
     page = page_of(tmp_path)
 
@@ -149,6 +154,7 @@ def test_a_plain_grid_has_none_of_it(tmp_path):
     assert "alone changes" in text_of(by_id(page, "matters"))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_sample_with_repeats_is_one_of_its_settings(tmp_path):
     grid = [
         {**run._asdict(), "seed": seed} for run in RunBuilder.sample(SPACE, 20, seed=0) for seed in range(3)
@@ -159,6 +165,7 @@ def test_a_sample_with_repeats_is_one_of_its_settings(tmp_path):
     assert dots(figure(page, "landscape")) == 60
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "values",
     [
@@ -182,6 +189,7 @@ def test_any_scores_make_a_page(tmp_path, values):
     assert by_id(page, "headline") is not None
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_best_runs_have_a_part_of_a_range_in_common(tmp_path):
     page = page_of(tmp_path)
 
@@ -204,6 +212,7 @@ def test_ranges_have_round_numbers_and_runs_at_their_value_in_parallel_coordinat
     assert len({round(b - a, 1) for a, b in itertools.pairwise(rates)}) > 10  # by value, not by rank
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_without_a_number_of_a_range_pass_below_its_axis(tmp_path):
     grid = [run._asdict() for run in RunBuilder.sample(SPACE, 40, seed=0)]
     for params in grid[:12]:

@@ -161,6 +161,7 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
     assert not terminal.screen.cursor.hidden
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, width):
     axes = {
@@ -542,6 +543,7 @@ def test_no_thread_is_left(terminal):
     assert b"\x1b[?25h" in terminal.all_bytes()  # the cursor is back
 
 
+@pytest.mark.slow(everywhere=True)
 def test_ipython_is_not_imported():
     program = (
         "import sys; from runmanager.screen.live import GridProgress\n"
@@ -610,6 +612,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_imports_of_the_first_ranking_do_not_delay_the_next_best_run(monkeypatch):
     bests = iter(["", "run 7", "run 8"])
     monkeypatch.setattr(live, "read_run", journal_of)

@@ -207,6 +207,7 @@ def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
     assert lines[heading + 3] == "  (the Pareto front, 2 runs; all 4 runs are ranked)"
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("first", "shown"), [(0.20268812345, "0.2027"), (0.20268, "")])
 def test_every_surface_leads_to_all_digits_of_a_rounded_number(tmp_path, first, shown):
     panel = "\n".join(text_of(tmp_path, {"lr": [first, 0.1], "width": [1]}, train_small))
@@ -417,6 +418,7 @@ def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_
     assert rule not in one_by_one
 
 
+@pytest.mark.slow(everywhere=True)
 def test_devices_are_compared_where_both_executed_the_same_settings(tmp_path):
     panel = str(outcome_of(tmp_path, {**SMALL, "device": ["cpu", "meta"]}).panel)
 

@@ -150,6 +150,7 @@ RUNS = st.builds(
 )
 
 
+@pytest.mark.slow(everywhere=True)
 @given(
     st.lists(RUNS, max_size=5),
     st.sampled_from(["", BEST, "日" * 50]),

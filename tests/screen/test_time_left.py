@@ -225,6 +225,7 @@ def relative_error(seed):
     return None if left is None else (abs(left.seconds - now) / now, left.least <= now <= left.most)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_half_way_the_time_left_is_known_well():
     errors, is_within = zip(*filter(None, map(relative_error, range(300))), strict=True)
 

@@ -86,6 +86,7 @@ def test_a_clear_difference_takes_the_fewest_repeats_that_can_decide(start, tmp_
     assert str(verdict(load_runs(tmp_path))).startswith("optimizer=adam is better than optimizer=sgd by 0.0")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_repeats_that_were_not_asked_for_leave_no_trace(start, tmp_path):
     outcome = start(Train({"adam": 0.9, "sgd": 0.8}))
 
@@ -107,6 +108,7 @@ def test_only_the_undecided_ones_get_more_repeats(start, tmp_path):
     assert verdict(load_runs(tmp_path)).better == {"optimizer": "adam"}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_is_decided_is_not_repeated_again(start):
     start(Train({"adam": 0.9, "sgd": 0.8}))
     again = Train({"adam": 0.9, "sgd": 0.8})
@@ -136,6 +138,7 @@ def test_the_budget_may_be_seconds_of_training(start, tmp_path):
     assert repeats(tmp_path) == {"adam": 6, "sgd": 6}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_settings_whose_difference_does_not_matter_are_equal(start, tmp_path):
     start(Train({"adam": 0.8, "sgd": 0.8001}), decide=Decide(margin=0.05))
 
@@ -143,6 +146,7 @@ def test_settings_whose_difference_does_not_matter_are_equal(start, tmp_path):
     assert repeats(tmp_path)["adam"] < 20
 
 
+@pytest.mark.slow(everywhere=True)
 def test_identical_settings_are_not_repeated_further(start, tmp_path):
     start(Train({"adam": 0.8, "sgd": 0.8}, noise=0))
 
@@ -150,6 +154,7 @@ def test_identical_settings_are_not_repeated_further(start, tmp_path):
     assert "identical" in str(verdict(load_runs(tmp_path)))
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_path, caplog):
     with caplog.at_level("INFO", "runmanager"):
         start(Train({"adam": 0.9, "sgd": 0.8}, noise=0))
@@ -190,6 +195,7 @@ def test_what_is_decided_about_an_axis_is_said_once_in_the_panel(start, caplog):
     assert panel.count("✓ adam is better than sgd by 0.095 (") == 1
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     "faults", [{}, {(name, seed): ValueError() for name in ("adam", "sgd") for seed in range(6)}]
 )
@@ -203,6 +209,7 @@ def test_a_goal_that_no_run_has_decides_nothing_and_ends_the_grid_in_order(start
     assert lines_of(caplog, "! nothing is decided: ")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_number_of_listed_repeats_is_no_matter_of_max_repeats(start, caplog):
     with caplog.at_level("INFO", "runmanager"):
         start(Train({"adam": 0.8, "sgd": 0.8}), {**ADAM_OR_SGD, "seed": [7]})
@@ -354,6 +361,7 @@ def test_a_table_of_experiments_that_decide_differently_has_no_rule(start, tmp_p
     assert verdict(load_runs(tmp_path), "optimizer").outcome == "undecided"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_an_experiment_without_a_rule_in_its_file_has_no_margin(start, tmp_path):
     start(Train({"adam": 0.9, "sgd": 0.9}), decide=Decide(margin=0.5))
     path = tmp_path / "exp/grid.json"

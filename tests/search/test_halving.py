@@ -103,6 +103,7 @@ def test_two_lanes_stop_the_same_runs_as_inline(start, tmp_path):
     assert (outcome.exit_code, len(load_results(tmp_path / "exp"))) == (0, 21)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_without_prune_stops_nothing(start):
     assert kept(start(Train(num_epochs=2))) == [("completed", 2)] * 9
 
@@ -133,6 +134,7 @@ def test_pruned_runs_are_continued_bit_for_bit(tmp_path, start, executor):
         assert len(rest.executed) == 9 * 9 - 21
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_rule_that_stops_fewer_continues_some(start):
     start(Train(), prune=STOP_ALL)
     more = Train()
@@ -145,6 +147,7 @@ def test_a_rule_that_stops_fewer_continues_some(start):
     assert len(more.executed) == 1 + 1 + 1 + 2
 
 
+@pytest.mark.slow(everywhere=True)
 def test_pruned_runs_keep_a_checkpoint_of_their_last_epoch(start, tmp_path):
     start(Train(), prune=THIRD)
 
@@ -169,6 +172,7 @@ def test_a_grid_that_is_interrupted_again_and_again_ends_as_an_undisturbed_one(s
     assert numbers(tmp_path) == numbers(tmp_path / "whole")
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("num_lost", [0, 1])
 def test_a_run_that_was_killed_at_its_rung_is_compared_and_marked(start, tmp_path, num_lost):
     start(Train(), prune=THIRD)
@@ -184,6 +188,7 @@ def test_a_run_that_was_killed_at_its_rung_is_compared_and_marked(start, tmp_pat
     assert again.executed == []  # a checkpoint heals a journal that lacks its last line
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_was_interrupted_past_its_rung_is_marked_if_it_is_behind(start):
     start(Train({8: (3, KeyboardInterrupt())}), {"lr": [8]})
     rest = Train()
@@ -194,6 +199,7 @@ def test_a_run_that_was_interrupted_past_its_rung_is_marked_if_it_is_behind(star
     assert outcome.runs["error"].iloc[8] == "behind"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_were_completed_before_are_compared_by_their_epoch_at_the_rung(start):
     start(Train(), {"lr": [4, 5]})
 
@@ -202,6 +208,7 @@ def test_runs_that_were_completed_before_are_compared_by_their_epoch_at_the_rung
     assert kept(outcome) == [*EXPECTED[:4], ("completed", 9), ("completed", 9), *EXPECTED[6:]]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("train", "status"),
     [
@@ -218,6 +225,7 @@ def test_the_next_best_go_on_where_runs_fail_or_have_no_number(start, train, sta
     assert outcome.exit_code == (1 if status == "failed" else 0)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_no_run_goes_on_where_none_has_a_number(start, capsys):
     outcome = start(Train(nan=dict.fromkeys(range(9), 1)), prune=THIRD, display=None)
 
@@ -248,6 +256,7 @@ def test_runs_whose_code_has_changed_climb_from_the_first_rung(start):
     assert len(again.executed) == 21
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_whose_checkpoint_is_lost_climbs_again(start, tmp_path):
     start(Train({0: (5, KeyboardInterrupt())}), prune=THIRD)
     for path in (tmp_path / "exp").glob("001*/checkpoint*"):
@@ -286,6 +295,7 @@ def test_hooks_alone_cannot_be_stopped(start):
         start(train, prune=THIRD)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(("num_epochs", "is_told"), [(3, True), (4, False)])
 def test_it_is_told_if_no_run_has_epochs_enough_to_be_stopped(start, capsys, num_epochs, is_told):
     prune = SuccessiveHalving("test_loss", min_epochs=3)
@@ -296,6 +306,7 @@ def test_it_is_told_if_no_run_has_epochs_enough_to_be_stopped(start, capsys, num
     assert said == is_told
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(start, executor):
     with pytest.raises(PruneError) as caught:
@@ -318,6 +329,7 @@ def test_what_is_no_rule_is_refused_before_anything_is_written(start, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     start(Train(), prune=THIRD, display=None)
 
@@ -336,6 +348,7 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     assert lines[pruned + 1] == "    the same grid without prune= continues them"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_plan_has_the_runs_of_the_next_round(start, capsys):
     start(Train({1: (3, KeyboardInterrupt())}), prune=THIRD)
     start(Train(), prune=THIRD, plan_only=True)
@@ -348,6 +361,7 @@ def test_a_plan_has_the_runs_of_the_next_round(start, capsys):
     ]  # fmt: skip
 
 
+@pytest.mark.slow(everywhere=True)
 def test_tensorboard_shows_one_curve_of_a_run_that_climbed_and_no_end_of_one_that_was_stopped(start, tmp_path):
     start(Train(), prune=THIRD, tensorboard=True)
 
@@ -615,6 +629,7 @@ def test_a_rule_that_stops_fewer_continues_those_that_it_lets_go_on(start_mixed)
     assert more.executed == [(2, 2)]  # third of nine at the first rung, last of four at the second
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("epoch", [1, 2, 3, 4])
 def test_a_grid_that_is_interrupted_goes_on_where_it_was(start_mixed, tmp_path, epoch):
     assert (
@@ -647,6 +662,7 @@ def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resum
     assert again.executed == []
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_whose_code_has_changed_begins_again_and_its_old_numbers_do_not_count(start_mixed):
     start_mixed(Train(), {"lr": [0]}, prune=ASYNCHRONOUS, data="then")
     again = Train()
@@ -657,6 +673,7 @@ def test_a_run_whose_code_has_changed_begins_again_and_its_old_numbers_do_not_co
     assert len(again.executed) == 18
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_that_were_completed_before_are_compared(start_mixed):
     start_mixed(Train(), {"lr": [0, 1]})
 
@@ -665,12 +682,14 @@ def test_runs_that_were_completed_before_are_compared(start_mixed):
     assert kept(outcome) == [("completed", 9), ("completed", 9), ("pruned", 1), ("pruned", 1)]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_train_function_without_a_checkpoint_can_be_stopped(start_mixed):
     outcome = start_mixed(Train(is_saved=False), prune=ASYNCHRONOUS)
 
     assert kept(outcome) == ONE_BY_ONE
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_that_fails_or_diverges_stays_so(start_mixed):
     outcome = start_mixed(Train({1: (2, ValueError("no"))}, nan={4: 1}), prune=ASYNCHRONOUS)
 

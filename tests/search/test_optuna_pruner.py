@@ -180,6 +180,7 @@ def test_lanes_ask_it_too(start):
     assert standing(outcome) == in_optuna(pruner)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_an_asked_pruner_remembers_stays_in_the_grid(start):
     pruner = pruners.HyperbandPruner()
     before = pruner_name(pruner)
@@ -225,6 +226,7 @@ def test_values_without_a_number_are_left_to_optuna():
     assert pruner.should_stop("e", EpochRecord(1, {"loss": math.inf})) == "MedianPruner"
 
 
+@pytest.mark.slow(everywhere=True)
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.floats()), max_size=40))
 def test_runs_may_be_executed_again_in_any_way(events):
@@ -244,6 +246,7 @@ def test_the_rule_names_what_the_pruner_was_made_with():
     )
 
 
+@pytest.mark.slow(everywhere=True)
 def test_nothing_is_said_by_optuna(start, capfd):
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.INFO)

@@ -308,6 +308,7 @@ def test_a_run_that_cannot_say_its_trials_costs_the_sequence_and_no_run(start, t
     assert len(train.executed) == len(set(map(tuple, train.executed))) == 12 + 1  # the third is no trial now
 
 
+@pytest.mark.slow(everywhere=True)
 def test_text_that_a_sampler_might_unpickle_is_not_read(start, tmp_path):
     seen: list[Any] = []
 
@@ -484,6 +485,7 @@ def test_runs_that_failed_are_executed_again_if_asked_for_and_the_sampler_learns
     assert list(map(tuple, train.executed)) == by_optuna(TPE, 15)  # where it did not fail
 
 
+@pytest.mark.slow(everywhere=True)
 def test_changed_code_executes_the_suggestions_again_before_it_goes_on(start, tmp_path):
     train = Train()
     start(train, n=4)
@@ -526,6 +528,7 @@ def test_the_number_of_a_trial_whose_run_was_removed_is_not_used_again(start, tm
     assert [trial["number"] for trial in trials(tmp_path)] == [0, 1, 2, 3, 5]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_repeat_axes_are_not_searched_but_averaged(start, tmp_path, caplog):
     axes = {"height": Uniform(-1, 1), "seed": [0, 1, 2]}
     train = Train(worth=lambda run: run.height + run.seed)
@@ -541,6 +544,7 @@ def test_repeat_axes_are_not_searched_but_averaged(start, tmp_path, caplog):
     assert [len(trial["runs"]) for trial in trials(tmp_path)] == [3] * 5
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_sampler_gets_the_mean_over_the_repeat_axes(start):
     seen: list[Any] = []
 
@@ -584,6 +588,7 @@ def test_a_pruned_run_is_a_pruned_trial_with_every_epoch(start):
     ]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_the_budget_of_seconds_ends_a_search_and_a_larger_one_goes_on(start, caplog):
     caplog.set_level("INFO", "runmanager")
     train = Train()

@@ -218,6 +218,7 @@ class Trying(Search):
         return Decision([id_ for id_ in self.ids if not epochs[id_]][:1])
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_search_may_end_before_every_run_was_executed(tmp_path, capsys):
     train, again = Train(), Train()
 

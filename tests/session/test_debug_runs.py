@@ -12,6 +12,7 @@ import pytest
 
 from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
 from runmanager.executors import Executor
+from tests.nightly import of_night_but
 
 LRS = {"lr": [0.1, 0.2, 0.3], "seed": [0, 1]}
 
@@ -143,6 +144,7 @@ def test_a_run_that_failed_is_executed_again_without_more_ado(start):
     assert outcome.runs["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_completed_run_whose_broken_change_was_undone_is_not_executed(start, capsys):
     def broken(run, manager):
         raise ZeroDivisionError
@@ -273,7 +275,9 @@ def test_who_leaves_the_debugger_interrupts_the_run(warm, program, tmp_path, how
     assert (row["status"], row["epochs"]) == ("interrupted", 1)
 
 
-@pytest.mark.parametrize("debug", ["breakpoint()", "import pdb; pdb.set_trace()"])
+@pytest.mark.parametrize(
+    "debug", of_night_but(["breakpoint()", "import pdb; pdb.set_trace()"], ["breakpoint()"])
+)
 @pytest.mark.slow
 def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, debug):
     done = subprocess.run(

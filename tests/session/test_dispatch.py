@@ -86,7 +86,7 @@ class StopsAfterTwo(Listener):
         return "two are enough" if record.epoch == 2 and self.run.lr == 0.1 else None
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_a_listener_hears_of_all_that_happens_to_each_run_in_its_order(tmp_path, executor):
     notes = Notes()
 
@@ -102,6 +102,7 @@ def test_a_listener_hears_of_all_that_happens_to_each_run_in_its_order(tmp_path,
     assert error.startswith("ValueError: no data (in epoch 2")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_listener_that_raises_changes_nothing_and_is_said_once(tmp_path, capsys):
     start(tmp_path / "without")
     capsys.readouterr()
@@ -335,6 +336,7 @@ def test_a_listener_in_the_worker_changes_no_number_and_no_duration(tmp_path, ex
     assert {int(process) == os.getpid() for _, process, _ in heard} == {executor == "inline"}
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_listener_in_the_worker_that_raises_is_said_once(tmp_path):
     begin(tmp_path / "without")
 

@@ -154,19 +154,15 @@ if __name__ == "__main__":
 PARTS = '"network": network, "optimizer": optimizer'
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "exit_code", "sentence"),
     [
-        pytest.param(
-            PARTS + ', "scheduler": scheduler',
-            0,
-            "s: killed after and inside an epoch",
-            id="right",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(PARTS, 1, "not restored: scheduler (ranks.py:18): write", id="an omitted scheduler"),
+        (PARTS + ', "scheduler": scheduler', 0, "s: killed after and inside an epoch"),
+        (PARTS, 1, "not restored: scheduler (ranks.py:18): write"),
     ],
+    ids=["right", "an omitted scheduler"],
 )
 def test_ranks_of_torchrun_are_killed_together(parts, exit_code, sentence, tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS.replace("PARTS", parts), encoding="utf-8")

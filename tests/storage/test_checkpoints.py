@@ -323,6 +323,7 @@ def lost_blocks(content):
     yield bytes(len(content))
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("damages", [damaged_bytes, truncations, longer_ones, lost_blocks])
 def test_a_damaged_checkpoint_is_never_accepted_and_the_one_before_is_used(tmp_path, damages):
     states = {"network": torch.arange(3000.0), "optimizer": {"lr": 0.1}}

@@ -177,6 +177,7 @@ def test_damaged_journals_cost_their_own_runs_and_invent_nothing(tmp_path, writt
     assert said[0] == said[1]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_what_is_not_damaged_is_complete_and_nothing_is_said(written):
     (results, runs), said = load_all(written)
 

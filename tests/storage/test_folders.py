@@ -319,6 +319,7 @@ def test_an_experiment_cannot_be_taken_for_a_run(tmp_path, name):
         RunManager(name, tmp_path)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_experiments_without_a_name_that_begin_at_once_have_folders_of_their_own(tmp_path):
     barrier = threading.Barrier(8)
 

@@ -66,6 +66,7 @@ class Table:
         return "1 2 ... 9"
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_set_has_the_same_identity_in_every_process():
     program = (
         "from runmanager.hyperparameters import encode; from runmanager.storage.identity import identity; "

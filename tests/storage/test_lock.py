@@ -86,6 +86,7 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_holder_elsewhere_from_the_future_that_is_not_renewed_is_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.2)
     held_by(tmp_path, -365 * 86_400, host="another")
@@ -138,6 +139,7 @@ def holder_elsewhere(folder, seconds, **process):
         owner.join()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["busy", "stopped"])
 @pytest.mark.parametrize("process", [{"host": "another"}, {"boot": "another"}], ids=["elsewhere", "namesake"])
 def test_a_holder_that_cannot_renew_its_file_is_not_succeeded_while_it_lives(

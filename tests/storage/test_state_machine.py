@@ -22,6 +22,7 @@ from runmanager.errors import ExperimentLockedError, RunsWarning
 from runmanager.storage import lock
 from runmanager.storage.folders import Experiment
 from tests.damaging import NO_PROCESS, as_if_killed, journals
+from tests.nightly import of_night
 
 NUM_EPOCHS = 3
 
@@ -324,4 +325,4 @@ class LongLife(Life):
 
 
 TestLongLife = pytest.mark.slow(LongLife.TestCase)
-TestLongLife.settings = settings(max_examples=100, stateful_step_count=50)
+TestLongLife.settings = settings(max_examples=of_night(100, by_day=30), stateful_step_count=50)

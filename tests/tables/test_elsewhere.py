@@ -91,6 +91,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("tool", TABLES)
 def test_a_table_from_elsewhere_whose_axes_are_named_gets_every_answer(tmp_path, tool):
     table, names = TABLES[tool](tmp_path)

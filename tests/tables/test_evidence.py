@@ -29,6 +29,7 @@ def test_the_closed_form_is_the_integral(n):
     assert evidence._log_bayes(n, sums, squares) == pytest.approx(math.log(bayes_factor(values)), abs=1e-6)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_step_bets_on_the_sign_by_what_came_before():
     values = np.random.default_rng(3).normal(0.4, 1.0, 6)
 

@@ -130,6 +130,7 @@ def test_imported_runs_can_be_compared(tmp_path, suffix):
     assert pairs[["0.1", "0.2"]].to_numpy().tolist() == [[0.5, 0.5]]
 
 
+@pytest.mark.slow(everywhere=True)
 @given(st.lists(st.text(st.characters(codec=None)) | st.sampled_from(TRICKY), min_size=1), st.text(min_size=1))
 def test_no_text_of_a_csv_file_begins_like_a_formula(tmp_path_factory, values, name):
     path = tmp_path_factory.getbasetemp() / "formulas.csv"

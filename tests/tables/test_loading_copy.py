@@ -92,6 +92,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.filterwarnings("ignore::runmanager.errors.RunsWarning")
 def test_whatever_changes_is_read_anew(experiment, change):
@@ -108,6 +109,7 @@ def flip(content):
     return content[:2000] + bytes([content[2000] ^ 1]) + content[2001:]
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("spoil", [lambda c: c[: len(c) // 2], lambda _: b"", lambda _: b"x" * 999, flip])
 def test_a_copy_that_is_damaged_is_not_believed(experiment, spoil):
     before = load_results(experiment)
@@ -117,6 +119,7 @@ def test_a_copy_that_is_damaged_is_not_believed(experiment, spoil):
     pd.testing.assert_frame_equal(load_results(experiment), before)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_copy_with_objects_in_it_is_not_unpickled(experiment, tmp_path):
     load_results(experiment)
     canary = tmp_path / "canary"

@@ -175,6 +175,7 @@ def test_a_condition_that_is_too_long_is_refused_with_the_shorter_way(where):
         select(RUNS, where)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_list_of_any_length_is_answered():
     assert select(RUNS, f"run in ({', '.join(map(str, range(2, 5000)))})")["run"].tolist() == [2, 3, 4]
 

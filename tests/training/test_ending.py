@@ -100,6 +100,7 @@ def test_the_row_says_why_it_ended(tmp_path):
     assert outcome.runs["stopped early"].tolist() == [row["stopped early"] for row in rows(tmp_path)]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_there_is_no_column_where_every_loop_came_to_its_end(tmp_path):
     execute(tmp_path, patience=47)
 
@@ -107,6 +108,7 @@ def test_there_is_no_column_where_every_loop_came_to_its_end(tmp_path):
     assert "stopped early" not in load_runs(tmp_path)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("epoch", range(1, 8))
 def test_a_run_that_was_interrupted_ends_after_the_same_epoch_with_the_same_weights(tmp_path, epoch):
     execute(tmp_path / "whole")

@@ -335,6 +335,7 @@ class Noting(TensorDataset):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("num_workers", "skip", "num_loaded"),
     [(0, False, 22 - 12), pytest.param(1, True, 22 - 12, marks=pytest.mark.slow),
@@ -358,6 +359,7 @@ def test_batches_that_were_done_are_not_loaded_but_by_workers_whose_data_may_dra
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_progress_is_reported_for_each_batch_that_is_loaded_again(tmp_path, monkeypatch):
     train(tmp_path, (2, 5), EXACT["own class"])
     reports = []
@@ -400,6 +402,7 @@ def test_an_epoch_starts_over_where_its_loader_is_a_stream(tmp_path):
 
 
 class TestAnOrderThatIsNotTheSame:
+    @pytest.mark.slow(everywhere=True)
     def test_is_noticed_and_the_epoch_starts_over(self, tmp_path):
         def make():
             return DataLoader(DATA, 4, sampler=Counting())
@@ -412,6 +415,7 @@ class TestAnOrderThatIsNotTheSame:
 
         assert counts == {2: 6, 3: 6}
 
+    @pytest.mark.slow(everywhere=True)
     def test_of_a_sampler_that_shares_its_random_state_with_the_data_is_noticed(self, tmp_path):
         def make():
             return DataLoader(Augmented(SAMPLES, LABELS), 4, sampler=Shuffled())
@@ -538,6 +542,7 @@ def test_a_loss_that_is_not_finite_is_found_where_it_was(tmp_path):
     assert "step 2" in execute(None).error
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
     train(tmp_path / "whole")
     train(tmp_path / "killed", (2, 4))
@@ -550,6 +555,7 @@ def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_checkpoint_of_an_epoch_that_was_committed_since_is_removed(tmp_path):
     train(tmp_path, (2, 4))
     path = run_folder(tmp_path).path / paths.INSIDE_CHECKPOINT
@@ -572,6 +578,7 @@ def test_a_checkpoint_after_an_epoch_cannot_stand_in_for_one_inside_it(tmp_path)
     assert "another kind" in problems[0]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_without_the_option_a_run_continues_and_saves_no_more(tmp_path):
     train(tmp_path / "whole")
     train(tmp_path / "killed", (2, 4))

@@ -214,6 +214,7 @@ def test_the_clock_of_a_run_goes_on_where_it_was(tmp_path):
     assert durations[-1] >= table["epoch duration"].sum()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("num_lost", [1, 2])
 def test_an_epoch_that_is_in_the_checkpoint_alone_is_healed(tmp_path, undisturbed, num_lost):
     expected = undisturbed()
@@ -235,6 +236,7 @@ def test_an_epoch_that_is_in_the_checkpoint_alone_is_healed(tmp_path, undisturbe
     assert [step for step, _ in folder_scalars(folder)["loss/train"]] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_healed_epoch_is_shown_where_the_killed_run_did_not_come_to_it(tmp_path):
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 1)), tensorboard=True)
     folder = run_folder(tmp_path)
@@ -249,6 +251,7 @@ def test_a_healed_epoch_is_shown_where_the_killed_run_did_not_come_to_it(tmp_pat
     assert [value for _, value in shown] == load_results(tmp_path)["loss"].astype("float32").tolist()
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("lost", [(2,), (3,), (1, 3), (1, 2, 3)])
 def test_epochs_whose_scalars_are_missing_are_written_when_a_run_continues(tmp_path, lost):
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)), tensorboard=True)
@@ -286,6 +289,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     assert (rows(tmp_path), again.last) == expected
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_run_whose_checkpoints_are_all_damaged_begins_anew_and_says_so(tmp_path, undisturbed):
     expected = undisturbed()
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
@@ -303,6 +307,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_begins_anew_and_says_so(tmp_pat
     assert (rows(tmp_path), again.last) == expected
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_checkpoint_of_another_run_is_not_continued_from(tmp_path, undisturbed):
     expected = undisturbed()
     both = {"lr": [0.1, 0.2]}
@@ -408,6 +413,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("keep", KEPT)
 @pytest.mark.parametrize("at", [None, (2, 1), (4, 1)], ids=["undisturbed", "early", "late"])
 def test_the_weights_that_are_wanted_are_kept(tmp_path, keep, at):
@@ -474,6 +480,7 @@ class Stops:
                     break
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("at", [1, 2, 4, 5, 6, 7])
 def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path, at):
     whole = Stops()
@@ -751,6 +758,7 @@ def test_a_run_that_is_killed_before_its_first_epoch_with_other_code_keeps_what_
     assert outcome.results["loss"].tolist() == [-0.1, -0.1]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_only_attempts_since_the_change_count_in_what_a_grid_shows(tmp_path):
     by_grid(tmp_path, trained_with(change=False)[0], LRS)
 
@@ -808,6 +816,7 @@ class TestAChangeWithoutAnEpoch:
         assert kept.equals(load_results(tmp_path))
         assert kept.equals(undone.results)
 
+    @pytest.mark.slow(everywhere=True)
     def test_is_not_repeated_unless_that_is_wanted(self, start, capsys):
         start("new", Fault("no"))
         capsys.readouterr()
@@ -821,6 +830,7 @@ class TestAChangeWithoutAnEpoch:
         assert "The tables keep the earlier results of 2 runs until they have an epoch" in said
         assert (retried, completed.runs["status"].tolist()) == ([0.1, 0.2], ["completed", "completed"])
 
+    @pytest.mark.slow(everywhere=True)
     def test_is_followed_by_another(self, start):
         start("new", Fault("no"))
 
@@ -837,6 +847,7 @@ class TestAChangeWithoutAnEpoch:
         assert (executed, outcome.exit_code) == ([0.2], 0)
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("at", [0, 1], ids=["before an epoch", "after an epoch"])
 def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(tmp_path, at):
     def train(run, manager):
@@ -892,6 +903,7 @@ def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
     assert outcome.runs["status"].tolist() == ["completed"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_grid_that_has_grown_continues_and_adds(tmp_path):
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)), {"lr": [0.1, 0.3]})
 
@@ -905,6 +917,7 @@ def test_a_grid_that_has_grown_continues_and_adds(tmp_path):
     assert len(outcome.results) == 12
 
 
+@pytest.mark.slow(everywhere=True)
 def test_runs_of_a_device_that_is_there_now_are_executed(tmp_path, monkeypatch, capsys):
     def train(run, manager):
         executed.append(run.device)
@@ -926,6 +939,7 @@ def test_runs_of_a_device_that_is_there_now_are_executed(tmp_path, monkeypatch, 
     assert executed == ["cpu", "meta"]
 
 
+@pytest.mark.slow(everywhere=True)
 def test_a_folder_that_was_moved_goes_on(tmp_path, undisturbed):
     expected = undisturbed()
     by_grid(tmp_path / "here", Train(fault=KeyboardInterrupt(), at=(3, 0)))

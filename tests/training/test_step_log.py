@@ -222,6 +222,7 @@ def test_values_wait_in_bounded_memory(tmp_path, monkeypatch):
     assert len(log._values["score"]) == 5
 
 
+@pytest.mark.slow(everywhere=True)
 def test_writing_does_not_count_into_the_epochs_duration(manager, tmp_path, monkeypatch):
     monkeypatch.setattr(step_log, "BLOCK", 1)
     append = StepFile.append

@@ -72,6 +72,7 @@ def test_an_epoch_whose_batches_are_not_through_does_not_count(start):
     assert standing(start(Train({2.0: 3}, in_batches=True)))[1] == ("pruned", 2)
 
 
+@pytest.mark.slow(everywhere=True)
 def test_it_stays_pruned_until_runs_that_failed_are_to_be_executed_again(start):
     start(Train({2.0: 3}))
     again, retry = Train({}), Train({})

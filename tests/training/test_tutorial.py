@@ -121,6 +121,7 @@ def plain_torch(run):
     return rows
 
 
+@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("form", [latest_form, first_form, form_with_the_managers_own, form_of_this_package])
 def test_every_form_of_the_loop_gives_the_numbers_of_plain_torch(form):
     m = RunManager()
