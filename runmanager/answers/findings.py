@@ -64,9 +64,8 @@ class Findings(Ranking):
         if outcome == IDENTICAL:
             return f"Each has {metric} {number}"
         if outcome != BETTER:
-            most = "highest" if self.goal.is_larger_better else "lowest"
             number = value if ties else number  # an interval is of one setting
-            has = f"{'have' if ties else 'has'} the {most} {metric}{so_far}:"
+            has = f"{'have' if ties else 'has'} the {self.goal.extreme} {metric}{so_far}:"
             if self.better_but_below:
                 has = f"{'lead' if ties else 'leads'}{so_far}, with {metric}"
             return f"{name}{self._tied(ties)} {has} {number}"
@@ -170,7 +169,7 @@ class Findings(Ranking):
         number = math.comb(len(self.all_settings), 2)
         pairs = f"all {number:,} pairs" if number > 1 else "the pair"
         has_both = self.has_verdict and any(intervals)
-        return f"an interval is of one setting, the verdict of {pairs}" if has_both else ""
+        return f"intervals are per setting, the verdict compares {pairs}" if has_both else ""
 
     @property
     def basis(self) -> str:

@@ -37,7 +37,7 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
     scores = [data.scores[index] for index in data.order]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
     facts = {"figure": "points", "what": axis.name}
-    figure = Figure(name, f"{data.metric} by {axis.name}", words, facts=facts)
+    figure = Figure(name, f"{data.goal.metric} by {axis.name}", words, facts=facts)
     figure.axes(None, y, axis.name)
     width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
     step = math.ceil(len(axis.labels) / 8)
@@ -90,7 +90,7 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
         min(seconds[i] for i in indices), max(seconds[i] for i in indices), LEFT, WIDTH - RIGHT - 40
     )
     best, cheapest = front[-1], front[0]
-    words = f"{capital(data.names[best])} has both the best {data.metric} and the shortest run duration."
+    words = f"{capital(data.names[best])} has both the best {data.goal.metric} and the shortest run duration."
     if best != cheapest:
         ends = cheapest, best
         scored = " against ".join(aligned([data.scores[index] for index in ends]))
@@ -100,7 +100,7 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
             f"{data.names[best]}, {scored} in {times}."
         )
     figure = Figure(
-        "cost", f"{data.metric} by run duration", words, facts={"figure": "points", "what": "run duration"}
+        "cost", f"{data.goal.metric} by run duration", words, facts={"figure": "points", "what": "run duration"}
     )
     figure.axes(None, y, "run duration (s)")
     for tick in x.ticks(4):
@@ -175,12 +175,12 @@ def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     if outside:
         words += f" {counted(outside, 'run')} further out {'is' if outside == 1 else 'are'} left out."
     middle, best = (TOP + _STRIP - BOTTOM) / 2, x(scores[0])
-    facts = {"figure": "points", "what": data.metric}
-    figure = Figure("strip", f"{data.metric} of all runs", words, height=_STRIP, facts=facts)
+    facts = {"figure": "points", "what": data.goal.metric}
+    figure = Figure("strip", f"{data.goal.metric} of all runs", words, height=_STRIP, facts=facts)
     for tick in x.ticks(4):
         figure.line(x(tick), TOP, x(tick), _STRIP - BOTTOM, "grid")
         figure.text(x(tick), _STRIP - BOTTOM + 15, cell(tick))
-    figure.text((LEFT + WIDTH - RIGHT) / 2, _STRIP - 3, data.metric, "name")
+    figure.text((LEFT + WIDTH - RIGHT) / 2, _STRIP - 3, data.goal.metric, "name")
     spread = 0.0 if len(runs) < _FEW else (middle - TOP - 6)
     heights = [middle + (2 * (rank * _GOLDEN % 1) - 1) * spread for rank in range(len(runs))]
     heights[0] = middle
@@ -218,7 +218,7 @@ def _seconds(data: ReportData, index: int) -> float:
 
 def _front(data: ReportData, indices: Sequence[int], seconds: dict[int, float]) -> list[int]:
     """Return the Pareto front of time and score, the fastest run first."""
-    sign = 1 if data.is_larger_better else -1
+    sign = data.goal.sign
     front: list[int] = []
     for index in sorted(indices, key=lambda index: (seconds[index], -sign * data.scores[index])):
         if not front or sign * data.scores[index] > sign * data.scores[front[-1]]:

@@ -73,9 +73,7 @@ class ReportData:
     runs: pd.DataFrame  # the table of `load_runs`, one row per run in `results`
     answers: Answers
     findings: Findings  # the findings of the answers; if no run has a score, the loss ranks the runs
-    metric: str  # the metric that ranks the runs
-    is_larger_better: bool  # whether larger values of the metric are better
-    scores: Sequence[float]  # the metric of each completed or pruned run, NaN for other runs
+    scores: Sequence[float]  # the metric of the goal of each completed or pruned run, NaN for other runs
     order: Sequence[int]  # the runs with a score, the best setting first
     # varying axes: first the axes that pruning has decided, then the others, the largest effect first
     axes: Sequence[PageAxis]
@@ -85,6 +83,11 @@ class ReportData:
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
     ] = ()  # for experiments side by side: both names, and the rows of differences
+
+    @property
+    def goal(self) -> Goal:
+        """The goal that ranks the runs."""
+        return self.findings.goal
 
     @property
     def is_searched(self) -> bool:
@@ -99,9 +102,8 @@ class ReportData:
     @property
     def ranked(self) -> list[int]:
         """All runs: the runs in `order`, then the pruned runs by score, then the others."""
-        sign = -1 if self.is_larger_better else 1
         rest = sorted({*range(len(self.results))} - {*self.order})
-        keys = {index: sign * self.scores[index] for index in rest}
+        keys = {index: -self.goal.sign * self.scores[index] for index in rest}
         rest.sort(key=lambda index: keys[index] if math.isfinite(keys[index]) else math.inf)
         return [*self.order, *rest]
 
@@ -169,9 +171,8 @@ def report_data(
     answers = answers_of(table, goal, repeats)
     findings = answers.findings or find(table, "loss", repeats)
     answers = replace(answers, findings=findings)
-    column = findings.goal.metric
     ended = [run.status.is_success for run in results]
-    scores = [float(v) if ok else math.nan for v, ok in zip(table[column], ended, strict=True)]
+    scores = [float(v) if ok else math.nan for v, ok in zip(table[findings.goal.metric], ended, strict=True)]
     params = [dict(run.folder.params) for run in results]
     names = [f"run {run.folder.number}" for run in results]
     if len(experiments) > 1:
@@ -184,7 +185,6 @@ def report_data(
     ranks = {
         name: rank for rank, name in enumerate(matters.sizes if matters.measure != CHANGE else matters.changes)
     }
-    is_larger = findings.goal.is_larger_better
     order = [
         row
         for setting in findings.settings
@@ -203,7 +203,7 @@ def report_data(
     if len(experiments) > 1:
         notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(
-        title, results, names, table, answers, findings, column, is_larger, scores, order, axes,
+        title, results, names, table, answers, findings, scores, order, axes,
         interaction(table, findings),
         "\n".join(notes.values()),
         _x_axis(results),

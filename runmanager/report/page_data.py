@@ -35,7 +35,8 @@ def page_data(
     viewed = data.ranked[:MOST_VIEWS]
     content = {
         "x": x_column(data.x_axis),
-        "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,
+        "metric": data.goal.metric, "larger": data.goal.is_larger_better,
+        "colored": colored.name if colored else None,
         "names": list(data.names) if _are_odd(data) else [run.folder.number for run in data.results],
         "order": list(data.order), "scores": [_rounded(score) for score in data.scores],
         "axes": [_axis(axis) for axis in data.axes],

@@ -37,15 +37,15 @@ def parallel(
     rows = [_rows(axis, scale, lines) for axis, scale in zip(axes, scales, strict=True)]
     facts = {
         "figure": "parallel", "xs": " ".join(f"{x:.1f}" for x in xs), "span": f"{_TOP} {_BASE} {_LOST}",
-        "axes": "|".join([data.metric, *(axis.name for axis in axes)]),
+        "axes": "|".join([data.goal.metric, *(axis.name for axis in axes)]),
         "heights": "|".join(
             " ".join(f"{_height(axis, scale, code):.1f}" for code in range(len(axis.labels)))
             for axis, scale in zip(axes, scales, strict=True)
         ),
     }  # fmt: skip
-    title = f"Hyperparameters and {data.metric} of every run"
+    title = f"Hyperparameters and {data.goal.metric} of every run"
     figure = Figure("parallel", title, words, width, _HEIGHT, bottom=0, right=0, facts=facts)
-    for x, name in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
+    for x, name in zip(xs, [data.goal.metric, *(axis.name for axis in axes)], strict=True):
         figure.line(x, _TOP - 12, x, _BASE + 12, "axis")
         if x == xs[0]:
             figure.text(8, 24, cut_text(name, 1.3 * distance), "name", "start")

@@ -325,10 +325,10 @@ def _table(data: ReportData) -> dict[str, Any]:
     numbers = ["epochs"] if len(set(runs["epochs"])) > 1 else []
     times = [name for name in ("epoch duration", "run duration") if not runs[name].isna().all()]
     numbers, times = (
-        [name for name in names if name not in (data.metric, *goals)] for names in (numbers, times)
+        [name for name in names if name not in (data.goal.metric, *goals)] for names in (numbers, times)
     )
     has_numbers = not runs[data.findings.goal.metric].isna().all()
-    columns = [("run", "text"), *[(data.metric, "number")] * has_numbers]
+    columns = [("run", "text"), *[(data.goal.metric, "number")] * has_numbers]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
     shares, listed = _shares(data), data.ranked[:_MOST_ROWS]
@@ -368,7 +368,7 @@ def _shares(data: ReportData) -> dict[int, float]:
     """Return the position of each score on a scale from the worst (0) to the best (100)."""
     if not data.order:
         return {}
-    scores = sorted((data.scores[i] for i in data.order), reverse=data.is_larger_better)
+    scores = sorted((data.scores[i] for i in data.order), reverse=data.goal.is_larger_better)
     best, worst = scores[0], scores[-1]
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
 

@@ -146,7 +146,7 @@ def facts(data: ReportData) -> dict[str, list[str]]:
 
 def heatmap(data: ReportData, pair: Interaction) -> Heatmap:
     """Return the means over the values of two hyperparameters, each with its color."""
-    sign = 1 if data.is_larger_better else -1
+    sign = data.goal.sign
     rows, columns = data.axis(pair.rows), data.axis(pair.columns)
     row_labels, labels = map(rows.label, pair.row_values), list(map(columns.label, pair.column_values))
     down = sorted(zip(row_labels, range(len(pair.row_values)), strict=True), key=lambda row: rows.rank(row[0]))

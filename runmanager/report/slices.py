@@ -28,7 +28,9 @@ NUM_CLASSES = 6  # number of classes of scores, one per color of the ramp
 
 def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None) -> str:
     """Plot the scores by the values of one hyperparameter."""
-    figure = Figure(name, f"{data.metric} by {axis.name}", words, facts={"figure": "points", "what": axis.name})
+    figure = Figure(
+        name, f"{data.goal.metric} by {axis.name}", words, facts={"figure": "points", "what": axis.name}
+    )
     runs = with_number(data, axis)
     y = _score_scale(data, runs)
     x = scale_of(axis, runs, LEFT + 4, WIDTH - RIGHT)
@@ -60,8 +62,9 @@ def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | 
     ]
     best = runs[0]
     words = (
-        f"Each dot is a run, colored by its {data.metric}; settings without a dot were not tried. The best is "
-        f"{data.names[best]}: {across.name} {cell(across.number(best))}, {up.name} {cell(up.number(best))}."
+        f"Each dot is a run, colored by its {data.goal.metric}; settings without a dot were not tried. "
+        f"The best is {data.names[best]}: {across.name} {cell(across.number(best))}, "
+        f"{up.name} {cell(up.number(best))}."
     )
     title = f"{across.name} and {up.name} together"
     facts = {"figure": "points", "what": across.name, "colors": "score"}
@@ -89,7 +92,7 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     runs = sorted((run for run in data.order if run in ends), key=lambda run: ends[run])
     if len(runs) < 3:  # noqa: PLR2004 - two show no trend
         return None
-    sign = 1 if data.is_larger_better else -1
+    sign = data.goal.sign
     better = [runs[0]]  # the runs that were the best runs when they ended
     numbers = [1]
     for number, run in enumerate(runs[1:], start=2):
@@ -106,9 +109,9 @@ def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None
     half = max(index for index, number in enumerate(numbers) if number <= (len(runs) + 1) // 2)
     if half < len(better) - 1:
         after = f"{cell(data.scores[better[half]])}, now {cell(data.scores[better[-1]])}"
-        words += f" After half of them the best {data.metric} was {after}."
+        words += f" After half of them the best {data.goal.metric} was {after}."
     facts = {"figure": "points", "what": "order"}
-    figure = Figure("history", f"The best {data.metric} so far", words, facts=facts)
+    figure = Figure("history", f"The best {data.goal.metric} so far", words, facts=facts)
     figure.axes(x, y, "runs that have ended")
     points(
         figure,

@@ -72,7 +72,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         listed = _listed(top)
         sentence = f"All else equal, {listed} have the same mean: {mean_text} ({comparisons})"
     else:
-        most, side = ("highest", "above") if data.is_larger_better else ("lowest", "below")
+        most, side = data.goal.extreme, "above" if data.goal.is_larger_better else "below"
         average = " on average" if change.num > 1 else ""
         sentence = (
             f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {mean_text}, "
@@ -107,10 +107,10 @@ def _dependence(data: ReportData, part: Interaction) -> str:
     rows, columns = data.axis(part.rows), data.axis(part.columns)
     labels = sorted(map(rows.label, part.row_values), key=rows.rank)
     others = sorted(map(columns.label, part.column_values), key=columns.rank)
-    best = part.best_rows(1 if data.is_larger_better else -1)
+    best = part.best_rows(data.goal.sign)
     common = set.intersection(*map(set, best))
     some = f"{rows.name} {_listed(labels)}" if len(labels) < len(rows.labels) else ""
-    has = f"has the {'highest' if data.is_larger_better else 'lowest'} {data.findings.metric}"
+    has = f"has the {data.goal.extreme} {data.findings.metric}"
     if not common:
         means = aligned(part.means.ravel().tolist())
         cells = {
@@ -253,7 +253,9 @@ def order_sentence(data: ReportData) -> str:
     """Return a sentence on the order of the table of runs, of which at least one is ranked."""
     findings = data.findings
     count = f"{counted(len(data.results), 'run')}; {findings.count}" if findings.repeats else findings.count
-    first = "those of the leading setting first" if findings.repeats else f"the best first by {data.metric}"
+    first = (
+        "those of the leading setting first" if findings.repeats else f"the best first by {data.goal.metric}"
+    )
     parts = [capital(count), first]
     parts += ["then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
     parts += ["then the others" if len(data.rated) < len(data.results) else ""]
@@ -300,8 +302,8 @@ def _correlation(data: ReportData, change: Change) -> str:
         return ""
     over = f"rank correlation {rho:.2f} over {change.num_settings} settings"
     if change.is_chance:
-        return f"{capital(data.metric)} neither rises nor falls with it beyond chance ({over})."
-    return f"{capital(data.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
+        return f"{capital(data.goal.metric)} neither rises nor falls with it beyond chance ({over})."
+    return f"{capital(data.goal.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
 
 
 def _listed(names: Sequence[str]) -> str:
