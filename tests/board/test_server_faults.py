@@ -20,6 +20,7 @@ from runmanager.session.grid_outcome import GridOutcome
 from runmanager.storage.folders import Experiment
 from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve
+from tests.nightly import of_night_but
 
 FIVE = ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"]
 NUM_SESSIONS, NUM_UNKNOWN = 21, 2
@@ -247,7 +248,7 @@ def test_runs_that_differ_in_their_seeds_are_averaged(server, faulty):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load_fast", ["true", "false"], ids=["fast", "python"])
+@pytest.mark.parametrize("load_fast", of_night_but(["true", "false"], ["true"]), ids=["fast", "python"])
 def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     if load_fast == "true":
         pytest.importorskip("tensorboard_data_server")

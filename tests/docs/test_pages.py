@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import of_night_but
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -32,6 +34,11 @@ def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
     return [each["content"] for each in fences if each["language"] == language and (slow or not each["slow"])]
 
 
+PROGRAMS = [page for page in PAGES if blocks(page, "python", slow=True)]
+# of the others, tests/session/test_resume_check.py and tests/docs/test_slurm_page.py execute the same
+PROGRAMS_BY_DAY = [page for page in PROGRAMS if page.stem not in ("resuming", "slurm")]
+
+
 def prose(page: Path) -> str:
     """Return the text of a page without its blocks."""
     return FENCE.sub("", page.read_text())
@@ -42,7 +49,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python", slow=True)], ids=name_of)
+@pytest.mark.parametrize("page", of_night_but(PROGRAMS, PROGRAMS_BY_DAY), ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
     content = blocks(page, "python", slow=True)
     program = tmp_path / "program.py"

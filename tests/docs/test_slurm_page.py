@@ -88,6 +88,7 @@ def test_a_job_that_is_cancelled_stops_in_order_and_is_continued_by_the_same_com
     assert not (folder / "asked.txt").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="SLURM runs on Linux")
 def test_a_job_whose_time_is_over_asks_to_be_started_again(folder):

@@ -41,6 +41,7 @@ def processes(device, num_runs):
     return [(outcome.epochs, outcome.error) for _, outcome in RayExecutor().execute(runs, where, Anywhere())]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_no_process_serves_two_runs_on_a_gpu(two_gpus):
     served = processes("cuda", 2) + processes("cuda", 2)  # CUDA keeps the GPU that a process begins with
