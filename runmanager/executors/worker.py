@@ -193,17 +193,20 @@ def _die_with_parent() -> None:
 
     A loader's worker watches its parent, but takes the system's process for it if its own has ended before the
     worker looks. The signal comes when the thread that forked ends, so other threads' processes do without.
+    Processes that forked processes fork do without too: a daemon outlives the process that forks it.
     """
     prctl = ctypes.CDLL(None).prctl
-    parents: list[int] = []
+    lane, main = os.getpid(), threading.get_ident()
+    forking = threading.local()  # the process that forks, in the thread that does
 
     def before_fork() -> None:
-        parents[:] = [os.getpid()] if threading.current_thread() is threading.main_thread() else []
+        forking.process = os.getpid()
 
     def after_fork() -> None:
-        if parents:
+        # the thread that forked is the only one here, and has kept its identifier
+        if forking.process == lane and threading.get_ident() == main:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() not in parents:
+            if os.getppid() != lane:
                 os._exit(1)
 
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -28,7 +28,7 @@ from tests.chaos.harness import (
 from tests.chaos.work import EXPERIMENT, axes
 from tests.nightly import of_night
 
-NUM_SETS = int(os.environ.get("RUNMANAGER_KILL_SETS", str(of_night(12, by_day=2))))
+NUM_SETS = int(os.environ.get("RUNMANAGER_KILL_SETS", str(of_night(12, by_day=4))))
 MOST_KILLS = 3  # in a set
 TARGETS = ["parent", "lane", "parent and lane", "fork server"]
 NUM_EPOCHS = 4

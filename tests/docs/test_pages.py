@@ -35,8 +35,7 @@ def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
 
 
 PROGRAMS = [page for page in PAGES if blocks(page, "python", slow=True)]
-# of the others, tests/session/test_resume_check.py and tests/docs/test_slurm_page.py execute the same
-PROGRAMS_BY_DAY = [page for page in PROGRAMS if page.stem not in ("resuming", "slurm")]
+PROGRAMS_BY_DAY = [page for page in PROGRAMS if page.stem != "slurm"]  # test_slurm_page.py executes it too
 
 
 def prose(page: Path) -> str:

@@ -772,6 +772,24 @@ def test_a_run_that_closes_its_output_harms_no_other():
 
 
 @pytest.mark.slow(everywhere=True)
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no processes that fork")
+def test_a_daemon_that_a_run_starts_lives_on(tmp_path):
+    def work(_run, _report):
+        if not os.fork():
+            if not os.fork():
+                time.sleep(0.5)
+                (tmp_path / "lived").write_text("yes")
+            os._exit(0)
+        os.wait()
+        awaited(tmp_path / "lived")
+        return COMPLETED
+
+    ((_, outcome),) = execute(work)
+
+    assert outcome == COMPLETED
+
+
 def test_a_process_that_a_run_forks_has_no_say(tmp_path):
     outcome = run_grid(
         {"lr": [1, 2]}, forking, experiment="exp", root=tmp_path, display=False, tensorboard=False
