@@ -1,35 +1,36 @@
-"""Compares README's panel with what its program prints: python board.py | python -m tests.docs.panel."""
+"""Compares README's panel with what its program writes to a terminal of 80 columns, given as standard input."""
 
 import re
 import sys
 
 from tests.docs.test_pages import README, blocks
+from tests.terminal import Screen
 
 NUMBER = re.compile(r"\d+\.\d+")
-BY_CHANCE = re.compile(
-    r"━+|^time .*?(?=^next )| [\d.]+ s$", re.MULTILINE | re.DOTALL
-)  # a line's width, durations
 
 
-def words_of(output: str) -> tuple[list[str], list[str]]:
-    """Return the words and the numbers of the panel at the end of an output, of whatever width."""
-    panel = BY_CHANCE.sub("", output[output.index("━━ ") :])
-    return NUMBER.sub("", panel).split(), NUMBER.findall(panel)
+def words_of(panel: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words of the lines and the numbers, without which run it is and how long anything took."""
+    begin = next(index for index, line in enumerate(panel) if line.startswith("time "))
+    end = next(index for index, line in enumerate(panel) if line.startswith("next "))
+    lines = [re.sub(r" [\d.]+ s$|run \d \(.*?\)", "", line) for line in [*panel[:begin], *panel[end:]]]
+    numbers = [number for line in lines for number in NUMBER.findall(line)]
+    return [" ".join(NUMBER.sub("", line).split()) for line in lines], numbers
 
 
-def difference(output: str) -> str:
-    """Return README's panel and the output if they differ, else "".
+def main(written: str) -> None:
+    """Make sure that the program ended as README shows."""
+    (panel,), screen = blocks(README, "text"), Screen(80)
+    screen.feed(written)
+    lines = "\n".join(line for line in screen.lines if line)
+    ended = lines[lines.index("━━ ") :].splitlines()
 
-    Numbers may differ by 0.02, as processors compute differently, but not in how many decimals they have.
-    """
-    (panel,) = blocks(README, "text")
-    (expected, numbers), (words, others) = words_of(panel), words_of(output)
-    is_same = words == expected and all(
-        len(number) == len(other) and abs(float(number) - float(other)) <= 0.02
-        for number, other in zip(numbers, others, strict=True)
-    )
-    return "" if is_same else f"README shows\n{panel}\nand its program printed\n{output}"
+    (expected, numbers), (actual, others) = words_of(panel.splitlines()), words_of(ended)
+    assert actual == expected, f"{actual}\nis not\n{expected}"
+    pairs = zip(map(float, others), map(float, numbers), strict=True)
+    assert all(abs(other - number) <= 0.02 for other, number in pairs), (others, numbers)  # processors differ
+    assert list(map(len, others)) == list(map(len, numbers)), (others, numbers)  # the same decimals
 
 
 if __name__ == "__main__":
-    sys.exit(difference(sys.stdin.read()) or 0)
+    main(sys.stdin.buffer.read().decode())

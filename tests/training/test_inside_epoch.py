@@ -335,10 +335,10 @@ class Noting(TensorDataset):
         return super().__getitem__(index)
 
 
-@pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize(
     ("num_workers", "skip", "num_loaded"),
-    [(0, False, 22 - 12), pytest.param(1, True, 22 - 12, marks=pytest.mark.slow),
+    [pytest.param(0, False, 22 - 12, marks=pytest.mark.slow(everywhere=True)),
+     pytest.param(1, True, 22 - 12, marks=pytest.mark.slow),
      pytest.param(1, False, 22, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_batches_that_were_done_are_not_loaded_but_by_workers_whose_data_may_draw(
