@@ -137,7 +137,6 @@ COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
         "tensorboard": tensorboard_command,
     },
     "Maintenance": {
-        "verify": maintaining.verify_command,
         "note": maintaining.note_command,
         "rm": removing.rm_command,
         "devices": maintaining.devices_command,

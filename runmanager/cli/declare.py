@@ -53,13 +53,11 @@ class Answer:
     Attributes:
         show: Prints the result for people.
         json: Returns the result as a JSON document.
-        exit_code: The exit code of the command, after the output.
         damaged: Messages about damaged files; they are reported at the end.
     """
 
     show: Callable[[], object]
     json: Callable[[], Any]
-    exit_code: int = 0
     damaged: Sequence[str] = ()
 
 
@@ -88,7 +86,6 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
             with allow_unread():
                 write_json(answer.json()) if as_json else answer.show()
             tell_damage(answer.damaged)
-            raise typer.Exit(answer.exit_code)
 
     texts = _SHARED | _read(Selection)[1] | texts
     declared = {each.name: _declared(each, texts) for each in parameters}

@@ -149,7 +149,7 @@ def run_grid(
         The outcome of each run, the tables of all runs, and the exit code for `sys.exit`.
 
     Raises:
-        LifecycleError: `verify` imports this file.
+        LifecycleError: A new process executes the script again.
         GridError: The grid or an argument cannot be used, `train` cannot be sent to the workers, or a setting
             fails in a `check`; the message lists all problems, and nothing was written.
         DeviceError: A device is missing and `missing_device` is "error"; nothing was written.

@@ -25,7 +25,6 @@ from runmanager.run import device_of
 from runmanager.session.source_lines import Files
 from runmanager.session.trial import CheckedEvaluation, Cut
 from runmanager.session.variables import Variable, digest_of, reached, user_variables
-from runmanager.session.verification import TIMES
 from runmanager.storage import checkpoints
 from runmanager.storage.folders import Experiment
 from runmanager.training.causes import cause_of
@@ -44,6 +43,9 @@ Point = tuple[str, int, int]
 """The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
 "tracked" after a value of a batch was tracked."""
 
+
+TIMES = ("epoch duration", "run duration")
+"""Metrics that differ between executions."""
 
 Functions = tuple[Callable[..., object], Callable[..., object]]
 """The functions that save and load the state of a loop; arguments after the folder are variables of `train`."""

@@ -32,7 +32,6 @@ from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_t
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
 from runmanager.session.resume_check import DONE, NUM_EXECUTIONS, ResumeTask
 from runmanager.session.task import RunTask, Train
-from runmanager.session.verification import Verification, execute_first_epoch
 from runmanager.storage import durable, folder_names
 from runmanager.storage.design import Design
 from runmanager.storage.fingerprint import note_changes_by_runs
@@ -89,7 +88,7 @@ class Session:
         """Open the grid of `run_grid`; nothing is written.
 
         Raises:
-            LifecycleError: `runmanager verify` is importing the program.
+            LifecycleError: A new process executes the script again.
             GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; the
                 message lists all problems.
             DeviceError: A device is missing, and `missing_device` is "error".
@@ -222,14 +221,6 @@ class Session:
                 listener.close()
             exit_code = export_tables(path, display.say) if ranks.is_main() else COMPLETED
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
-
-    def verify(self, recorded: RunResult) -> Verification:
-        """Execute the first epoch of the grid's single run in this process.
-
-        Compare the new epoch with the recorded epoch.
-        """
-        (run,) = self.runs
-        return execute_first_epoch(run, self.task, recorded, self.stop)
 
     def execute(self, followers: Sequence[GridListener] = ()) -> GridOutcome:
         """Execute the due runs, after a check if one is requested; `followers` are further listeners."""

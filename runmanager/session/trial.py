@@ -1,4 +1,4 @@
-"""Shortened runs: two steps and one evaluation batch for a check, one epoch for `verify`."""
+"""Shortened runs: two steps and one evaluation batch for a check."""
 
 import itertools
 from collections import Counter

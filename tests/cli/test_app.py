@@ -101,7 +101,7 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", ["list", "show", "best", "compare", "report", "export", "verify", "rm"])
+@pytest.mark.parametrize("name", ["list", "show", "best", "compare", "report", "export", "rm"])
 def test_the_examples_of_a_command_are_one_line_each(command, name):
     lines = [line.rstrip() for line in command(name, "--help").stdout.splitlines()]
 

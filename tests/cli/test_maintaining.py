@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from runmanager import load_results, load_runs, run_grid
-from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.lock import hold
 from tests.board.reading import train as train_small
 
@@ -52,89 +51,6 @@ def execute(folder):
 
 def bytes_of(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_the_first_epoch_of_a_run_that_can_be_repeated_is_identical(command, experiment, tmp_path):
-    before = bytes_of(experiment)
-
-    result = command("verify", experiment / "1", "--with", f"{tmp_path}/program.py:train")
-
-    assert result.exit_code == 0
-    assert result.stdout.startswith("identical: ")
-    assert "loss, accuracy, to the last bit" in result.stdout
-    assert result.stderr == "training\n"
-    assert bytes_of(experiment) == before
-
-
-@pytest.mark.slow(everywhere=True)
-def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
-    program = tmp_path / "other.py"
-    program.write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
-
-    result = command("verify", experiment / "1", "--with", f"{program}:train", "--json")
-
-    assert result.exit_code == 1
-    verdict = json.loads(result.stdout)
-    assert "loss" in verdict["differing"]
-    assert verdict["recorded"]["loss"] == load_results(experiment)["loss"].iloc[0]
-    assert verdict["recorded"]["loss"] != verdict["now"]["loss"]
-    assert verdict["changed"] == ["source of train"]
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
-    program = tmp_path / "failing.py"
-    program.write_text("def train(run, manager):\n    raise ValueError('gone')\n")
-
-    result = command("verify", experiment / "1", "--with", f"{program}:train")
-
-    assert result.exit_code == 1
-    assert "the first epoch did not end: ValueError: gone (in failing.py:2)" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("function", "problem"),
-    [
-        (None, "verify needs the function that the run was executed with: --with path/to/"),
-        ("program.py", "a function is named as experiments/fashion_grid.py:train, got"),
-        ("program.py:tarin", "has no function 'tarin'; it has: train"),
-        ("leaving.py:train", 'put what starts the grid under `if __name__ == "__main__":`'),
-        ("missing.py:train", "cannot be imported: FileNotFoundError"),
-        ("no.such.module:train", "cannot be imported: ModuleNotFoundError"),
-    ],
-)
-def test_a_function_that_is_not_there_is_refused(command, experiment, tmp_path, monkeypatch, function, problem):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
-
-    result = command("verify", experiment / "1", *(["--with", function] if function else []))
-
-    assert result.exit_code == 2
-    assert problem in result.stderr
-    assert "Traceback" not in result.output
-
-
-STARTING = {
-    "grid": "run_grid({'lr': [0.5]}, train, experiment='started', root='there')\n",
-    "loop": "RunManager('started', 'there').begin_run({'lr': 0.5})\n",
-    "caught": "try:\n    run_grid({'lr': [0.5]}, train, experiment='started')\nexcept Exception: pass\n",
-}
-
-
-@pytest.mark.parametrize("name", STARTING)
-def test_verify_starts_nothing_by_importing_a_file(command, experiment, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    program = tmp_path / "starting.py"
-    program.write_text(f"from runmanager import RunManager, run_grid\n{PROGRAM}\n{STARTING[name]}")
-
-    result = command("verify", experiment / "1", "--with", f"{program}:train")
-
-    assert not [path for path in tmp_path.rglob("*") if path.name in ("there", "started")]
-    assert result.exit_code == (0 if name == "caught" else 2)
-    if name != "caught":
-        words = 'starts runs when it is imported: put what starts the grid under `if __name__ == "__main__":`'
-        assert f"{program} {words}" in result.stderr
-    check_beginning()  # only while a file is imported
 
 
 def test_a_run_is_removed_with_its_rows_once_that_is_confirmed(command, experiment):
@@ -327,15 +243,6 @@ def without_reader(stream, *arguments):
     done = subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **streams)
     os.close(writing)
     return done.returncode
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_a_verdict_that_nobody_reads_is_in_the_exit_code(experiment, tmp_path, flags):
-    (tmp_path / "other.py").write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
-    arguments = ["verify", experiment / "1", "--with", f"{tmp_path}/other.py:train", *flags]
-
-    assert without_reader("stdout", *arguments) == 1
 
 
 @pytest.mark.slow(everywhere=True)

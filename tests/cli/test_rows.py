@@ -230,7 +230,7 @@ def test_the_command_that_was_meant_is_asked_for(command):
 
 
 def test_help_names_no_types_of_flags(command):
-    for name in ([], ["list"], ["best"], ["export"], ["verify"], ["rm"]):
+    for name in ([], ["list"], ["best"], ["export"], ["rm"]):
         assert "bool" not in command(*name, "--help").stdout.lower()
     lines = command("--help").stdout.splitlines()
     options = [line.split()[1] for line in lines if line.startswith("│ --")]

@@ -353,7 +353,6 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
         check_rows(rows_of(load_table(root / file)), wanted)
     for folder in dice.sample(folders, BATCH // 2):
         run_command("show", folder, *dice.choice([[], ["--json"]]))
-    run_command("verify", next((root / MIXED).glob("006*"), root))
     run_command("rebuild-tensorboard", root)
 
 
