@@ -31,7 +31,7 @@ NAVIGATION = {
         "/docs/ray", "/docs/slurm", "/docs/resuming", "/docs/two-stages", "/docs/debugging", "/docs/choosing",
         "/docs/verdict", "/docs/report", "/docs/tensorboard", "/docs/keeping", "/docs/extending",
     ],
-    "docs/public-api": ["/docs/results", "/docs/command-line", "/docs/api/index", "/docs/errors"],
+    "docs/public-api": ["/docs/results", "/docs/command-line", "/docs/api/index"],
     "docs/architecture": ["/docs/benchmarks", "/benchmarks/README", "/CONTRIBUTING", "/SECURITY", "/CHANGELOG"],
 }  # fmt: skip
 """Page -> the pages below it, with the title in the header where it differs."""
