@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from runmanager.errors import RunsWarning as RunsWarning
     from runmanager.errors import SettingError as SettingError
     from runmanager.errors import StorageError as StorageError
-    from runmanager.executors import Executor as Executor
-    from runmanager.executors import InlineExecutor as InlineExecutor
-    from runmanager.executors import LanesExecutor as LanesExecutor
-    from runmanager.executors import RayExecutor as RayExecutor
+    from runmanager.executors.base import Executor as Executor
+    from runmanager.executors.inline import InlineExecutor as InlineExecutor
+    from runmanager.executors.lanes import LanesExecutor as LanesExecutor
+    from runmanager.executors.ray.executor import RayExecutor as RayExecutor
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
@@ -99,7 +99,10 @@ _HOMES = {
         "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "NotAFolderError", "PruneError",
         "RankError", "RunManagerError", "RunsWarning", "SettingError", "StorageError",
     ),
-    "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
+    "executors.base": ("Executor",),
+    "executors.inline": ("InlineExecutor",),
+    "executors.lanes": ("LanesExecutor",),
+    "executors.ray.executor": ("RayExecutor",),
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),

@@ -46,7 +46,7 @@ def test_making_a_grid_loads_nothing_heavy():
 def test_workers_begin_to_import_torch_before_the_parent_does():
     program = (
         "import sys; from runmanager import run_grid\n"
-        "from runmanager.executors import LanesExecutor\n"
+        "from runmanager.executors.lanes import LanesExecutor\n"
         "LanesExecutor.prepare = lambda *_: sys.exit(str([name for name in {} if name in sys.modules]))\n"
         "run_grid({{'lr': [0.1]}}, print, experiment='exp')"
     )

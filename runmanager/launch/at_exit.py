@@ -65,10 +65,6 @@ def _end_open_runs() -> None:
             outcome = hooks.end_at_exit(error) if hooks else _end_without(watched)
             if hooks is None or error is None:
                 problems.append((_problem(watched, outcome), *watched.begun_at))
-    if isinstance(_uncaught(), KeyboardInterrupt):
-        # exec(), which pandas calls at its import, resets Python's flag for Ctrl-C; the exit code would be 1
-        with suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")  # noqa: S102 - exec() sets the flag again
     for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
 

@@ -168,7 +168,7 @@ class GridOptions:
     jobs: int | str = _option(1, flag="runs at a time, or auto", type=_jobs, metavar="N")
     runs_per_device: int = _option(1, flag="runs that share an accelerator", type=int, metavar="N")
     executor: str | Executor | None = _option(
-        None, flag="worker processes, this process, or a Ray cluster", says="lanes", choices=list(EXECUTORS)
+        None, flag="worker processes, this process, or a Ray cluster", says="lanes", choices=EXECUTORS
     )
     timeout: float | None = _option(
         None, flag="seconds without a batch, after which a run counts as hung", says="none", **_SECONDS
@@ -316,11 +316,11 @@ class GridOptions:
                     "jobs, runs_per_device and timeout belong to the executor object: "
                     f"give them to {type(executor).__name__}()"
                 )
-        elif executor in tuple(EXECUTORS):
+        elif executor in EXECUTORS:
             with problems.collecting():
                 chosen = executor_type(executor)(**settings)
         else:
-            problems.check_choice("executor", executor, tuple(EXECUTORS))
+            problems.check_choice("executor", executor, EXECUTORS)
         if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
             problems.append(
                 "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "

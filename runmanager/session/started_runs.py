@@ -4,7 +4,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from runmanager.executors import Executor, LanesExecutor
+from runmanager.executors import Executor
+from runmanager.executors.lanes import LanesExecutor
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.run import Run
 from runmanager.search.asking import Asking, SearchResult

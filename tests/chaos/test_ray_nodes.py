@@ -14,8 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import DeviceError, run_grid
-from runmanager.executors import RayExecutor
+from runmanager import DeviceError, RayExecutor, run_grid
 from runmanager.storage.journal import read_attempt
 
 NUM_KILLS = 12

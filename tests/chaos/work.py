@@ -25,13 +25,13 @@ from runmanager import (
     AskTell,
     Decide,
     OptunaSearch,
+    RayExecutor,
     RunBuilder,
     RunManager,
     SuccessiveHalving,
     Uniform,
     run_grid,
 )
-from runmanager.executors import RayExecutor
 from runmanager.training import step_log
 
 EXPERIMENT = "grid"

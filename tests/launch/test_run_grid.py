@@ -21,6 +21,8 @@ from torch import nn
 from runmanager import (
     DeviceError,
     GridError,
+    InlineExecutor,
+    LanesExecutor,
     RunBuilder,
     RunsWarning,
     StorageError,
@@ -29,7 +31,6 @@ from runmanager import (
     run_grid,
 )
 from runmanager.devices import torch_devices
-from runmanager.executors import InlineExecutor, LanesExecutor
 from runmanager.storage.journal import Journal
 from runmanager.tables import files
 from tests.board.reading import sessions_in

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runmanager import Decide, RunBuilder, run_grid
-from runmanager.executors import BatchProgress, InlineExecutor
+from runmanager import Decide, InlineExecutor, RunBuilder, run_grid
+from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.screen import live

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from runmanager import GridError, RunBuilder, run_grid
+from runmanager import GridError, RayExecutor, RunBuilder, run_grid
 from runmanager.errors import ClusterError, InvalidArgumentError, MissingExtraError
-from runmanager.executors import BatchProgress, RayExecutor
+from runmanager.executors import BatchProgress
 from runmanager.executors.base import uncommitted
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Node, connected
@@ -67,7 +67,7 @@ def execute(work, watch=None, runs=RUNS, **options):
 
 def test_ray_is_not_imported_before_it_is_needed():
     script = (
-        "import sys; from runmanager.executors import RayExecutor; RayExecutor(); print('ray' in sys.modules)"
+        "import sys; from runmanager import RayExecutor; RayExecutor(); print('ray' in sys.modules)"
     )
 
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
