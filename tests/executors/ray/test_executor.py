@@ -66,9 +66,7 @@ def execute(work, watch=None, runs=RUNS, **options):
 
 
 def test_ray_is_not_imported_before_it_is_needed():
-    script = (
-        "import sys; from runmanager import RayExecutor; RayExecutor(); print('ray' in sys.modules)"
-    )
+    script = "import sys; from runmanager import RayExecutor; RayExecutor(); print('ray' in sys.modules)"
 
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 

@@ -1,0 +1,58 @@
+"""The measure of the package's size, and the figures that only fall."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+SIZE = runpy.run_path(str(Path(__file__).parents[1] / ".ci" / "size.py"))
+FIGURES = {"all": 900, "text": 10, "unused": ["core"], "old": {"storage": 1000}, "new": {"core": 500}}
+
+
+def problems(text=0, **nodes):
+    folders = {name: SIZE["Size"](nodes=count) for name, count in nodes.items()}
+    return list(SIZE["problems"](folders, {"text": text}, FIGURES))
+
+
+def test_documentation_types_and_line_breaks_do_not_count():
+    short = "def double(x):\n    return 2 * x\n\n\nhalf: float = 0.5\n"
+    long = (
+        '"""Doubles."""\n\n\ndef double(x: int) -> int:\n    """Double it."""\n    # twice\n'
+        '    return (\n        2 * x\n    )\n\n\nhalf: "int | float" = 0.5\n'
+    )
+
+    assert SIZE["measure"](short).nodes == SIZE["measure"](long).nodes == 8
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ({"storage": 1001}, ["storage", "1 above its figure 1,000", "delete"]),
+        ({"storage": 969}, ["storage", "lower the figure to 969"]),
+        ({"storage": 980, "core": 501}, ["core", "above its figure 500"]),
+        ({"storage": 980, "hall": 1}, ["hall has no figure"]),
+        ({"storage": 980, "text": 11}, ["text: 11, above its figure 10"]),
+    ],
+)
+def test_a_figure_that_does_not_hold_is_named(nodes, words):
+    rows = [row for row in problems(**nodes) if not row.startswith("all:")]
+
+    assert len(rows) == 1
+    assert [word for word in words if word not in rows[0]] == []
+
+
+def test_a_rewrite_that_nothing_uses_is_not_in_the_sum():
+    assert problems(storage=980, core=400) == ["all: 980, above its figure 900: delete as much"]
+
+
+@pytest.mark.parametrize(
+    ("source", "num"),
+    [
+        ("exec('x = 1')", 1),
+        ("importlib.import_module(f'runmanager.{name}')", 1),
+        ("import_module('lightning.pytorch')", 0),
+        ("network.eval()", 0),
+    ],
+)
+def test_code_that_no_reader_can_follow_is_an_error(source, num):
+    assert len(list(SIZE["computed"]("module.py", source))) == num
