@@ -78,7 +78,7 @@ def start(root: Path, n: int) -> None:
     """Start the search."""
     outcome = run_grid(
         AXES, train, experiment="searched", root=root, search=OptunaSearch(n), goal="max:score",
-        executor="inline", display=False, max_runs=2 * TRIALS,
+        executor="inline", display=False,
     )  # fmt: skip
     assert outcome.exit_code == 0
 

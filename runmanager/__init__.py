@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from runmanager.answers.verdict import verdict as verdict
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
     from runmanager.board.launch import open_tensorboard as open_tensorboard
+    from runmanager.board.options import TensorBoard as TensorBoard
     from runmanager.configurations import expand as expand
     from runmanager.datasets import fashion_mnist as fashion_mnist
     from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "board.import_events": ("from_tensorboard",),
     "board.launch": ("open_tensorboard",),
+    "board.options": ("TensorBoard",),
     "configurations": ("expand",),
     "datasets": ("fashion_mnist",),
     "devices.benchmark": ("benchmark_devices",),

@@ -163,7 +163,7 @@ def _too_many(axes: Axes, size: int, max_runs: int) -> str:
     factors = " x ".join(str(len(values)) for values in axes.values())
     return (
         f"this grid has {size:,} runs ({factors}), the limit is {max_runs:,}: "
-        f"shorten an axis, or allow it with max_runs={size}"
+        f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
     )
 
 

@@ -126,9 +126,7 @@ def test_other_accelerators_do_all_of_a_loop_and_resume_it_inside_an_epoch(machi
             for stop in stops:
                 torch.manual_seed(0)
                 with contextlib.suppress(KeyboardInterrupt):
-                    with_everything(
-                        RunManager("exp", root, display=False, histogram_every=1), device, stop=stop
-                    )
+                    with_everything(RunManager("exp", root, display=False), device, stop=stop)
         assert load_runs(root)["status"].tolist() == ["completed"]
         (path, *_) = root.rglob("attempt-*.jsonl")
         assert (json.loads(path.read_text().splitlines()[0])["device_name"] == NAME) is (device == kind)

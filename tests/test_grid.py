@@ -314,7 +314,10 @@ def test_a_grid_that_is_too_large_is_refused_at_once(params, options, runs, limi
     problems = problems_of(params, **options)
 
     assert problems == [
-        f"this grid has {runs}, the limit is {limit}: shorten an axis, or allow it with max_runs={size}"
+        (
+            f"this grid has {runs}, the limit is {limit}: shorten an axis, or write "
+            f"RunBuilder.get_runs(params, max_runs={size})"
+        )
     ]
 
 

@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING
 
+from runmanager.board.options import TensorBoard
+
 if TYPE_CHECKING:
     from runmanager.board.run_log import RunLogs
 
 
-def run_logs(histogram_every: int) -> "RunLogs":
-    """Return the factory of TensorBoard listeners; TensorBoard's modules are imported only here."""
+def run_logs(tensorboard: bool | TensorBoard) -> "RunLogs | None":
+    """Return the factory of TensorBoard listeners, None for False; only here is TensorBoard imported."""
+    if not tensorboard:
+        return None
     from runmanager.board.run_log import RunLogs
 
-    return RunLogs(histogram_every)
+    return RunLogs(tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1)

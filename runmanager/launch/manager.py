@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.board import run_logs
+from runmanager.board.options import TensorBoard, check_tensorboard, x_axis_of
 from runmanager.calls import advised
 from runmanager.close_names import closest
 from runmanager.devices import ranks
@@ -24,7 +25,6 @@ from runmanager.storage import checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
-from runmanager.storage.x_axis import check_x_axis
 from runmanager.training import metrics
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
@@ -94,19 +94,16 @@ class RunManager:
         experiment: The name of the folder of these runs under `root`; None for a name with date and time. New
             runs are added to an existing experiment. With an `Experiment`, the root of the experiment is used.
         root: The folder of all experiments.
-        tensorboard: Whether event files are written.
-        histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
-            epoch has a set.
+        tensorboard: Whether event files are written, or a `TensorBoard`, as in `run_grid`.
         display: False shows nothing. Otherwise the table is shown at the end of each run. A terminal also shows
             a line after each epoch; a notebook updates the table after each epoch.
         batch_size: A function that takes a batch and returns its number of samples. The function is needed if
             the parts of a batch have different lengths.
         goal: The metric that decides, as in `run_grid`; it is stored with the experiment.
-        x_axis: The x axis of curves, as in `run_grid`; it is stored with the experiment.
 
     Raises:
-        GridError: `experiment` cannot be the name of a folder, `batch_size` is not a function, `goal` is not a
-            goal, or `x_axis` is not an x axis.
+        GridError: `experiment` cannot be the name of a folder, `batch_size` is not a function, or `goal` is not
+            a goal.
 
     Example:
         >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
@@ -150,24 +147,22 @@ class RunManager:
         experiment: str | Experiment | None = None,
         root: str | PathLike[str] = "runs",
         *,
-        tensorboard: bool = True,
-        histogram_every: int = 1,
+        tensorboard: bool | TensorBoard = True,
         display: bool | None = None,
         batch_size: Measure | None = None,
         goal: str | None = None,
-        x_axis: str | None = None,
         _hooks: Any = None,
     ) -> None:
         problems = Problems()
         problems.check_batch_size(batch_size)
+        check_tensorboard(problems, "tensorboard", tensorboard)
         problems.raise_if_any(InvalidArgumentError)
-        axis = None if x_axis is None else check_x_axis(x_axis)
-        design = Design(None if goal is None else parse_goal(goal), x_axis=axis)
+        design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis_of(tensorboard))
         self._hooks: Hooks = _hooks or Hooks(
             RunFolders(experiment, root),
             measure=batch_size,
             design=design,
-            boards=run_logs(histogram_every) if tensorboard else None,
+            boards=run_logs(tensorboard),
             output=_output(show=display is not False),
         )
         self._writers: weakref.WeakKeyDictionary[OpenRun, SummaryWriter] = weakref.WeakKeyDictionary()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.board.options import TensorBoard
 from runmanager.calls import advised
 from runmanager.devices import ranks
 from runmanager.executors import Executor
@@ -24,8 +25,6 @@ from runmanager.session.session import Session
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-    from runmanager.training.batch_size import Measure
-
 
 @advised("write run_grid(params, train, experiment='name')")
 def run_grid(
@@ -41,11 +40,7 @@ def run_grid(
     retries: int = 0,
     max_seconds: float | None = None,
     on_error: str = "continue",
-    missing_device: str = "skip",
-    max_runs: int = 1000,
-    tensorboard: bool = True,
-    histogram_every: int = 1,
-    batch_size: "Measure | None" = None,
+    tensorboard: bool | TensorBoard = True,
     display: bool | None = None,
     retry_failed: bool = False,
     changed: str = "rerun",
@@ -58,7 +53,6 @@ def run_grid(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
     note: str | None = None,
-    x_axis: str | None = None,
     only: int | Sequence[int] | None = None,
     report: bool | str | PathLike[str] = False,
     listeners: Sequence[Listener] = (),
@@ -71,7 +65,9 @@ def run_grid(
     their old attempts stay.
 
     Args:
-        params: A mapping of axes as in `RunBuilder.get_runs`, or a list of runs.
+        params: A mapping of axes as in `RunBuilder.get_runs`, with at most 10,000 runs, or a list of any number
+            of runs. Runs whose device is missing are skipped; a launch on a machine with the device executes
+            them.
         train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. A further
             parameter gets the run's value if the parameter is a hyperparameter; otherwise the parameter needs a
             default, such as ``num_epochs=5``.
@@ -87,13 +83,8 @@ def run_grid(
         max_seconds: The time (s) after which the grid stops in the same way as after Ctrl-C, with exit code 75;
             the same call resumes the grid. None is no limit.
         on_error: The action when a run fails: "continue" with the other runs, or "stop".
-        missing_device: The action for runs whose device is missing: "skip" or "error". Skipped runs are
-            unavailable; a launch on a machine with the device executes them.
-        max_runs: The maximum number of runs of a grid.
-        tensorboard: Whether event files are written.
-        histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
-            epoch has a set.
-        batch_size: Counts the samples of a batch, as in `RunManager`.
+        tensorboard: Whether event files are written, or a `TensorBoard` with the interval of histograms and the
+            x axis of curves.
         display: False shows nothing.
         retry_failed: Whether to execute those runs again that failed, diverged, hung, ran out of memory, or
             raised optuna.TrialPruned.
@@ -130,10 +121,6 @@ def run_grid(
             experiment, like `goal`.
         note: The reason why this grid is executed, as lines of Markdown. The report shows them, all other
             screens the first one. The note is stored with the experiment, like `goal`; "" removes the note.
-        x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples",
-            whose number so far then becomes a column; or a metric that `train` tracks, for example by
-            ``manager.track({"env_steps": n}, how="last")``. The x axis is stored with the experiment, like
-            `goal`.
         only: The number of a run, or several numbers, as in the column `run`. For a debugger, only these runs
             are executed, even if they failed, in this process and without a live display. An exception of
             `train` is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no
@@ -152,7 +139,6 @@ def run_grid(
         LifecycleError: A new process executes the script again.
         GridError: The grid or an argument cannot be used, `train` cannot be sent to the workers, or a setting
             fails in a `check`; the message lists all problems, and nothing was written.
-        DeviceError: A device is missing and `missing_device` is "error"; nothing was written.
         ExperimentLockedError: Another process executes this experiment.
         InvalidArgumentError: A run of a search does not have the goal's metric. Committed results are kept.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
@@ -172,8 +158,12 @@ def run_grid(
         [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
     options = GridOptions(
-        **{name: value for name, value in locals().items() if name not in ("params", "train")}
-    )
+        experiment=experiment, root=root, executor=executor, jobs=jobs, runs_per_device=runs_per_device,
+        timeout=timeout, retries=retries, max_seconds=max_seconds, on_error=on_error, tensorboard=tensorboard,
+        display=display, retry_failed=retry_failed, changed=changed, data=data, plan_only=plan_only,
+        check=check, prune=prune, decide=decide, search=search, goal=goal, repeats=repeats, note=note,
+        only=only, report=report, listeners=listeners,
+    )  # fmt: skip
     with Session.open(params, train, options, manager_of, make_display) as session:
         if options.plan_only:
             outcome = session.show_plan()

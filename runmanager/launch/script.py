@@ -209,12 +209,6 @@ class Script:
                 self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
                 help=f"{about} {default}".strip(),
             )  # fmt: skip
-        if "--x-axis" not in self._flags.values():  # an axis may have the name of the flag
-            default = options.get("x_axis") or "epoch"
-            where.add_argument(
-                "--x-axis", metavar="NAME",
-                help=f"x-axis of curves: epoch, steps, samples or a metric (default: {default})",
-            )  # fmt: skip
         _add_options(parser, options)
         return parser
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from runmanager.board.options import x_axis_of
 from runmanager.devices import ranks
-from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Problems, RunsWarning
+from runmanager.errors import GridError, InvalidArgumentError, Problems, RunsWarning
 from runmanager.goal import parse_goal
 from runmanager.grid import RunBuilder
-from runmanager.hyperparameters import RESERVED, counted
+from runmanager.hyperparameters import RESERVED
 from runmanager.nested import flat, mapping_of
 from runmanager.run import Run, device_of
 from runmanager.search.decide import Decide
@@ -28,6 +29,8 @@ from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.user_frames import user_level
 from runmanager.wording import did_you_mean
+
+_MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
@@ -63,9 +66,9 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         if options.search:
             runs += samples(params, problems)
         elif grid is None:
-            runs += _runs(params, options.max_runs)
+            runs += _runs(params)
         else:
-            runs += RunBuilder.get_runs(grid, max_runs=options.max_runs)
+            runs += RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     with suppress(GridError):  # get_runs has reported this error
@@ -91,13 +94,10 @@ def samples(params: Any, problems: Problems) -> list[Run]:
     return runs
 
 
-def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
+def missing_devices(runs: Iterable[Run], missing: Callable[[str], str]) -> dict[str, str]:
     """Return identity -> reason for each run whose device is missing.
 
     `missing` returns the reason why a device cannot be used, or "".
-
-    Raises:
-        DeviceError: A device is missing and `missing_device` is "error".
     """
     reasons: dict[str, str] = {}
     unavailable: dict[str, str] = {}
@@ -107,9 +107,6 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
             reasons[device] = missing(device)
         if reasons[device]:
             unavailable[identity(run._asdict())] = reasons[device]
-    if unavailable and missing_device == "error":
-        text = "; ".join(dict.fromkeys(unavailable.values()))
-        raise DeviceError(f"{text}: asked for by {counted(len(unavailable), 'run')}; nothing was started")
     return unavailable
 
 
@@ -135,9 +132,10 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     if options.note is not None:
         with problems.collecting():
             design = replace(design, note=check_note(options.note))
-    if options.x_axis is not None:
+    x_axis = x_axis_of(options.tensorboard)
+    if x_axis is not None:
         with problems.collecting():
-            design = replace(design, x_axis=check_x_axis(options.x_axis, names))
+            design = replace(design, x_axis=check_x_axis(x_axis, names))
     problems.raise_if_any()
     return design
 
@@ -205,13 +203,11 @@ def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: 
     return [run for repeat, run in pairs if repeat < decide.max_repeats]
 
 
-def _runs(params: Any, max_runs: int) -> list[Run]:
+def _runs(params: Any) -> list[Run]:
     runs = list(params) if isinstance(params, Iterable) else []
     if not runs or not all(isinstance(run, Run) for run in runs):
         rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
         raise GridError([f"{rule}: write {_of_mappings(runs)}"])
-    if len(runs) > max_runs:
-        raise GridError([f"these are {len(runs):,} runs, the limit is {max_runs:,}: allow it with max_runs="])
     return runs
 
 

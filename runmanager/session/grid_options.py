@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.board.options import TensorBoard, check_tensorboard
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type
@@ -21,8 +22,6 @@ from runmanager.search.optuna_search import OptunaSearch
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
-
-    from runmanager.training.batch_size import Measure
 
 Check = Callable[[Problems, str, Any], object]
 """Checks an option's value: it gets the value and the option's name, and appends errors."""
@@ -144,10 +143,6 @@ def _is_checked(problems: Problems, _: str, value: Any) -> None:
         problems.append("check='resume' takes ranks of one machine: start the check with torchrun --nnodes=1")
 
 
-def _is_measure(problems: Problems, _: str, value: Any) -> None:
-    problems.check_batch_size(value)
-
-
 _SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
 
 
@@ -204,11 +199,7 @@ class GridOptions:
         nargs="+",
         metavar="RUN",
     )
-    missing_device: str = _option("skip", _one_of("skip", "error"))
-    max_runs: int = 1000
-    tensorboard: bool = True
-    histogram_every: int = 1
-    batch_size: "Measure | None" = _option(None, _is_measure)
+    tensorboard: bool | TensorBoard = _option(True, check_tensorboard)
     display: bool | None = None
     report: bool | str | PathLike[str] = _option(False, _is_report)
     listeners: Sequence[Listener] = _option((), _are_listeners)
@@ -218,7 +209,6 @@ class GridOptions:
     goal: str | Sequence[str] | None = None
     repeats: str | Sequence[str] | None = None
     note: str | None = None
-    x_axis: str | None = None
     data: Any = None
     retry_failed: bool = _option(False, flag="execute runs again that ended by a fault", heading=AGAIN)
     changed: str = _option(
@@ -249,9 +239,6 @@ class GridOptions:
             if isinstance(self.prune, SuccessiveHalving) and not self.prune.asynchronous:
                 rule = "search= decides after every run, and prune= compares all of them at once"
                 problems.append(f"{rule}: write SuccessiveHalving(asynchronous=True)")
-            if self.search.n > self.max_runs:
-                rule = f"search= may suggest {self.search.n:,} runs, the limit is {self.max_runs:,}"
-                problems.append(f"{rule}: allow it with max_runs={self.search.n}")
 
     def changed_from_default(self, names: Iterable[str]) -> list[str]:
         """Return the options whose value is not the default."""

@@ -40,8 +40,9 @@ class GridOutcome:
         outcomes: Each run of the grid with its outcome, in the order of the grid.
         results: One row per epoch of these runs, as from `load_results`.
         runs: One row per run, as from `load_runs`.
-        exit_code: 0 if all runs are done or unavailable, 1 if some runs failed or were not executed, 74 after a
-            storage failure, 129 after SIGHUP, 130 after Ctrl-C, 143 after SIGTERM.
+        exit_code: 0 if all runs are done, or done but for unavailable ones, 1 if some runs failed or were not
+            executed, or if all are unavailable, 74 after a storage failure, 129 after SIGHUP, 130 after Ctrl-C,
+            143 after SIGTERM.
         folder: The experiment's folder.
         panel: The panel shown at the end, which a notebook draws; None if the grid was only planned.
 
@@ -76,7 +77,8 @@ def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool)
     results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
     statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
-    if exit_code == COMPLETED and any(status.exit_code for status in statuses):
+    nothing_ran = is_over and statuses == {Status.UNAVAILABLE}
+    if exit_code == COMPLETED and (nothing_ran or any(status.exit_code for status in statuses)):
         exit_code = SOME_FAILED
     epochs = tables.epochs_table(tables.by_column(results))
     tables.with_design(epochs, experiment.name, Experiment(experiment).design)

@@ -91,7 +91,6 @@ class Session:
             LifecycleError: A new process executes the script again.
             GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; the
                 message lists all problems.
-            DeviceError: A device is missing, and `missing_device` is "error".
         """
         began = time.monotonic()
         check_beginning()  # validate before data are loaded
@@ -119,9 +118,7 @@ class Session:
             if not executor.is_in_process:
                 for listener in options.listeners_in("worker"):
                     serialize.dump(listener)
-            missing = arguments.missing_devices(
-                [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
-            )
+            missing = arguments.missing_devices([*listed, *runs], executor.missing)
             chosen = debug_runs.choose(numbers, [run._asdict() for run in runs], missing, experiment)
             with (
                 display.cleared(when=options.plan_only or bool(numbers)),
@@ -161,7 +158,7 @@ class Session:
     def plan_new(self, runs: Sequence[Run]) -> Plan:
         """Create folders for new runs of a search, and plan them."""
         names = folder_names.telling_first(self.search.axes, self.design.repeating(self.search.axes))
-        reasons = arguments.missing_devices(runs, self.executor.missing, "skip")
+        reasons = arguments.missing_devices(runs, self.executor.missing)
         folders = [
             self.experiment.add(run._asdict(), names, reasons, self.search.trials_of(run)) for run in runs
         ]
@@ -194,7 +191,7 @@ class Session:
         """
         plan = self.plan(is_written=False)
         likely = self.search.to_try()
-        absent = arguments.missing_devices(likely, self.executor.missing, "skip")
+        absent = arguments.missing_devices(likely, self.executor.missing)
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
         repeats = self.design.repeating(plan.varying)
@@ -243,7 +240,7 @@ class Session:
         execution.close()
         if ranks.is_main() and execution.error is None:
             exit_code = export_tables(path, self.display.say) or exit_code
-        return conclude_grid(execution, exit_code, path, self.began, has_events=self.options.tensorboard)
+        return conclude_grid(execution, exit_code, path, self.began, has_events=bool(self.options.tensorboard))
 
     def hold(self) -> None:
         """Create the experiment's folder, and lock it until the session is closed."""
@@ -274,10 +271,10 @@ class Session:
         options, design = self.options, self.design
         return RunTask(
             train=self.train, manager_of=self.manager_of, experiment=self.experiment,
-            tensorboard=options.tensorboard, histogram_every=options.histogram_every,
+            tensorboard=options.tensorboard,
             fingerprint=self.fingerprint, keep_changed=options.changed == "keep", jobs=1,
             prune=self._rule, rule=self.stopping_rule, asks=self._is_asked,
-            listeners=options.listeners_in("worker"), batch_size=options.batch_size, goal=design.goal,
+            listeners=options.listeners_in("worker"), goal=design.goal,
             x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip
 

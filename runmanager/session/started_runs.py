@@ -81,7 +81,7 @@ class StartedRuns:
         """
         self._begun()
         self._search.start(run)
-        if arguments.missing_devices([run], self._executor.missing, "skip"):
+        if arguments.missing_devices([run], self._executor.missing):
             (planned,) = self._session.plan_new([run]).runs
             self._ended.append((run, planned.before))
         elif self._executor.tells_begun and self._num_executed <= self._num_lanes:
@@ -168,7 +168,7 @@ class StartedRuns:
         self._has_begun = self._has_ended = False
         experiment = search.experiment
         missing = arguments.missing_devices(
-            [*search.examples(), *search.runs(experiment)], self._executor.missing, "skip"
+            [*search.examples(), *search.runs(experiment)], self._executor.missing
         )
         display = self._make_display(self._options)
         self._session = session = self._open(closing, experiment, display, missing=missing)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board import run_logs
+from runmanager.board import TensorBoard, run_logs
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
@@ -26,7 +26,6 @@ from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
 
 if TYPE_CHECKING:
-    from runmanager.training.batch_size import Measure
     from runmanager.training.evaluation import OpenEvaluation
     from runmanager.training.grid_context import GridContext
     from runmanager.training.hooks import Hooks
@@ -48,8 +47,7 @@ class RunTask:
     train: Train
     manager_of: "Callable[[Hooks], Any]"  # hooks -> the manager for `train`
     experiment: Experiment
-    tensorboard: bool
-    histogram_every: int
+    tensorboard: bool | TensorBoard
     fingerprint: Fingerprint
     keep_changed: bool
     jobs: int  # the maximum number of runs of the grid that share the machine
@@ -57,7 +55,6 @@ class RunTask:
     rule: str = ""  # the rule to record if a listener stops a run
     asks: bool = False  # whether the run asks listeners in the parent
     listeners: Sequence[Listener] = ()  # listeners in the process of the run
-    batch_size: "Measure | None" = None
     goal: Goal | None = None
     x_axis: str | None = None
     epoch_type: "type[OpenEpoch] | None" = None  # the class of shortened epochs
@@ -99,9 +96,8 @@ class RunTask:
         )
         hooks = Hooks(
             RunFolders(self.experiment, ""),
-            measure=self.batch_size,
             grid=context,
-            boards=run_logs(self.histogram_every) if self.tensorboard else None,
+            boards=run_logs(self.tensorboard),
             epoch_type=self.epoch_type,
             evaluation_type=self.evaluation_type,
         )

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import metadata
 
-from runmanager import RunBuilder, RunManager, RunsWarning, load_runs, run_grid
+from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
 from runmanager.board import archive, event_file, hparams
 from runmanager.board.link import page_of
 from runmanager.board.rebuild import rebuild
@@ -28,7 +28,7 @@ from tests.damaging import as_if_killed, journals
 
 def run(root: Path, experiment: str, grid: dict[Any, Any], **options: Any) -> None:
     """Execute a grid in this process."""
-    options = {"executor": "inline", "display": False, "histogram_every": 0, **options}
+    options = {"executor": "inline", "display": False, "tensorboard": TensorBoard(histogram_every=0), **options}
     run_grid(grid, lambda run, manager: train(manager, run), experiment=experiment, root=root, **options)
 
 
@@ -122,7 +122,7 @@ def test_long_values_are_cut_and_stay_different(tmp_path):
 
 @pytest.mark.slow
 def test_an_update_changes_nothing_else(tmp_path):
-    run(tmp_path, "first", {"lr": [0.1]}, histogram_every=1)
+    run(tmp_path, "first", {"lr": [0.1]}, tensorboard=True)
     (path,) = event_files(tmp_path)
     with path.open("ab") as file:
         file.write(b"\x40\0\0\0")  # a record that was being written

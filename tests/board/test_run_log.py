@@ -18,7 +18,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 
-from runmanager import RunManager, RunsWarning, load_results, load_runs, load_steps, run_grid
+from runmanager import RunManager, RunsWarning, TensorBoard, load_results, load_runs, load_steps, run_grid
 from runmanager.board import event_file, histograms, images, run_log
 from runmanager.board.rebuild import rebuild
 from runmanager.board.run_log import GoalScalars
@@ -90,7 +90,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
 
 
 def test_the_scalars_of_an_epoch_are_one_event(tmp_path):
-    train(manager_in(tmp_path, histogram_every=0), RUN, num_epochs=3)
+    train(manager_in(tmp_path, tensorboard=TensorBoard(histogram_every=0)), RUN, num_epochs=3)
 
     logged = [event for event in events_in(tmp_path) if event.step > 0]
     sizes = [(event.step, len(event.summary.value)) for event in logged]
@@ -124,7 +124,7 @@ def test_further_metrics_equal_the_table(tmp_path):
 
 
 def test_a_logged_image_or_figure_is_shown_once_per_epoch(tmp_path):
-    manager = manager_in(tmp_path, histogram_every=0)
+    manager = manager_in(tmp_path, tensorboard=TensorBoard(histogram_every=0))
     figure = Figure(figsize=(1, 2), dpi=50)
     figure.add_subplot().plot([1, 2])
 
@@ -186,7 +186,7 @@ def test_an_evaluation_before_the_first_epoch_is_step_0(tmp_path):
     ("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [1, 3, 5]), (3, [1, 4, 5]), (9, [1, 5]), (0, [])]
 )
 def test_histograms_come_as_often_as_asked_and_of_the_last_epoch(tmp_path, every, steps):
-    train(manager_in(tmp_path, histogram_every=every), RUN, num_epochs=5)
+    train(manager_in(tmp_path, tensorboard=TensorBoard(histogram_every=every)), RUN, num_epochs=5)
 
     assert histogram_steps(tmp_path) == steps
 

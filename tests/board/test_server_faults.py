@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runmanager import RunManager, load_results, run_grid
+from runmanager import RunManager, TensorBoard, load_results, run_grid
 from runmanager.board.hparams import decide
 from runmanager.board.link import page_of
 from runmanager.board.run_log import RunLog
@@ -59,7 +59,7 @@ class FailsOnce:
 def execute(
     root: Path, experiment: str, grid: dict[Any, Any], train_: Any = train_two_epochs, **options: Any
 ) -> GridOutcome:
-    options = {"executor": "inline", "display": False, "histogram_every": 0, **options}
+    options = {"executor": "inline", "display": False, "tensorboard": TensorBoard(histogram_every=0), **options}
     with warnings.catch_warnings(action="ignore", category=RunsWarning):
         return run_grid(grid, train_, experiment=experiment, root=root, **options)
 

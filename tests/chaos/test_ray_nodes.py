@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import DeviceError, RayExecutor, run_grid
+from runmanager import RayExecutor, run_grid
 from runmanager.storage.journal import read_attempt
 
 NUM_KILLS = 12
@@ -129,20 +128,3 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, 
     assert outcome.runs["status"].tolist() == ["completed"] * 9
     assert len(journals) > 9
     assert without_times(outcome.results).equals(without_times(inline.results))
-
-
-@pytest.mark.slow(minutes=1)
-def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(ray_nodes, tmp_path, capsys):
-    executor = RayExecutor(address=ray_nodes.address, resources=SLOT)
-    params = {"lr": [0.1], "batch_size": [8], "device": ["cpu", "cuda"]}
-    there = partial(train, pause=0, gate=None)
-    before = time.monotonic()
-
-    with pytest.raises(DeviceError, match="device 'cuda' is not there: no node of the Ray cluster has GPU 1"):
-        run_grid(params, there, experiment="e", root=tmp_path, executor=executor, missing_device="error")
-
-    seconds = time.monotonic() - before
-    with capsys.disabled():
-        print(f"\na device that the cluster lacks is refused in {seconds:.1f} s")  # noqa: T201
-    assert seconds < 5
-    assert not Path(tmp_path / "e").exists()

@@ -29,6 +29,7 @@ from runmanager import (
     RunBuilder,
     RunManager,
     SuccessiveHalving,
+    TensorBoard,
     Uniform,
     run_grid,
 )
@@ -267,8 +268,9 @@ def execute(
         "climber": train_climber,
     }  # fmt: skip
     function = next((function for axis, function in of_axis.items() if axis in params), train)
+    board = tensorboard and TensorBoard(histogram_every=0)
     if how != "bare":
-        options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
+        options: dict[str, Any] = {"tensorboard": board, "executor": how}
         if "rival" in params:
             options |= {"repeats": "seed", "goal": "max:score", "decide": Decide(max_repeats=40)}
         if "climber" in params:
@@ -283,7 +285,7 @@ def execute(
         if how.startswith("ray"):
             options["executor"] = RayExecutor(address=how.partition(" ")[2], jobs=2)
         return run_grid(params, function, experiment=EXPERIMENT, root=root, **options).exit_code
-    manager = RunManager(EXPERIMENT, root, tensorboard=tensorboard, histogram_every=0, display=False)
+    manager = RunManager(EXPERIMENT, root, tensorboard=board, display=False)
     for run in manager.remaining(RunBuilder.get_runs(params)):
         function(run, manager)
     return 0

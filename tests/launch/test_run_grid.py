@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from runmanager import (
-    DeviceError,
     GridError,
     InlineExecutor,
     LanesExecutor,
@@ -159,13 +158,8 @@ def test_runs_whose_device_is_not_there_are_skipped(start):
 
 
 @NO_CUDA
-def test_a_device_that_is_not_there_refuses_the_grid_where_that_is_wanted(start, tmp_path):
-    with pytest.raises(
-        DeviceError, match=r"^device 'cuda' is not there, .*: asked for by 2 runs; nothing was st"
-    ):
-        start({"lr": [0.1, 0.2], "device": ["cuda", "cpu"]}, Train(), missing_device="error")
-
-    assert list(tmp_path.iterdir()) == []
+def test_a_grid_whose_devices_are_all_missing_has_exit_code_1(start):
+    assert start({"lr": [0.1], "device": ["cuda"]}, Train()).exit_code == 1
 
 
 def test_ctrl_c_keeps_what_is_committed_and_the_next_start_goes_on(start, capsys):
@@ -330,13 +324,11 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
             root=tmp_path,
             executor="cloud",
             on_error="ignore",
-            missing_device="wait",
         )
 
     assert [problem.partition(", got ")[0] for problem in caught.value.problems] == [
         "executor must be one of 'lanes', 'inline', 'ray'",
         "on_error must be one of 'continue', 'stop'",
-        "missing_device must be one of 'skip', 'error'",
         "train must be a function of (run, manager)",
         "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's",
         "values of 'lr' must be a list or tuple",
@@ -371,12 +363,11 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
             ),
         ),
         (
-            RunBuilder.get_runs({"lr": list(range(1, 12))}),
-            "these are 11 runs, the limit is 10: allow it with max_runs=",
-        ),
-        (
-            {"lr": list(range(11))},
-            "this grid has 11 runs (11), the limit is 10: shorten an axis, or allow it with max_runs=11",
+            {"lr": list(range(10_001))},
+            (
+                "this grid has 10,001 runs (10001), the limit is 10,000: shorten an axis, or write "
+                "RunBuilder.get_runs(params, max_runs=10001)"
+            ),
         ),
         ({"lr": [0.1, 0.2, 0.1]}, "'lr' has the value 0.1 twice: write it once"),
         ({"n": [1, 1.0]}, "'n' has the value 1 twice: write it once"),
@@ -391,11 +382,11 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
             ),
         ),
     ],
-    ids=["none", "no runs", "runs twice", "many", "large", "twice", "equal", "nan", "device", "pair", "array"],
+    ids=["none", "no runs", "runs twice", "large", "twice", "equal", "nan", "device", "pair", "array"],
 )
 def test_a_grid_that_cannot_be_run_is_refused(start, tmp_path, params, problem):
     with pytest.raises(GridError) as caught:
-        start(params, Train(), max_runs=10)
+        start(params, Train())
 
     assert str(caught.value) == problem
     assert list(tmp_path.iterdir()) == []

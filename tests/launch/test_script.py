@@ -5,7 +5,6 @@ import pytest
 
 from runmanager import InlineExecutor, IntRange, LogUniform, OptunaSearch, RunBuilder, Uniform, load_runs, main
 from runmanager.errors import InvalidArgumentError
-from runmanager.storage.folders import Experiment
 
 GRID: dict[str, Sequence[Any]] = {
     "lr": [0.1, 0.2],
@@ -131,21 +130,6 @@ def test_flags_of_run_grid_take_the_place_of_the_scripts_own(tmp_path, capsys):
     assert start(tmp_path, "--max-seconds 100 --note why --on-error stop") == 0
     assert load_runs(tmp_path).attrs["notes"] == {"e": "why"}
     capsys.readouterr()
-
-
-def test_the_x_axis_of_curves_has_a_flag(tmp_path, capsys):
-    assert start(tmp_path, "--x-axis samples") == 0
-    assert Experiment(tmp_path / "e").design.x_axis == "samples"
-    assert start(tmp_path, "") == 0
-    assert Experiment(tmp_path / "e").design.x_axis == "samples"
-    assert start(tmp_path, "--x-axis lr") == 2
-    assert "x_axis must be 'epoch', 'steps', 'samples' or a metric" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_axis_may_have_the_name_of_the_flag_for_curves(tmp_path):
-    assert start(tmp_path, "--x-axis 2", grid={"lr": [0.1], "x_axis": [1]}) == 0
-    assert load_runs(tmp_path)["x_axis"].tolist() == [2]
 
 
 @pytest.mark.slow

@@ -743,7 +743,6 @@ def test_a_check_tries_each_listed_value_and_values_of_the_ranges(start, tmp_pat
     [
         ({"goal": ["min:score", "max:score"]}, "names a metric twice"),
         ({"goal": None}, "search= has nothing to compare runs by: give run_grid"),
-        ({"n": 2000}, "search= may suggest 2,000 runs, the limit is 1,000: allow it with max_runs=2000"),
         (
             {"params": RunBuilder.get_runs({"width": [8]})},
             "search= chooses runs itself: give run_grid axes instead of runs",
@@ -751,7 +750,7 @@ def test_a_check_tries_each_listed_value_and_values_of_the_ranges(start, tmp_pat
         ({"params": {"width": [8], "device": ["cpu"]}}, "search= has nothing to choose from"),
         ({"params": {"width": IntRange(1, 8)}, "repeats": "width"}, "'width' is a range: list its values"),
     ],
-    ids=["twice", "goal", "n", "runs", "constant", "repeats"],
+    ids=["twice", "goal", "runs", "constant", "repeats"],
 )
 def test_what_cannot_be_searched_is_refused_and_nothing_is_written(start, tmp_path, options, problem):
     with pytest.raises(GridError, match=problem):

@@ -204,7 +204,7 @@ def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
     grid = {"device": ["cpu", "cuda:63"]}
 
     with pytest.raises(InvalidArgumentError, match=r"only=2: .*cuda:63.*run 2 can be executed on a machine"):
-        run_grid(grid, Train(), experiment="exp", root=tmp_path, only=2, missing_device="error")
+        run_grid(grid, Train(), experiment="exp", root=tmp_path, only=2)
 
     assert list(tmp_path.iterdir()) == []
 

@@ -100,12 +100,12 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
     problems = Problems()
 
     wrong: dict[str, Any] = {
-        "retries": -1, "on_error": "go", "missing_device": "buy", "changed": "never", "max_seconds": 0,
-        "report": 3, "batch_size": 2, "prune": "all", "decide": 1, "search": "grid",
+        "retries": -1, "on_error": "go", "changed": "never", "max_seconds": 0,
+        "report": 3, "tensorboard": 2, "prune": "all", "decide": 1, "search": "grid",
     }  # fmt: skip
     GridOptions(experiment="e", **wrong).check_values(problems)
 
-    names = ["retries", "max_seconds", "on_error", "missing_device", "batch_size", "report", "prune", "decide"]
+    names = ["retries", "max_seconds", "on_error", "tensorboard", "report", "prune", "decide"]
     assert [problem.partition(" ")[0] for problem in problems] == [*names, "search", "changed"]
 
 
@@ -115,7 +115,6 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
         ({"prune": SuccessiveHalving("max:a"), "decide": Decide()}, "decide= compares whole runs"),
         ({"search": OptunaSearch(n=3), "decide": Decide()}, "decide= repeats all of them"),
         ({"search": OptunaSearch(n=3), "prune": SuccessiveHalving("max:a")}, "asynchronous=True"),
-        ({"search": OptunaSearch(n=30), "max_runs": 20}, "max_runs=30"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(options, expected):

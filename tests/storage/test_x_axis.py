@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from runmanager import RunManager, load_results, run_grid, write_report
+from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.outcome import EpochRecord
@@ -16,9 +16,10 @@ from tests.board.reading import event_files, folder_scalars
 BATCHES = [torch.ones(8, 2), torch.ones(8, 2), torch.ones(4, 2)]
 
 
-def train(root, num_epochs=2, stop=None, **options):
+def train(root, num_epochs=2, stop=None, x_axis=None):
     """Train over 20 samples and 3 batches in each epoch, with 100 steps of an environment."""
-    manager = RunManager("exp", root, display=False, **options)
+    tensorboard = TensorBoard(x_axis=x_axis)
+    manager = RunManager("exp", root, tensorboard=tensorboard, display=False)
     with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, torch.nn.Linear(2, 1), BATCHES):
         for epoch in manager.epochs(num_epochs, checkpoint={}):
             for batch in manager.batches():
@@ -121,7 +122,15 @@ def test_a_grid_has_one(tmp_path):
                     manager.track_loss(run.lr, batch)
 
     grid = {"lr": [0.1, 0.2], "device": ["cpu"]}
-    run_grid(grid, train, experiment="exp", root=tmp_path, executor="inline", display=False, x_axis="samples")
+    run_grid(
+        grid,
+        train,
+        experiment="exp",
+        root=tmp_path,
+        executor="inline",
+        display=False,
+        tensorboard=TensorBoard(x_axis="samples"),
+    )
 
     assert Experiment(tmp_path / "exp").design.x_axis == "samples"
     for folder in read_runs(tmp_path / "exp"):
@@ -151,7 +160,7 @@ def test_samples_are_counted_on_in_a_run_that_began_without(tmp_path):
 @pytest.mark.parametrize("x_axis", ["time (s)", "run", "", 3])
 def test_what_cannot_be_one_is_refused(tmp_path, x_axis):
     with pytest.raises(InvalidArgumentError, match="x_axis must be 'epoch', 'steps', 'samples' or a metric"):
-        RunManager("exp", tmp_path, x_axis=x_axis)
+        TensorBoard(x_axis=x_axis)
 
 
 def test_a_hyperparameter_cannot_be_one():

@@ -26,7 +26,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from runmanager import RunManager, fit, load_results, load_run, load_runs, load_steps, run_grid
+from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
 from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError, RunsWarning
 from runmanager.outcome import Inside
 from runmanager.storage import checkpoints, paths
@@ -1023,7 +1023,7 @@ def test_finished_journals_are_still_read_at_once(tmp_path, monkeypatch):
 @needs("a fine clock")
 def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
     def execute(root, stop):
-        manager = RunManager("exp", root, display=False, histogram_every=0)
+        manager = RunManager("exp", root, display=False, tensorboard=TensorBoard(histogram_every=0))
         with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, BATCHES):
             for epoch in manager.epochs(2, checkpoint={}, checkpoint_every=2):
                 for number, (samples, _) in enumerate(manager.batches(), 6 * epoch - 5):
