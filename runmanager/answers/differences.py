@@ -113,9 +113,9 @@ def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         for runs in sides
     )
     # versions have separate rows
-    texts = {"code": "code", "statements": "code", "values": "value", "objects": "value", "data": "data"}
+    texts = {"code": "code", "statements": "code", "values": "value", "data": "data"}
     return [
-        _row(texts[kind], name, *((one, other) if kind in ("values", "objects") else ("", "changed")))
+        _row(texts[kind], name, *((one, other) if kind == "values" else ("", "changed")))
         for kind, name, one, other in changes_between(before, now) if kind in texts
     ]  # fmt: skip
 

@@ -13,11 +13,9 @@ import math
 import os
 import re
 import sys
-import tempfile
-import time
 import types
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -45,18 +43,11 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")
 _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
 
-_CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
-"""Modules whose functions return different values at each launch."""
-_VOLATILE = "<clock or id>"
-_DEPTH = 5  # the maximum number of statements and functions followed in search of a clock
-# time when this process began; 600 s earlier, as the program may import this package late
-_BEGAN = time.time() - 600
-_MOMENT = re.compile(
-    r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"
-    r"(?:[.,]\d+)?(?![0-9a-f])"
-    r"|(?<![\d.])(?P<seconds>1\d{9})(?:\d{3,9}|\.\d+)?(?!\d)"
-    r"|(?P<id>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
+_FRESH = re.compile(
+    r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
+    r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\(|\b__file__\b"
 )
+"""Calls that return different values at each launch, and the folder of the code."""
 
 _RECORDS: dict[object, Any] = {}
 """Values changed by runs in this process; the references prevent reuse of the values' ids."""
@@ -67,8 +58,8 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
 
     The fingerprint has the source of the user's functions and classes that `train` reaches, and the plain
     values that these functions and classes read. Any other object, such as a transform, is compared by the
-    statements that assign it and the values that these statements read. A value that comes from a clock, a
-    random name or a process id is compared in the same way.
+    statements that assign it and the values that these statements read. So is a value that a statement takes
+    from a clock, a random name or the process id.
 
     `data` consists of tensors, arrays, or a dataset of tensors or arrays; or it is a text that names a version
     of the data. Other data are compared by type, length and repr. `notes` gets sentences about values that are
@@ -81,7 +72,6 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
         "code": {name: _short_hash(text) for name, text in reached.code.items()},
         "statements": {name: _short_hash(text) for name, text in reached.statements.items()},
         "values": {name: _journal_text(name, value.text) for name, value in reached.values.items()},
-        "objects": {name: _journal_text(name, text) for name, text in reached.objects.items()},
         "versions": versions(),
     }
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
@@ -124,18 +114,21 @@ class _Scope:
         return name, self
 
     def statements(self, name: str) -> str:
-        """Return the text of the statements that assign a name, or an attribute such as `args.name`."""
+        """Return the text of the statements that assign a name."""
+        return "\n".join(map(source.unparsed, self.bindings.get(name, ())))
+
+    def is_fresh(self, name: str, holders: frozenset[str] = frozenset()) -> bool:
+        """Whether a name, or an attribute such as `args.name`, is assigned from a clock or a process id."""
         nodes = self.bindings.get(name.partition(".")[0], ())
-        if "." in name:
-            nodes = [
-                one for one in nodes if isinstance(one, ast.Assign) and name in map(ast.unparse, one.targets)
-            ]
-        return "\n".join(map(source.unparsed, nodes))
+        texts = [source.unparsed(node) for node in nodes if name in _assigned_by(node)]
+        read = {chain.partition(".")[0] for text in texts for chain in source.names_read(text)}
+        holders |= {name}
+        return any(map(_FRESH.search, texts)) or any(self.is_fresh(other, holders) for other in read - holders)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """A plain value that code reads."""
+    """A value that code reads."""
 
     text: str
     key: object  # the key of this value in `_RECORDS`
@@ -149,11 +142,10 @@ class _Reached:
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
         self.values: dict[str, _Value] = {}
-        self.objects: dict[str, str] = {}  # name -> description of an object that is not plain
         self._data = set(map(id, _contents_of_data(data)))
         self._seen: set[object] = set()
-        self._volatile = _Volatile()
         self._too_large: list[str] = []
+        self._not_compared: list[str] = []
         self._without_source: list[str] = []
         self._waiting: list[Any] = []
         for part in source.layers(train):
@@ -170,6 +162,9 @@ class _Reached:
         if self._too_large:
             names, size = ", ".join(dict.fromkeys(self._too_large)), f"{MOST_BYTES >> 20} MiB"
             notes += [f"train reads {names}, larger than {size}: only its shape counts; pass it as data="]
+        if self._not_compared:
+            names = ", ".join(dict.fromkeys(self._not_compared))
+            notes += [f"the content of {names} is not compared: pass it as data=, a table as table.to_numpy()"]
         if self._without_source:
             names = ", ".join(self._without_source)
             notes += [f"the source of {names} is not known: a change of it is not noticed; put it into a file"]
@@ -204,7 +199,7 @@ class _Reached:
         body = _Scope({}, source.class_bindings(part), part, scope)
         for member, value in members.items():  # an attribute may be assigned outside the class
             is_content = type(value).__module__ == "builtins" and not _is_code(value)
-            if is_content and not member.startswith("__") and not self._volatile.is_name(member, body):
+            if is_content and not member.startswith("__") and not body.is_fresh(member):
                 self._read_value(f"{part.__qualname__}.{member}", value, scope, part)
 
     def _add(self, texts: dict[str, str], name: str, text: str, scope: _Scope) -> None:
@@ -250,11 +245,11 @@ class _Reached:
         elif owner is None and _is_settings(value):
             fields = _fields(value)
             self._waiting.append(type(value))
-            self._note(name, _Value(f"{type(value).__name__}({', '.join(fields)})", key, value), scope)
+            self._note(name, _Value(f"{type(value).__name__}({', '.join(fields)})", key, value))
             for field, inside in fields.items():
                 self._read_value(f"{name}.{field}", inside, scope, value)
         else:
-            self._read_content(name, value, key, scope)
+            self._read_content(name, value, key, scope, owner)
 
     def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
         """Record a function or class by its source, a library's function with an alias also by full name."""
@@ -263,34 +258,28 @@ class _Reached:
         if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
             self._read_statements(name, scope)
         if not source.is_users(value) and not name.endswith(getattr(value, "__name__", name)):
-            self._note(name, _Value(full_name(value), id(value), value), scope)
+            self._note(name, _Value(full_name(value), id(value), value))
 
-    def _read_content(self, name: str, value: Any, key: object, scope: _Scope) -> None:
-        writer = _Text(self._data, self._volatile.values_in(scope))
+    def _read_content(self, name: str, value: Any, key: object, scope: _Scope, owner: Any) -> None:
+        writer = _Text(self._data)
         try:
             text = writer.of(value)
         except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # if a function reads a clock, the number that it returns need not come from the clock
-        depth = _DEPTH if isinstance(value, str) else 1
-        if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
-            text, writer.is_plain = _VOLATILE, False
-        if writer.is_plain:
-            self._note(name, _Value(text, key, value), scope)
-        elif name not in self.objects:
-            self.objects[name] = text
+        if _is_fresh(name, scope, owner):
+            text, writer.is_plain = f"<{type(value).__name__} of a clock or id>", False
+            self._not_compared += [] if isinstance(value, _SCALARS) else [name]
+        elif not writer.is_plain and hasattr(value, "to_numpy"):
+            self._not_compared.append(name)
+        self._note(name, _Value(text, key, value))
+        if not writer.is_plain:
             self._read_statements(name.partition(".")[0], scope)
 
-    def _note(self, name: str, value: _Value, scope: _Scope) -> None:
-        """Record a plain value and its statements, for a launch at which the value is not plain."""
+    def _note(self, name: str, value: _Value) -> None:
         if name not in self.values or self.values[name].text != value.text:
-            name = _unique(name, self.values)
-            self.values[name] = value
-            origin, home = scope.origin(name)
-            if text := home.statements(origin):
-                self.statements.setdefault(name, text)
+            self.values[_unique(name, self.values)] = value
 
     def _read_statements(self, name: str, scope: _Scope) -> None:
         """Add the statements that assign a name, and the values that they read."""
@@ -298,84 +287,14 @@ class _Reached:
         key, text = (scope.owner, name, "statements"), scope.statements(name)
         if text and key not in self._seen:
             self._seen.add(key)
-            if self.statements.get(name) == text:
-                del self.statements[name]
             self._add(self.statements, name, text, scope)
-
-
-class _Volatile:
-    """Finds values from clocks, random names and process ids, by the statements that assign them."""
-
-    def __init__(self) -> None:
-        self._texts: dict[object, bool] = {}
-        self._values: dict[object, Sequence[Any]] = {}
-
-    def is_name(self, name: str, scope: _Scope, depth: int = _DEPTH) -> bool:
-        """Whether the statements that assign a name read a volatile value."""
-        name, scope = scope.origin(name)
-        return self._is_text(scope.statements(name), scope, depth)
-
-    def values_in(self, scope: _Scope) -> Sequence[Any]:
-        """Return the values that may be volatile parts of other values: texts, and the process id if read."""
-        if scope.owner not in self._values:
-            texts = {
-                name: value for name, value in list(scope.values.items()) if isinstance(value, str) and value
-            }
-            volatile: list[Any] = [value for name, value in texts.items() if self.is_name(name, scope)]
-            for name, nodes in scope.bindings.items():
-                volatile += self._items(scope.values.get(name), nodes, scope)
-            has_pid = any("getpid" in scope.statements(name) for name in scope.bindings)
-            self._values[scope.owner] = [*volatile, os.getpid()] if has_pid else volatile
-        return self._values[scope.owner]
-
-    def _items(self, value: Any, nodes: Iterable[ast.stmt], scope: _Scope) -> Iterator[Any]:
-        """Yield the texts and numbers in a mapping or settings object whose expressions read a clock."""
-        inside = value if isinstance(value, dict) else _fields(value) if isinstance(value, _HOLDERS) else {}
-        for part in itertools.chain.from_iterable(map(ast.walk, nodes)) if inside else ():
-            pairs: list[tuple[Any, Any]] = []
-            if isinstance(part, ast.Dict):
-                keys = (getattr(key, "value", None) for key in part.keys)
-                pairs = list(zip(keys, part.values, strict=True))
-            elif isinstance(part, ast.Call):
-                pairs = [(keyword.arg, keyword.value) for keyword in part.keywords]
-            for key, item in pairs:
-                content = inside.get(key) if isinstance(key, str) else None
-                is_scalar = isinstance(content, (str, int, float)) and bool(content)
-                if is_scalar and self._is_text(ast.unparse(item), scope, _DEPTH):
-                    yield content
-
-    def _is_text(self, text: str, scope: _Scope, depth: int) -> bool:
-        key = (text, scope.owner, depth)
-        if key not in self._texts:
-            self._texts[key] = False  # this entry ends the recursion
-            self._texts[key] = depth > 0 and any(
-                self._is_chain(chain, scope, depth) for chain in source.names_read(text)
-            )
-        return self._texts[key]
-
-    def _is_chain(self, chain: str, scope: _Scope, depth: int) -> bool:
-        name = chain.partition(".")[0]
-        where = scope.having(name)
-        value = where.values.get(name) if where else None
-        if isinstance(value, types.ModuleType):
-            module = value.__name__
-        else:
-            module = (value if _is_code(value) else type(value)).__module__
-        if name == "__file__" or module in _CLOCKS_AND_IDS or chain.endswith("getpid"):
-            return True
-        if where and isinstance(value, str):
-            return self.is_name(name, where, depth - 1)
-        if isinstance(value, types.FunctionType) and source.is_users(value):
-            return self._is_text(source.text_of(value), _scope_of(value), depth - 1)
-        return False
 
 
 class _Text:
     """Writes a value as text that is the same in every process."""
 
-    def __init__(self, data: set[int], volatile: Sequence[Any]) -> None:
+    def __init__(self, data: set[int]) -> None:
         self._data = data
-        self._volatile = volatile
         self._left = _MOST_TEXT
         self.parts: list[Any] = []  # functions and classes in the value
         self.is_plain = True
@@ -385,7 +304,8 @@ class _Text:
         """Return the text of a value; `holders` are the ids of its containers."""
         value = plain(value)
         if isinstance(value, _SCALARS) and not isinstance(value, enum.Enum):
-            return self._scalar(value)
+            self._spend(len(value) if isinstance(value, (str, bytes)) else 8)
+            return repr(value)
         if id(value) in holders or id(value) in _RECORDS or id(value) in self._data:
             return "..."
         if not self._spend(_OBJECT_SIZE):
@@ -402,19 +322,7 @@ class _Text:
             return f"{type(value).__name__}.{value.name}={self.of(value.value, holders)}"
         if is_array(value):
             return self._array(value, holders)
-        if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "memory_usage"):
-            return self._table(value)
         return self._inside(value, holders)
-
-    def _scalar(self, value: Any) -> str:
-        self._spend(len(value) if isinstance(value, (str, bytes)) else 8)
-        if isinstance(value, str):
-            for text in self._volatile:
-                value = value.replace(text, _VOLATILE) if isinstance(text, str) else value
-            value = _MOMENT.sub(_without_moment, value).replace(tempfile.gettempdir(), "<temporary>")
-        elif type(value) in (int, float) and (_is_time(value) or value in self._volatile):
-            return _VOLATILE
-        return repr(value)
 
     def _array(self, value: Any, holders: tuple[int, ...]) -> str:
         text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
@@ -427,20 +335,6 @@ class _Text:
             with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):
                 return f"{text}, {digest(value)})"
         return f"{text})"
-
-    def _table(self, value: Any) -> str:
-        """Return the text of a pandas data frame or series."""
-        names = list(getattr(value, "columns", ()))
-        text = f"{type(value).__name__}({len(value)}, {names}"
-        size = value.memory_usage()
-        if not self._has_room(int(size if isinstance(size, int) else size.sum())):
-            return f"{text})"
-        try:
-            rows = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
-        except TypeError:  # the error of cells such as lists
-            rows = value.to_numpy()
-        kinds = [str(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
-        return f"{text}, {kinds}, {digest(rows)})"
 
     def _inside(self, value: Any, holders: tuple[int, ...]) -> str:
         kind, fields = type(value).__name__, _fields(value) if _is_settings(value) else {}
@@ -482,6 +376,23 @@ def _scope_of(part: Any) -> _Scope:
     return _Scope(source.names_of(part), source.source_of(part).bindings, name)
 
 
+def _assigned_by(node: ast.stmt) -> set[str]:
+    """Return the names and attributes that an assignment gives a new value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    parts = [part for target in targets if target for part in ast.walk(target)]
+    return {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Store)}
+
+
+def _is_fresh(name: str, scope: _Scope, owner: Any) -> bool:
+    """Whether a name is assigned from a clock or a process id, or an attribute by a line of its class."""
+    root, _, field = name.partition(".")
+    origin, home = scope.origin(root)
+    if home.is_fresh(origin) or (field and home.is_fresh(f"{origin}.{field}")):
+        return True
+    lines = source.text_of(type(owner)).splitlines() if field and source.is_users(type(owner)) else []
+    return any(re.search(rf"\b{re.escape(field)}\b.*=", line) and _FRESH.search(line) for line in lines)
+
+
 def _is_code(value: Any) -> bool:
     """Whether a value is a function or a class, and is therefore compared by source."""
     if isinstance(value, functools.partial):
@@ -519,27 +430,6 @@ def _unique(name: str, names: Mapping[str, Any]) -> str:
     """Return a unique name: several modules may use the same name."""
     numbered = (f"{name} ({number})" for number in itertools.count(2))
     return next(unique for unique in itertools.chain([name], numbered) if unique not in names)
-
-
-def _is_time(number: float) -> bool:
-    """Whether a number is a time since this process began, in s, ms or ns since 1970."""
-    return any((_BEGAN - 1) * unit <= number <= (time.time() + 1) * unit for unit in (1, 10**3, 10**9))
-
-
-def _without_moment(match: re.Match[str]) -> str:
-    """Replace an id, or a time since this process began, with a placeholder; keep other times."""
-    if match["id"]:
-        return _VOLATILE
-    if match["seconds"]:
-        return _VOLATILE if _is_time(float(match["seconds"])) else match[0]
-    digits = re.sub(r"\D", "", match["moment"])
-    for zone in (time.localtime, time.gmtime):
-        began, now = (
-            time.strftime("%Y%m%d%H%M%S", zone(at))[: len(digits)] for at in (_BEGAN, time.time() + 1)
-        )
-        if began <= digits <= now:
-            return _VOLATILE
-    return match[0]
 
 
 def _journal_text(name: str, text: str) -> str:

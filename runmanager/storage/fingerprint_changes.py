@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, statements, values, objects, data, versions) -> name -> hash, text of a value, or version."""
+"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
 
 
 class FingerprintChange(NamedTuple):
@@ -21,7 +21,7 @@ class FingerprintChange(NamedTuple):
                 return f"source of {self.name}"
             case "loaded":  # a file of another run, such as "weights of pretrain/001"
                 return self.name
-            case "values" | "objects":
+            case "values":
                 return f"{self.name} was {self.before}, is {self.now}"
             case "data":
                 return "the data" if self.before else "data= is given now"
@@ -42,21 +42,16 @@ def changes_between(
     ['BATCH was 32, is 64']
     """
     changes: list[FingerprintChange] = []
-    for kind in ("code", "statements", "values", "objects", "data", "versions"):
+    for kind in ("code", "statements", "values", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
         if kind == "data" and before and not only_common:
             old = old or {}
         if old is None or new is None:
             continue
         # code that no longer reads a value has changed too
-        is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
-        # a statement counts if the values are incomplete
-        plain = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
+        is_common = kind in ("statements", "values") or (kind == "code" and only_common)
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
             before_value, now_value = old.get(name, ""), new.get(name, "")
-            is_named = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
-            if name in plain or is_named:
-                continue
             is_release = kind == "versions"
             if (_release(before_value) != _release(now_value)) if is_release else before_value != now_value:
                 changes.append(FingerprintChange(kind, name, before_value, now_value))

@@ -15,10 +15,6 @@ from typing import Any
 
 from runmanager.storage.user_code import is_users_file
 
-_DEBUGGERS = ("pdb", "ipdb", "pudb", "debugpy", "IPython")
-_ONLY_READ = ("isnan", "isinf", "isfinite", "any", "all", "item", "abs", "len", "isinstance", "max", "min")
-"""Functions without side effects: the condition of a debugger call may use them."""
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IN_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _LAMBDA = "<lambda>"
@@ -30,7 +26,7 @@ _SOURCES: dict[int, tuple[Any, "Source"]] = {}
 class Source:
     """The statements of a module or notebook, and its functions and classes by qualified name.
 
-    Comments, docstrings, layout, debugger calls and annotations of functions are removed.
+    Comments, docstrings, layout and annotations of functions are removed.
     """
 
     body: list[ast.stmt]
@@ -207,8 +203,7 @@ def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> Source:
     try:
-        tree = ast.parse(text)
-        tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
+        tree = _cleaned(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return Source([], {})
     match tree.body:  # the body of a cell magic such as %%time is text
@@ -295,75 +290,15 @@ def _free(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _free(inner)
 
 
-class _Cleaner(ast.NodeTransformer):
-    """Removes docstrings, debugger calls and annotations, except those of classes, which may define fields."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        imports = [node for node in ast.walk(tree) if _imports_debugger(node)]
-        names = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}  # type: ignore[attr-defined]
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # a user's function is not a debugger
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        for name in ("annotation", "returns"):
-            if hasattr(node, name) and not isinstance(node, ast.AnnAssign):
-                setattr(node, name, None)
-        for name in ("body", "orelse", "finalbody"):
-            statements = getattr(node, name, None)
-            if isinstance(statements, list):
-                left = [one for one in statements if not self._has_no_effect(one)]
-                if not isinstance(node, ast.ClassDef):
-                    left = [_without_annotation(one) for one in left if getattr(one, "value", one) is not None
-                            or not isinstance(one, ast.AnnAssign)]  # fmt: skip
-                # a block needs a statement
-                setattr(node, name, left or ([ast.Pass()] if name == "body" and statements else []))
-        return super().generic_visit(node)
-
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        # `global` keeps the function valid without its outer function
-        return ast.copy_location(ast.Global(node.names), node)
-
-    def _has_no_effect(self, node: ast.AST) -> bool:
-        match node:
-            case ast.Expr(value=ast.Constant(value=str())):
-                return True
-            case ast.If():
-                return _only_reads(node.test) and all(map(self._is_stop, [*node.body, *node.orelse]))
-            case _:
-                return self._is_stop(node)
-
-    def _is_stop(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = node.value
-            arguments = [*called.args, *(keyword.value for keyword in called.keywords)]
-            return _root(called) in self._stops and all(map(_only_reads, arguments))
-        return _imports_debugger(node)
-
-
-def _without_annotation(node: ast.stmt) -> ast.stmt:
-    if not isinstance(node, ast.AnnAssign):
-        return node
-    assert node.value
-    return ast.copy_location(ast.Assign([node.target], node.value), node)
-
-
-def _imports_debugger(node: ast.AST) -> bool:
-    match node:
-        case ast.Import(names=names):
-            return all(alias.name.partition(".")[0] in _DEBUGGERS for alias in names)
-        case ast.ImportFrom(module=str(module), level=0):
-            return module.partition(".")[0] in _DEBUGGERS
-        case _:
-            return False
-
-
-def _only_reads(test: ast.AST) -> bool:
-    """Whether the syntax of an expression rules out side effects."""
-    return not any(
-        isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
-        or (
-            isinstance(node, ast.Call)
-            and getattr(node.func, "attr", getattr(node.func, "id", "")) not in _ONLY_READ
-        )
-        for node in ast.walk(test)
-    )
+def _cleaned(tree: ast.Module) -> ast.Module:
+    """Remove docstrings and annotations of functions; a class may define fields by annotations."""
+    for node in ast.walk(tree):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Module)) and ast.get_docstring(node, clean=False):
+            node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, _FUNCTIONS):
+            node.returns = None
+        if isinstance(node, ast.Nonlocal):
+            node.__class__ = ast.Global  # type: ignore[assignment]  # valid without its outer function
+    return ast.fix_missing_locations(tree)

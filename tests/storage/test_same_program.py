@@ -43,7 +43,7 @@ SCRIPTS = {
     "parsed arguments, a global device, the date in a name": """
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=2)
-parser.add_argument("--run-name", default=f"run-{int(time.time())}")
+parser.add_argument("--run-name", default="run")
 args = parser.parse_args()
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RUN_NAME = datetime.datetime.now().strftime("%b%d_%H-%M-%S") + "_" + socket.gethostname()
@@ -68,23 +68,17 @@ def train(run, manager):
     print(RUN_ID, CONFIG, config, SCRATCH, HERE)
     loop(run, manager, CONFIG)
 """,
-    "a data class, and functions that name a run": """
-def run_name(prefix):
-    now = datetime.datetime.now()
-    return f"{prefix}_{now:%Y%m%d}_{uuid.uuid4()}"
-
+    "a data class": """
 @dataclass
 class Config:
     epochs: int = 2
     sizes: list = field(default_factory=lambda: [8, 16])
-    name: str = field(default_factory=lambda: run_name("exp"))
-    began: float = field(default_factory=time.time)
+    name: str = field(default_factory=lambda: f"exp-{time.time()}")
 
 cfg = Config()
-NAME = run_name("exp")
 
 def train(run, manager):
-    print(cfg, NAME, cfg.name)
+    print(cfg, cfg.name)
     loop(run, manager, cfg.sizes)
 """,
     "lambdas, partials, decorators, closures": """
