@@ -1,4 +1,4 @@
-"""A search against plain Optuna: the best of 100 trials on ten functions, what a trial costs, and a resume.
+"""A search against plain Optuna: the best of 100 trials on ten functions, and the cost of a resume.
 
 Targets: the best value is as good as that of `study.optimize` with the same sampler: the mean of the paired
 differences, as a share of the range between random search and the optimum, has a 95 % interval inside ±5 %. A
@@ -13,14 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
 
 from benchmarks.measuring import spread
-from runmanager import AskTell, OptunaSearch, Run, RunManager, Uniform, run_grid
+from runmanager import GridOutcome, OptunaSearch, Run, RunManager, Uniform, run_grid
 
 DIMENSIONS, TRIALS, KILLED = 4, 100, 60
 GOAL = "min:value"
@@ -81,14 +80,13 @@ OPTIMA = {"styblinski-tang": -39.16617 * DIMENSIONS}  # of the others, it is 0
 
 
 def main() -> None:
-    """Print how good the values are, what a trial costs, and how long a resume takes."""
+    """Print how good the values are, how long a resume takes, and what a run costs."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     names = sys.argv[1:] or [*SAMPLERS, "costs"]
     for name in names:
         if name in SAMPLERS:
             values(name)
         else:
-            costs()
             thousand()
             beside_a_grid()
 
@@ -132,63 +130,26 @@ def plain(sampler: Any, bound: float, function: Callable[[Point], float], seed: 
 def searched(
     sampler: Any, bound: float, function: Callable[[Point], float], seed: int, starts: Sequence[int]
 ) -> float:
-    """Search in a loop that is begun again for each of the starts; return the best value."""
-    best = math.inf
+    """Search, with the search begun again for each of the starts; return the best value."""
+
+    def track(run: Run, manager: RunManager) -> None:
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(value=function(run))
+
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         for n in starts:
-            with _loop(folder, OptunaSearch(n, seed=seed, sampler=sampler), bound) as search:
-                for run in search:
-                    value = function(run)
-                    best = min(best, value)
-                    search.tell(run, value)
-    return best
-
-
-def costs(num_trials: int = 300) -> None:
-    """Compare what a trial costs beyond the sampler, which draws at random here.
-
-    The sides take turns, so that what else the machine does is in all of them.
-    """
-    names = [f"x{i}" for i in range(DIMENSIONS)]
-    distributions = {name: optuna.distributions.FloatDistribution(-1, 1) for name in names}
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        memory, sqlite = (
-            optuna.create_study(storage=storage, sampler=optuna.samplers.RandomSampler(seed=0))
-            for storage in (None, f"sqlite:///{folder}/study.db")
-        )
-        search = OptunaSearch(num_trials, sampler=optuna.samplers.RandomSampler)
-        with _loop(folder, search, 1.0) as loop:
-
-            def ask_and_tell() -> None:
-                run = loop.ask()
-                assert run
-                loop.tell(run, 1.0)
-
-            sides: dict[str, Callable[[], object]] = {
-                "Optuna in memory": partial(_one, memory, distributions),
-                "Optuna with SQLite": partial(_one, sqlite, distributions),
-                "a search, with the folder of the run and its told value": ask_and_tell,
-            }
-            taken: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-            for _ in range(num_trials):
-                for name, side in sides.items():
-                    taken[name].append(_timed(side))
-    print(f"a trial, {num_trials} of each side in turn, on this disk")
-    for name, times in taken.items():
-        print(f"{name}: {_ms(times)}")
+            outcome = _search(folder, OptunaSearch(n, seed=seed, sampler=sampler), bound, track)
+    return float(outcome.runs["value"].min())
 
 
 def thousand(num_trials: int = 1000) -> None:
-    """Measure how long it takes to begin a search of 1,000 trials again, and to ask for one more."""
+    """Measure how long it takes to begin a search of 1,000 trials again, and to execute one more."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        search = OptunaSearch(num_trials, sampler=optuna.samplers.RandomSampler)
-        with _loop(folder, search, 1.0) as loop:
-            for run in loop:
-                loop.tell(run, sum(value * value for value in run))
+        _search(folder, OptunaSearch(num_trials, sampler=optuna.samplers.RandomSampler), 1.0, train)
         before = time.perf_counter()
-        with _loop(folder, OptunaSearch(num_trials + 1), 1.0) as loop:
-            assert loop.ask()
-            print(f"{num_trials:,} trials continued, by TPE: {time.perf_counter() - before:.2f} s; target 3")
+        _search(folder, OptunaSearch(num_trials + 1), 1.0, train)
+        print(f"{num_trials:,} trials continued, by TPE: {time.perf_counter() - before:.2f} s; target 3")
 
 
 def beside_a_grid(num_runs: int = 100, rounds: int = 5) -> None:
@@ -218,26 +179,12 @@ def train(run: Run, manager: RunManager) -> None:
             manager.track(value=run.x0)
 
 
-def _one(study: optuna.Study, distributions: Any) -> None:
-    study.tell(study.ask(distributions), 1.0)
-
-
-def _timed(function: Callable[[], object]) -> tuple[float, float]:
-    """Return how long a call took, and how much of that was computing; the rest waited for the disk."""
-    before, computing = time.perf_counter(), time.process_time()
-    function()
-    return time.perf_counter() - before, time.process_time() - computing
-
-
-def _loop(root: str, search: OptunaSearch, bound: float) -> AskTell:
+def _search(
+    root: str, search: OptunaSearch, bound: float, train: Callable[[Run, RunManager], object]
+) -> GridOutcome:
     axes = {f"x{i}": Uniform(-bound, bound) for i in range(DIMENSIONS)}
-    return AskTell(axes, search, experiment="searched", root=root, goal=GOAL)
-
-
-def _ms(seconds: Sequence[tuple[float, float]]) -> str:
-    whole, computing = zip(*seconds, strict=True)
-    busy = 1000 * statistics.median(computing)
-    return f"{spread(whole, 'ms', 1000)}, mean {1000 * statistics.mean(whole):.2f}; {busy:.2f} ms computing"
+    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False, "changed": "keep"}
+    return run_grid(axes, train, search=search, experiment="searched", root=root, goal=GOAL, **options)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
-    from runmanager.launch.ask_tell import AskTell as AskTell
     from runmanager.launch.fit import fit as fit
     from runmanager.launch.manager import RunManager as RunManager
     from runmanager.launch.run_grid import run_grid as run_grid
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
     from runmanager.ranges import Uniform as Uniform
     from runmanager.report import write_report as write_report
     from runmanager.run import Run as Run
-    from runmanager.search.asking import SearchResult as SearchResult
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
@@ -108,7 +106,6 @@ _HOMES = {
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
-    "launch.ask_tell": ("AskTell",),
     "session.grid_outcome": ("GridOutcome",),
     "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
@@ -126,7 +123,6 @@ _HOMES = {
     "answers.show": ("show",),
     "tables.step_table": ("load_steps",),
     "answers.verdict": ("Verdict", "verdict"),
-    "search.asking": ("SearchResult",),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "search.optuna_search": ("OptunaSearch",),

@@ -16,7 +16,7 @@ def trials(experiment: Path) -> list[dict[str, Any]]:
     for path in sorted(experiment.glob(f"*/{paths.RUN}")):
         content = json.loads(path.read_text())
         for trial in content.get("trials", ()):
-            entry = {**trial, "params": content["params"], "told": content.get("told"), "runs": []}
+            entry = {**trial, "params": content["params"], "runs": []}
             found.setdefault(trial["number"], entry)["runs"].append(content["id"])
     return [found[number] for number in sorted(found)]
 

@@ -91,10 +91,6 @@ class Executor(ABC):
     """
 
     is_in_process: ClassVar[bool] = False
-    tells_begun = False
-    """Whether `execute` also yields runs that have begun, with the status running, and runs that wait for a
-    device, with the status pending. Then the caller may add runs. `AskTell` needs this; only lanes support
-    it."""
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         problems = Problems()

@@ -3,7 +3,7 @@
 import multiprocessing
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
 from runmanager.executors.process_start import signals_blocked, without_main
-from runmanager.outcome import Outcome, Status
+from runmanager.outcome import Outcome
 from runmanager.run import Run, device_of
 
 _PRELOADED = [
@@ -77,23 +77,12 @@ class LanesExecutor(Executor):
         try:
             while runs or pool.busy:
                 yield from pool.begin(runs)
-                yield from self._begun(pool, runs)
-                for ended in pool.wait(runs):
-                    yield from self._begun(pool, ())  # the run may have ended already
-                    yield ended
-                yield from self._begun(pool, ())
+                yield from pool.wait(runs)
         except KeyboardInterrupt:
             watch.stopping()
             raise
         finally:
             pool.end()
-
-    def _begun(self, pool: Pool, waiting: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield the runs that have begun or are queued, if the executor `tells_begun`."""
-        begun, pool.begun = pool.begun, []
-        if self.tells_begun:
-            yield from [(run, Outcome(Status.RUNNING)) for run in begun]
-            yield from [(run, Outcome(Status.PENDING)) for run in waiting]
 
     def _placement(self) -> Placement:
         from runmanager.devices import torch_devices

@@ -52,7 +52,6 @@ class Pool:
         self._looked = time.monotonic()
         self._since_measured = 0.0
         self._has_reported_changes = False
-        self.begun: list[Run] = []
         """Runs sent to lanes since the caller's last check."""
 
     @property
@@ -160,7 +159,6 @@ class Pool:
         if lane.is_ready and lane.run is not None:
             self._watch.run_started(lane.run, lane.number, lane.device)
             lane.send()
-            self.begun.append(lane.run)
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
         has_ended = not lane.process.is_alive()  # check before the read: no message comes after the last read

@@ -16,7 +16,7 @@ from runmanager.search.trials import MOST_REPEATS, Trial, Trials
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
-from runmanager.storage.run_trials import KeptTrial, read_trials, write_run
+from runmanager.storage.run_trials import KeptTrial, write_run
 from runmanager.wording import join
 
 _MOST_LANES = 1024
@@ -51,11 +51,11 @@ class Searching(Search):
     def runs(self, experiment: Experiment) -> list[Run]:
         """Return the experiment's runs: all suggested runs, and other runs that have ended."""
         trials = self._read(experiment)
-        suggested, self._num_before = trials.ids, trials.num_asked
+        suggested, self._num_before = trials.ids, len(trials.all)
         return [
             run
             for run, folder in self.space.runs_of(experiment)
-            if folder.id in suggested or has_result(read_run(folder))
+            if folder.id in suggested or _has_ended(read_run(folder).status)
         ]
 
     def examples(self) -> Sequence[Run]:
@@ -65,14 +65,14 @@ class Searching(Search):
 
     def to_try(self) -> list[Run]:
         """Return sample runs; no runs if all suggestions are made."""
-        num_asked = self._read(Experiment(self._experiment)).num_asked
+        num_asked = len(self._read(Experiment(self._experiment)).all)
         return self.space.spread() if num_asked < self._options.n else []
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Load the trials of earlier launches."""
         self._trials = self._read(Experiment(self._experiment))
         self._executable = set(executable)
-        self._num_before = self._trials.num_asked
+        self._num_before = len(self._trials.all)
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
         """Report the results of ended runs to the sampler, and suggest one run per free lane."""
@@ -106,7 +106,7 @@ class Searching(Search):
         """Return the number of runs that the search may still suggest."""
         if self._trials and (self._has_ended(self._trials) or self._is_late()):
             return 0
-        asked = self._trials.num_asked if self._trials else 0
+        asked = len(self._trials.all) if self._trials else 0
         return max(self._options.n - asked, 0) * self.space.num_repeats
 
     def introduction(self) -> str:
@@ -123,7 +123,7 @@ class Searching(Search):
         """Return the reason why there are fewer suggestions than `n`, "" if there are `n` suggestions."""
         if self._trials is None:
             return ""
-        asked, n = self._trials.num_asked, self._options.n
+        asked, n = len(self._trials.all), self._options.n
         if asked < n and self._trials.is_exhausted:
             return f"the sampler has nothing left to suggest after {asked:,} of {n:,}"
         if asked < n and self._trials.repeats_itself:
@@ -132,17 +132,16 @@ class Searching(Search):
         if asked < n and self._is_late():
             spent = f"max_seconds={self._options.max_seconds:g} were spent"
             return f"! {spent} after {asked:,} of {n:,} suggestions: a larger one goes on"
-        suggested = [trial for trial in self._trials.all.values() if not trial.is_own]
-        different = len({tuple(trial.runs) for trial in suggested})
-        if different < len(suggested):
-            return f"{len(suggested):,} suggestions were {counted(different, 'different setting')}"
+        different = len({tuple(trial.runs) for trial in self._trials.all.values()})
+        if different < asked:
+            return f"{asked:,} suggestions were {counted(different, 'different setting')}"
         return ""
 
     def _read(self, experiment: Experiment) -> Trials:
         return Trials(self.space, self._goals, self._options, experiment)
 
     def _has_ended(self, trials: Trials) -> bool:
-        return trials.num_asked >= self._options.n or trials.is_exhausted or trials.repeats_itself
+        return len(trials.all) >= self._options.n or trials.is_exhausted or trials.repeats_itself
 
     def _asked(
         self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
@@ -162,8 +161,7 @@ class Searching(Search):
                 return runs
             runs |= self._not_handed(suggested, results)
             if all(id_ in results for id_ in suggested.runs):  # otherwise, its new runs store the trial
-                folder = results[suggested.runs[0]].folder
-                write_run(folder, read_trials(folder).adding([suggested.stored]))
+                write_run(results[suggested.runs[0]].folder, [suggested.stored])
 
     def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
         """Return the due runs of a trial, except runs that became due before in this launch."""
@@ -175,14 +173,11 @@ class Searching(Search):
         }
 
     def _is_due(self, id_: str, results: Mapping[str, RunResult]) -> bool:
-        if id_ not in self._executable or results[id_].status is Status.PRUNED:
-            return False
-        is_told_failure = results[id_].status.is_fault and not results[id_].attempts  # `retry_failed` is set
-        return self._trials is None or is_told_failure or not self._trials.is_told(results[id_])
+        return id_ in self._executable and results[id_].status is not Status.PRUNED
 
     def _add_seconds(self, trial: Trial, results: Mapping[str, RunResult]) -> None:
         for id_ in trial.runs:
-            if id_ in results and results[id_].epochs and not trial.is_own:
+            if id_ in results and results[id_].epochs:
                 self._seconds[id_] = results[id_].epochs[-1].metrics.get("run duration", 0.0)
 
     def _is_late(self) -> bool:
@@ -190,6 +185,5 @@ class Searching(Search):
         return most is not None and sum(self._seconds.values()) >= most
 
 
-def has_result(result: RunResult) -> bool:
-    """Whether a run has a result; a failure counts as a result."""
-    return result.status.is_success or result.status.is_fault
+def _has_ended(status: Status) -> bool:
+    return status.is_success or status.is_fault

@@ -9,14 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.axes import space_of
-from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.errors import GridError
 from runmanager.hyperparameters import common_kind, decode, encode, kind
 from runmanager.nested import Grid
 from runmanager.ranges import IntRange, Range
 from runmanager.run import Run, make_run
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import canonical, identity
-from runmanager.wording import did_you_mean, listed
 
 Point = Mapping[str, Any]
 """A point of the space: name of each varying axis -> a number, or the canonical form of a value."""
@@ -159,35 +158,6 @@ class SearchSpace:
                 return None
             (point[axis.name],) = value
         return point if id_ in {identity(run._asdict()) for run in self.runs(point)} else None
-
-    def point_of_setting(self, params: Mapping[str, Any]) -> Point:
-        """Return the point of a user's setting.
-
-        Raises:
-            InvalidArgumentError: A value is missing or outside its axis; the message lists all problems.
-        """
-        problems = Problems()
-        for name in params.keys() - set(self.names):
-            problems.append(f"there is no axis {name!r}; {did_you_mean(str(name), self.names, 'it has')}")
-        point: dict[str, Any] = {}
-        for axis in (*self._constant, *self.axes):
-            missing = [name for name in axis.names if name not in params]
-            if missing and not (axis in self._constant and len(missing) == len(axis.names)):
-                problems.append(f"a setting has a value for each axis: give {listed(missing)} one")
-            elif not missing:
-                row = tuple(params[name] for name in axis.names)
-                value = axis.read(row)
-                if value is None or not axis.has(*value):
-                    setting = row if len(row) > 1 else row[0]
-                    values = axis.range or listed(
-                        [repr(entry if len(entry) > 1 else entry[0]) for entry in axis.rows]
-                    )
-                    problems.append(f"{axis.name}={setting!r:.60} is not among its values: {values}")
-                elif axis in self.axes:
-                    is_float = axis.range is not None and not isinstance(axis.range, IntRange)
-                    point[axis.name] = float(*value) if is_float else value[0]
-        problems.raise_if_any(InvalidArgumentError)
-        return {axis.name: point[axis.name] for axis in self.axes}
 
     def runs_of(self, experiment: Experiment) -> Iterator[tuple[Run, RunFolder]]:
         """Yield the experiment's runs whose values belong to these axes."""

@@ -16,7 +16,7 @@ from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
 from runmanager.storage.run_numbers import kept
 from runmanager.storage.run_state import RunResult
-from runmanager.storage.run_trials import KeptTrial, ToldValue, read_trials
+from runmanager.storage.run_trials import KeptTrial, read_trials
 from runmanager.wording import did_you_mean
 
 MOST_REPEATS = 100
@@ -25,19 +25,18 @@ MOST_REPEATS = 100
 
 @dataclass
 class Trial:
-    """A setting, suggested by the sampler or added by the user, and its result."""
+    """A setting that the sampler has suggested, and its result."""
 
     number: int
     point: Point
     runs: Sequence[str]  # the identities of the runs
-    is_own: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
     result: TrialResult | None = None
 
     @property
     def stored(self) -> KeptTrial:
         """The trial as stored with each of its runs."""
-        return KeptTrial(self.number, self.is_own, self.attributes)
+        return KeptTrial(self.number, self.attributes)
 
 
 class Trials:
@@ -54,7 +53,6 @@ class Trials:
 
     Attributes:
         all: The trials by number, in order.
-        told: The values that loops have passed to `tell`, by identity of the run.
     """
 
     def __init__(
@@ -70,24 +68,13 @@ class Trials:
         last = experiment.last_trial
         self._next = 0 if last is None else last + 1
         trials: dict[int, Trial] = {}
-        self.told: dict[str, ToldValue] = {}
         for folder in experiment.runs.values():
             stored = read_trials(folder)
-            self._next = max([self._next, *(trial.number + 1 for trial in stored.trials)])
-            point = space.point(folder.params, folder.id) if stored.trials or stored.told else None
-            if point is None:
-                continue
-            if stored.told:
-                self.told[folder.id] = stored.told
-            for entry in stored.trials:
-                trial = self._trial(entry.number, point, entry.is_own, entry.attributes)
-                trials.setdefault(entry.number, trial)
+            self._next = max([self._next, *(trial.number + 1 for trial in stored)])
+            if stored and (point := space.point(folder.params, folder.id)):
+                for entry in stored:
+                    trials.setdefault(entry.number, self._trial(entry.number, point, entry.attributes))
         self.all = dict(sorted(trials.items()))
-
-    @property
-    def num_asked(self) -> int:
-        """The number of suggestions."""
-        return sum(not trial.is_own for trial in self.all.values())
 
     @property
     def ids(self) -> set[str]:
@@ -117,14 +104,10 @@ class Trials:
             point = self._space.point(folder.params, folder.id)
             if point is None or folder.id in ids:
                 continue
-            trial = self._trial(-1, point)
+            trial = self._trial(-1, point, {})
             if ids.isdisjoint(trial.runs) and (result := self.result(trial, results)):
                 self._others[folder.id] = point, result
                 ids.update(trial.runs)
-
-    def other(self, id_: str) -> TrialResult | None:
-        """Return the result of a run without a trial, None if there is no result."""
-        return self._others[id_][1] if id_ in self._others else None
 
     def ask(self) -> Trial | None:
         """Return the sampler's next suggestion, None if it is exhausted.
@@ -137,17 +120,9 @@ class Trials:
             return None
         seen = self.ids | self._others.keys()
         point, attributes = self._sampler.ask(self._next)
-        trial = self._trial(self._next, point, attributes=attributes)
-        self._add(trial)
+        trial = self.all[self._next] = self._trial(self._next, point, attributes)
+        self._next += 1
         self._num_repeats = self._num_repeats + 1 if seen.issuperset(trial.runs) else 0
-        return trial
-
-    def give(self, point: Point) -> Trial:
-        """Add a setting of the user."""
-        trial = self._trial(self._next, point, is_own=True)
-        self._add(trial)
-        if self._sampler:
-            self._sampler.add(trial.number, point, {}, is_suggested=False)
         return trial
 
     def tell(self, trial: Trial, result: TrialResult) -> None:
@@ -171,54 +146,30 @@ class Trials:
         if any(id_ not in results or id_ in in_progress for id_ in trial.runs):
             return None
         runs = [results[id_] for id_ in trial.runs]
-        statuses = {Status.COMPLETED if self.is_told(run) else run.status for run in runs}
+        statuses = {run.status for run in runs}
         if any(status.is_due or status.is_in_progress for status in statuses):
             return None
         if not statuses <= {Status.COMPLETED, Status.PRUNED}:
             return TrialResult("fail")
         if Status.PRUNED in statuses:
             return TrialResult("pruned", curve=_mean_curve(runs, self._goals[0]))
-        return result_of([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
+        values = [statistics.fmean(_goal_value(run, goal) for run in runs) for goal in self._goals]
+        return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
 
-    def is_told(self, run: RunResult) -> bool:
-        """Whether a value that the loop passed to `tell` overrides the journals of a run."""
-        value = self.told.get(run.folder.id)
-        if value is None or value.attempts != run.attempts:
-            return False
-        return all(goal.metric in value.values for goal in self._goals)
-
-    def _value(self, run: RunResult, goal: Goal) -> float:
-        if self.is_told(run):
-            value = self.told[run.folder.id].values[goal.metric]
-            return math.nan if value is None else value
-        return goal_value(run, goal)
-
-    def _trial(
-        self, number: int, point: Point, is_own: bool = False, attributes: Mapping[str, Any] | None = None
-    ) -> Trial:
-        ids = [identity(run._asdict()) for run in self._space.runs(point)]
-        return Trial(number, point, ids, is_own, attributes or {})
-
-    def _add(self, trial: Trial) -> None:
-        self.all[trial.number] = trial
-        self._next = trial.number + 1
+    def _trial(self, number: int, point: Point, attributes: Mapping[str, Any]) -> Trial:
+        return Trial(number, point, [identity(run._asdict()) for run in self._space.runs(point)], attributes)
 
     def _built(self) -> Sampler:
         """Return a sampler that has received all results."""
-        sampler = Sampler(self._space, self._goals, self._search, self.num_asked)
+        sampler = Sampler(self._space, self._goals, self._search, len(self.all))
         for number, (point, result) in enumerate(self._others.values(), 1):
             sampler.add(-number, point, {}, is_suggested=False)
             sampler.tell(-number, result)
         for trial in self.all.values():
-            sampler.add(trial.number, trial.point, trial.attributes, is_suggested=not trial.is_own)
+            sampler.add(trial.number, trial.point, trial.attributes, is_suggested=True)
             if trial.result:
                 sampler.tell(trial.number, trial.result)
         return sampler
-
-
-def result_of(values: Sequence[float]) -> TrialResult:
-    """Return the result of an ended trial; a trial without finite values has failed."""
-    return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
 
 
 def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
@@ -231,7 +182,7 @@ def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
     return {epoch: statistics.fmean(values) for epoch, values in sorted(by_epoch.items())}
 
 
-def goal_value(run: RunResult, goal: Goal) -> float:
+def _goal_value(run: RunResult, goal: Goal) -> float:
     """Return the goal's metric of a run at the epoch whose weights were saved by keep=, else at the last epoch.
 
     Raises:

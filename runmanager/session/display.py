@@ -61,9 +61,6 @@ class Display(GridListener):
     def say(self, line: str) -> None:
         """Show a permanent line."""
 
-    def flush(self) -> None:
-        """Show pending lines now."""
-
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
         """Called when the grid is planned.
 

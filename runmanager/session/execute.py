@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -45,11 +45,6 @@ class Execution:
     """The stopwatch of the runs executed so far."""
     error: StorageError | None = None
     """The storage error that has ended the grid."""
-    hands_over = False
-    """Whether `steps` yields ended runs to a loop.
-
-    Otherwise only `run`, which handles signals, may iterate over it.
-    """
 
     def __init__(
         self,
@@ -111,17 +106,6 @@ class Execution:
 
     def run(self) -> int:
         """Execute runs until no run is due; return the exit code."""
-        for _ in self.steps():
-            pass
-        return self.exit_code
-
-    def steps(self) -> Generator[tuple[Run, RunResult | None]]:
-        """Execute runs until no run is due; with `hands_over`, yield each ended run.
-
-        Between two yields, the lanes continue their runs; closing the generator ends the lanes. With an
-        executor that `tells_begun`, runs that have begun, or that wait for a device, are yielded too, with None
-        as the result.
-        """
         is_first = True
         self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
         while True:
@@ -142,13 +126,14 @@ class Execution:
                     follower.grid_began(self.display.say)
                 if self._task.tensorboard and self.display.is_shown and batch.due:
                     point_to_tensorboard(self.display.say, where)
-            ended = yield from self._execute(batch, runs, replace(self._task, jobs=lanes))
+            ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
             self.exit_code, is_first = ended or self.exit_code, False
             if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
-                return
+                return self.exit_code
             if not batch.due:
                 break
         self.is_over = True
+        return self.exit_code
 
     @property
     def plan(self) -> Plan:
@@ -187,9 +172,7 @@ class Execution:
                     self._task.experiment.forget(others)
         return plan
 
-    def _execute(
-        self, batch: Plan, runs: deque[Run], task: RunTask
-    ) -> Generator[tuple[Run, RunResult | None], None, int]:
+    def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, with runs that an asynchronous search adds; return the exit code."""
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, task, self._dispatcher)
@@ -197,12 +180,8 @@ class Execution:
             with self.display, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
                 for run, ended in outcomes:
-                    if ended.status in (Status.RUNNING, Status.PENDING):
-                        yield run, None
-                        self._add_more(runs)
-                        continue
                     with self._stop.later():
-                        id_, outcome, is_retried = self._end(run, ended)
+                        outcome, is_retried = self._end(run, ended)
                         if is_retried:
                             runs.append(run)
                     if is_retried:
@@ -211,9 +190,6 @@ class Execution:
                     if exit_code and self._ends_at_failure:
                         self.display.say("stopped at the first failure (on_error='stop')")
                         break
-                    if self.hands_over:
-                        self.display.flush()  # show pending lines before the loop prints
-                        yield run, self._decisions.journals[id_]
                     if self._search.is_asynchronous:
                         self._add_more(runs)
         except KeyboardInterrupt:
@@ -255,8 +231,8 @@ class Execution:
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
             self.display.say(f"! {sentence}")
 
-    def _end(self, run: Run, ended: Outcome) -> tuple[str, Outcome, bool]:
-        """Commit and show the outcome of a run; return its identity, the outcome, and whether it is retried."""
+    def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
+        """Commit and show the outcome of a run; return the outcome, and whether the run is retried."""
         id_ = identity(run._asdict())
         # train() in this process may have modified a list among the run's values
         if id_ not in self._in_progress:
@@ -272,4 +248,4 @@ class Execution:
         if outcome.status.is_success and not self._has_named_unread:
             self._has_named_unread = True
             self._name_unread(planned, ended.unread)
-        return id_, outcome, is_retried
+        return outcome, is_retried

@@ -154,7 +154,7 @@ def _jobs(word: str) -> int | str:
 class GridOptions:
     """The options of `run_grid`; its docstring documents them.
 
-    The signatures of `run_grid` and `AskTell` repeat the names and defaults for editors; a test compares them.
+    The signature of `run_grid` repeats the names and defaults for editors; a test compares them.
     """
 
     experiment: str

@@ -228,12 +228,6 @@ class Session:
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
 
-    def ask(self, notes: Sequence[str]) -> Execution:
-        """Return the execution of the runs that an `AskTell` loop starts."""
-        execution = self.execution(self.begin(), notes)
-        execution.hands_over = True
-        return execution
-
     def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
         """Write the tables, unless storage has failed, and show the conclusion."""
         path = self.experiment.path

@@ -25,7 +25,7 @@ from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - other modules import it from here
 from runmanager.storage.identity import identity
 from runmanager.storage.import_guard import check_beginning
-from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
+from runmanager.storage.run_trials import KeptTrial, read_trials, write_run
 from runmanager.wording import listed
 
 _LAST_TRIAL = "last_trial"  # the key in grid.json
@@ -140,7 +140,7 @@ class Experiment:
             )
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
-            write_run(run, RunTrials())
+            write_run(run)
         self.runs[run.id] = run
         return run
 
@@ -179,7 +179,7 @@ class Experiment:
             path = self.path / paths.run_folder(number, {name: params[name] for name in names})
             run = RunFolder(path, number, identity(params), _lasting(params))
         run = replace(run, unavailable=unavailable.get(run.id, ""))
-        write_run(run, read_trials(run).adding(trials))
+        write_run(run, trials)
         self.runs[run.id] = run
         return run
 
@@ -196,7 +196,7 @@ class Experiment:
             StorageError: grid.json could not be written.
         """
         before = self.last_trial
-        numbers = [trial.number for run in self.runs.values() for trial in read_trials(run).trials]
+        numbers = [trial.number for run in self.runs.values() for trial in read_trials(run)]
         last = max([*numbers, -1 if before is None else before])
         if numbers and last != before:
             document = read_json(self.path / paths.GRID) or {"v": VERSION, "runs": []}

@@ -12,12 +12,11 @@ import msgspec
 
 from runmanager.errors import StorageError
 from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LEADING, EpochRecord, Inside, Outcome, Status, retry_failed
+from runmanager.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.journal import Attempt, Loaded, end_abandoned_attempt, read_attempt
-from runmanager.storage.run_trials import ToldValue, read_trials
 
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
@@ -53,8 +52,6 @@ class RunResult:
     @property
     def next_step(self) -> str:
         """Advice on the next step, or ""."""
-        if self.status is Status.FAILED and not self.attempts:  # from tell(), without an error.log
-            return retry_failed("executes the run")
         return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
 
     def error_log_tail(self, num_lines: int) -> list[str]:
@@ -77,8 +74,6 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     """Read the journals of one run, after attempt `folder.since`; append unreadable files to `damaged`."""
     damaged = [] if damaged is None else damaged
     journals, attempts = _read_attempts(folder, damaged)
-    if not journals and (told := read_trials(folder).told) and not told.attempts:
-        return _of_loop(folder, told)
     valid = _valid(attempts)
     epochs = _merged(valid)
     if _is_sparse(epochs):
@@ -109,15 +104,6 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         last.end.get("pruned_by", ""),
         dict(itertools.chain.from_iterable(attempt.loaded.items() for attempt in current)),
     )
-
-
-def _of_loop(folder: RunFolder, told: ToldValue) -> RunResult:
-    """Return the state of a run that was never executed, but has a value from a loop."""
-    has_failed = None in told.values.values()
-    status, error = (Status.FAILED, "tell() got no value") if has_failed else (Status.COMPLETED, "")
-    names = [name for name in told.values if name.isprintable() and name not in COLUMNS - {*LEADING}]
-    values = {name: value for name in names if (value := told.values[name]) is not None}
-    return RunResult(folder, status, [], 0, error, {}, summary=values)
 
 
 def read_attempts(folder: RunFolder) -> tuple[Sequence[Attempt], Sequence[Attempt]]:

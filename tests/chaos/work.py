@@ -22,7 +22,6 @@ from torch.utils.data import (
 )
 
 from runmanager import (
-    AskTell,
     Decide,
     OptunaSearch,
     RayExecutor,
@@ -217,22 +216,6 @@ def train_searched(run: Any, manager: RunManager) -> None:
 SEARCHED_AXES: dict[str, Any] = {"height": Uniform(-1, 1), "shape": ["a", "bb", "ccc"], "device": ["cpu"]}
 
 
-def execute_loop(root: str, executor: str, params: Mapping[str, Any], *, tensorboard: bool) -> int:
-    """Search in a loop of one's own, which tries two settings first."""
-    search = OptunaSearch(*params["searched"])
-    options: dict[str, Any] = {"goal": "min:score", "root": root, "tensorboard": tensorboard}
-    with AskTell(
-        SEARCHED_AXES, search, experiment=EXPERIMENT, train=train_searched, executor=executor, **options
-    ) as loop:
-        for height in (0.25, 0.75):
-            if run := loop.ask({"height": height, "shape": "a"}):
-                loop.start(run)
-                loop.wait()
-        for _ in loop.results():
-            pass
-    return 0
-
-
 def wait_for(path: str) -> None:
     """Wait until a file is there, for a minute at most; no name, no waiting."""
     for _ in range(60_000):
@@ -275,8 +258,6 @@ def execute(
             options |= {"repeats": "seed", "goal": "max:score", "decide": Decide(max_repeats=40)}
         if "climber" in params:
             options["prune"] = SuccessiveHalving("min:score", factor=3, asynchronous=True)
-        if how.startswith("loop"):
-            return execute_loop(root, how.partition(" ")[2], params, tensorboard=tensorboard)
         if "searched" in params:
             options |= {"search": OptunaSearch(*params["searched"]), "goal": "min:score"}
             params = SEARCHED_AXES

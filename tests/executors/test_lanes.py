@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.devices import torch_devices
 from runmanager.executors import BatchProgress, worker
-from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.executors.test_contract import Watcher
@@ -75,33 +74,6 @@ def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
     ((_, outcome),) = execute(work)
 
     assert (outcome.status, outcome.error) == (Status.FAILED, "its process aborted (no)")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the run has ended"])
-def test_who_asks_for_it_learns_which_runs_have_begun_and_which_wait(monkeypatch, seconds):
-    send = Lane.send
-
-    def send_and_look_later(lane: Lane) -> None:
-        send(lane)
-        time.sleep(seconds)
-
-    monkeypatch.setattr(Lane, "send", send_and_look_later)
-    executor = LanesExecutor()
-    executor.tells_begun = True
-    first, second = RunBuilder.get_runs({"lr": [1, 2]})
-    told = []
-    for run, outcome in executor.execute(deque([first, second]), lambda *_: COMPLETED, Watcher()):
-        if (run, outcome.status) not in told:
-            told.append((run, outcome.status))
-
-    assert told == [
-        (second, Status.PENDING),
-        (first, Status.RUNNING),
-        (first, Status.COMPLETED),
-        (second, Status.RUNNING),
-        (second, Status.COMPLETED),
-    ]
 
 
 @pytest.mark.slow

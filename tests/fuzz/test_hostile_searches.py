@@ -37,13 +37,13 @@ def search(root, number):
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """An experiment with the runs that a search has made; a loop has told a value for each second one."""
+    """An experiment with the runs that a search has made."""
     root = tmp_path_factory.mktemp("template")
     search(root, NUM_BEFORE)
     for path in sorted((root / "e").glob(f"*/{paths.RUN}"))[::2]:
         content = json.loads(path.read_bytes())
         content["trials"][0]["attributes"] = {"generation": 1, "cma:optimizer:0": "80", "space": {"x": [1, 2]}}
-        path.write_text(json.dumps(content | {"told": {"attempts": 1, "values": {"reward": 0.5}}}))
+        path.write_text(json.dumps(content))
     return root
 
 
@@ -60,7 +60,7 @@ def test_changed_trials_cost_no_run_and_stop_no_search(template, tmp_path, seeds
         dice = random.Random(seed)  # noqa: S311 - reproducible damage
         for path in (root / "e").glob(f"*/{paths.RUN}"):
             content = json.loads(path.read_bytes())
-            of_search = {name: content.pop(name) for name in ("trials", "told") if name in content}
+            of_search = {"trials": content.pop("trials")} if "trials" in content else {}
             with suppress(RecursionError):  # this test's own
                 path.write_text(json.dumps(content | hostile.change(of_search, dice)))
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from runmanager import (
-    AskTell,
     Decide,
     GridError,
     InlineExecutor,
@@ -46,17 +45,6 @@ def test_run_grid_shows_each_option_with_its_default_and_explains_it():
     assert signature.pop("experiment") is inspect.Parameter.empty
     assert signature == {name: default for name, default in OPTIONS.items() if name != "experiment"}
     assert arguments_in(run_grid) == list(inspect.signature(run_grid).parameters)
-
-
-def test_ask_tell_has_options_of_a_grid_with_their_defaults():
-    signature = parameters_of(AskTell, "params", "train")
-    needed = {name for name, default in signature.items() if default is inspect.Parameter.empty}
-
-    assert needed == {"search", "experiment", "goal"}
-    assert {name: OPTIONS[name] for name in signature.keys() - needed} == {
-        name: default for name, default in signature.items() if name not in needed
-    }
-    assert arguments_in(AskTell) == list(inspect.signature(AskTell).parameters)
 
 
 def test_a_script_has_each_flag_and_gives_nothing_that_was_not_asked_for():
