@@ -238,7 +238,7 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
         number = runs["run"].iloc[failure.rows[0]]
         steps = (
             failure.next_step(_command("show", f"{folder}/{number}")),
-            failure.next_step(_call(folder, number), "this cell"),
+            failure.next_step(f"load_run({_text(f'{folder}/{number}')}).error", "this cell"),
         )
         details, in_notebook = ([each for each in (failure.cause, step) if each] for step in steps)
         sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details, in_notebook))
@@ -261,10 +261,9 @@ def _command(name: str, path: Path | str) -> str:
     return f"runmanager {name} {printable(shlex.quote(str(path)))}"
 
 
-def _call(folder: Path, number: int | None = None) -> str:
-    """Return a Python call that shows the runs of an experiment, or one run."""
-    where = "" if number is None else f', where="run={number}"'
-    return f"show(load_runs({_text(folder)}){where})"
+def _call(folder: Path) -> str:
+    """Return a Python call that shows the runs of an experiment."""
+    return f"show(load_runs({_text(folder)}))"
 
 
 def _text(folder: Path | str) -> str:

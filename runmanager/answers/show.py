@@ -30,7 +30,6 @@ from runmanager.tables.ranking import (
     rows_of,
 )
 from runmanager.tables.view import View, notes_of_view, same_in_all, span
-from runmanager.tables.where import select
 from runmanager.wording import cell
 
 _LEADING = ("experiment", "run", "epoch")
@@ -43,7 +42,6 @@ def show(
     n: int = 20,
     *,
     repeats: str | Sequence[str] | None = None,
-    where: str | None = None,
 ) -> View:
     """Show the best runs or settings, without the columns that are the same in all of them.
 
@@ -54,7 +52,6 @@ def show(
         n: The number of rows.
         repeats: As in `best`. With repeat axes, a row is a setting with its mean, the 95 % interval of the
             mean, and the number of repeats that count.
-        where: A condition on the rows, such as ``"lr<0.1 and status=completed"``; see `docs/results.md`.
 
     Returns:
         A view that a notebook draws and `print` writes, as wide as the terminal; its last lines name the
@@ -62,7 +59,7 @@ def show(
         this table for a document.
 
     Raises:
-        InvalidArgumentError: `best` refuses the arguments, or `where` has an error.
+        InvalidArgumentError: `best` refuses the arguments.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
@@ -73,7 +70,6 @@ def show(
         best accuracy first · the same in all: epochs=5
     """
     check_table(runs)
-    runs = runs if where is None else select(runs, where)
     view = _view_of(runs, goal, n, repeats)
     return replace(view, notes=notes_of_view((*view.notes, runs.attrs.get(ASSUMED, ""), *notes_of(runs))))
 

@@ -32,7 +32,7 @@ def best_command(
       runmanager best runs/fashion_grid --goal "epoch duration" -n 3
       runmanager best runs/fashion_grid --goal max:f9 --repeats seed
       runmanager best runs/fashion_grid --goal loss --goal "min:run duration"
-      runmanager best --where "lr<0.1 and device=cpu"
+      runmanager best --where "lr<0.1" --where device=cpu
       runmanager best --json | jq '.[0]'
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
@@ -99,7 +99,11 @@ def compare_command(
 
 
 def importances_command(
-    folder: Path = _RUNS, *, goal: str | None = None, repeats: list[str] | None = None, where: str | None = None
+    folder: Path = _RUNS,
+    *,
+    goal: str | None = None,
+    repeats: list[str] | None = None,
+    where: list[str] | None = None,
 ) -> Answer:
     """Show which hyperparameters matter for a good result.
 
@@ -140,7 +144,7 @@ def decide_command(
     repeats: list[str] | None = None,
     margin: float | None = None,
     error: float | None = None,
-    where: str | None = None,
+    where: list[str] | None = None,
 ) -> Answer:
     """Say whether the repeats have decided which one is best.
 

@@ -28,14 +28,14 @@ class Selection:
     """The rows and columns that the user selected, for text and for JSON.
 
     Options:
-        where (CONDITION): Only these rows, as 'lr<0.1 and status=failed'.
+        where (COMPARISON): Only these rows, as lr<0.1. Repeat it for several comparisons.
         columns (A,B): Only these columns, in this order.
         sort (A,-B): Sort by columns; '-' in front is descending.
         limit (N): Number of rows. Default: 40 in a terminal.
         everything: Show every column and row.
     """
 
-    where: str | None = None
+    where: list[str] | None = None
     columns: str | None = None
     sort: str | None = None
     limit: int | None = None
@@ -53,7 +53,7 @@ class Selection:
         return any((self.where, self.columns, self.sort, self.limit))
 
 
-def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
+def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
     """Load those runs of the folders that meet a condition.
 
     Raises:
@@ -72,15 +72,16 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
     return runs
 
 
-def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
-    """Return the runs that meet a condition; if the condition is None, all runs."""
+def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame":
+    """Return the runs that meet all comparisons."""
     from runmanager.tables.where import select
 
-    if where is None:
+    if not where:
         return runs
     rows = select(runs, where)
     if rows.empty:
-        say(f"none of {len(runs):,} runs meets --where {where!r}")
+        conditions = " ".join(f"--where {condition!r}" for condition in where)
+        say(f"none of {len(runs):,} runs meets {conditions}")
     return rows
 
 

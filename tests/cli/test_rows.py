@@ -121,9 +121,7 @@ def test_a_pipe_gets_whole_lines_without_colors_and_shapes(root, command, name, 
 
 
 def test_conditions_choose_among_all_experiments(root, command):
-    result = command(
-        "list", root, "--where", "status in (failed, diverged)", "--columns", "experiment,run,status"
-    )
+    result = command("list", root, "--where", "status!=completed", "--columns", "experiment,run,status")
     rows = json.loads(command("list", root, "--where", "status=failed", "--json").stdout)
 
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
@@ -133,7 +131,7 @@ def test_conditions_choose_among_all_experiments(root, command):
 
 
 def test_best_and_compare_take_conditions(root, command):
-    best = json.loads(command("best", root / "sweep", "--where", "lr=0.1 or lr=0.001", "--json").stdout)
+    best = json.loads(command("best", root / "sweep", "--where", "lr!=0.01", "--json").stdout)
     pairs = json.loads(command("compare", "lr", root / "sweep", "--where", "width=16", "--json").stdout)
 
     assert {row["lr"] for row in best} == {0.1, 0.001}
@@ -192,10 +190,7 @@ def test_a_condition_that_no_run_meets_is_no_error(root, command):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (
-            ["list", "--where", "lr<0.1 and widht=3"],
-            "no column 'widht'; did you mean 'width'?\n  lr<0.1 and widht=3\n",
-        ),
+        (["list", "--where", "lr<0.1", "--where", "widht=3"], "no column 'widht'; did you mean 'width'?"),
         (["list", "--columns", "run,widht"], "no column 'widht'; did you mean 'width'?"),
         (["best", "--columns", "run,widht"], "no column 'widht'; did you mean 'width'?"),
         (["list", "--sort", "widht"], "no column 'widht'; did you mean 'width'?"),

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from runmanager import SuccessiveHalving, best, load_runs, run_grid, show, write_report
+from runmanager import SuccessiveHalving, best, load_run, load_runs, run_grid, show, write_report
 from runmanager.answers.conclusion import conclude
 from runmanager.cli.app import app
 from runmanager.outcome import Status
@@ -448,11 +448,10 @@ def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
 
     assert "runmanager " not in page
     assert "retry_failed=True" in page
-    call = f'show(load_runs("{tmp_path}/e"), where="run=1")'
+    call = f'load_run("{tmp_path}/e/1").error'
     assert f"see {call}; once the cause is fixed" in page
     assert f'<code>show(load_runs("{tmp_path}/e"))</code>' in page
-    scope = {"show": show, "load_runs": load_runs}
-    assert "no 0.1" in repr(eval(call, scope))  # noqa: S307
+    assert "no 0.1" in load_run(f"{tmp_path}/e/1").error
 
 
 def test_the_bars_of_a_notebook_are_those_of_show(tmp_path):

@@ -261,7 +261,7 @@ ANSWERS: list[Callable[[pd.DataFrame], object]] = [
     lambda runs: compare(runs, "lr"),
     lambda runs: pareto(runs, ["max:f1", "min:seed"], repeats=()),
     lambda runs: show(runs, repeats=()),
-    lambda runs: show(runs, where="lr < 0.05"),
+    lambda runs: show(runs.query("lr < 0.05")),
 ]
 
 

@@ -178,7 +178,7 @@ def test_rows_are_taken_with_their_emphasis():
 
 @pytest.mark.parametrize("repeats", [None, "seed"])
 def test_a_table_without_rows_is_shown_as_such(runs, repeats):
-    view = show(runs, where="lr>5", repeats=repeats)
+    view = show(runs.query("lr > 5"), repeats=repeats)
 
     assert (repr(view), len(view.table)) == ("no rows", 0)
     assert view._repr_html_() == "<p>no rows</p>"
@@ -214,4 +214,4 @@ def test_the_notes_of_experiments_are_below_their_rows(tmp_path):
     assert one.caption.endswith(" · note: larger <steps>?")
     assert "note: larger &lt;steps&gt;?" in one._repr_html_()
     assert both.caption.endswith(" · note of a: larger <steps>? · note of b: smaller steps?")
-    assert "note" not in show(load_runs(tmp_path), where="experiment=c").caption
+    assert "note" not in show(load_runs(tmp_path).query("experiment == 'c'")).caption

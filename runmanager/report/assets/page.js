@@ -100,7 +100,7 @@
       return words.every((word) => texts.get(run).some((cell) => cell.includes(word)));
     };
   };
-  const isCondition = (text) => /[<>=!()]/.test(text);
+  const isCondition = (text) => /[<>=]/.test(text);
   let timer = 0;
   const choose = () => {
     const text = filter.value;
