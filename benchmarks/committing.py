@@ -11,12 +11,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
 from runmanager.storage.journal import Journal
 from runmanager.training.inside_epoch import InsideEpoch
+from runmanager.training.loaders import ImageTensors, TensorLoader
 from runmanager.training.resuming import ResumeState
 
 EPOCHS = 200
@@ -67,13 +67,13 @@ def train(root: str, num_epochs: int, num_batches: int = 1, every: int | str | N
     """Take a step per batch, so that there is something to save."""
     network = make_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    images = torch.rand(8 * num_batches, 1, 28, 28)
-    loader = DataLoader(TensorDataset(images), batch_size=8, shuffle=True)
+    data = ImageTensors(torch.rand(8 * num_batches, 1, 28, 28), torch.zeros(8 * num_batches, dtype=torch.int64))
+    loader = TensorLoader(data, 8)
     manager = quiet_manager("commit", root, tensorboard=False)
     parts = {"network": network, "optimizer": optimizer}
     with manager.run({"lr": 0.01}, network, loader):
         for _ in manager.epochs(num_epochs, checkpoint=parts, checkpoint_every=every):
-            for (batch,) in manager.batches():
+            for batch, _ in manager.batches():
                 loss = network(batch).square().mean()
                 optimizer.zero_grad()
                 loss.backward()

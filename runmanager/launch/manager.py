@@ -604,9 +604,9 @@ class RunManager:
             checkpoint_every: The interval of checkpoints inside epochs: a number of batches, such as 500, or a
                 duration, such as "30s", "10min" or "2h". A run that was killed inside an epoch then resumes at
                 its next batch of `batches`, with the same numbers as a run that was not killed. The loader must
-                be resumable: a DataLoader of a map-style dataset, a list, or a loader with state_dict(). For
-                other loaders, a warning gives the reason. A batch counts as done only if you track a value of
-                this batch.
+                have state_dict() and load_state_dict(), as `TensorLoader` and torchdata's StatefulDataLoader.
+                With other loaders, the epoch starts over, and a warning says so. A batch counts as done only if
+                you track a value of this batch.
 
         Returns:
             The numbers of the remaining epochs, from 1 for a new run.
@@ -633,15 +633,10 @@ class RunManager:
         return self._hooks.epochs(n, options, self.begin_epoch, self.end_epoch)
 
     @advised("write batches()")
-    def batches(self, *, skip: bool = False) -> Iterator[Any]:
+    def batches(self) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
 
         If the run resumes inside the epoch, only the remaining batches are yielded; see `resume_batch`.
-
-        Args:
-            skip: Whether worker processes skip the batches that were done. Skipping is valid only if loading
-                data draws no random numbers. By default, worker processes load these batches again to restore
-                their random states.
 
         Returns:
             An iterator over the loader's batches, with tensors on the device.
@@ -661,7 +656,7 @@ class RunManager:
         epoch = self._hooks.open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: write manager.run(run, network, loader)")
-        return epoch.batches(skip=skip)
+        return epoch.batches()
 
     @advised("write evaluate(loader, 'validation')")
     def evaluate(

@@ -205,8 +205,8 @@ class Observer(RunListener):
                     raise LeaveTrain
                 super().__init__(number, *args)
 
-            def batches(self, *, skip: bool = False) -> Iterator[Any]:
-                for batch in super().batches(skip=skip):
+            def batches(self) -> Iterator[Any]:
+                for batch in super().batches():
                     observer.point("step", self.number, self.step, {"inputs": batch})
                     yield batch
                     if self.step >= NUM_STEPS:

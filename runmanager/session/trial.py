@@ -61,9 +61,9 @@ class CheckedEpoch(OpenEpoch):
         super().__init__(number, *args)
         self._tracked: Counter[str] = Counter()
 
-    def batches(self, *, skip: bool = False) -> Iterator[Any]:
+    def batches(self) -> Iterator[Any]:
         """Yield the first batches of the loader."""
-        yield from itertools.islice(super().batches(skip=skip), _NUM_STEPS)
+        yield from itertools.islice(super().batches(), _NUM_STEPS)
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch.

@@ -1,70 +1,45 @@
 """Checkpoints inside epochs: they are written at intervals, and a run resumes at the next batch.
 
-The loader restores its own state, or is replayed: its order is drawn again with the random states from the
-start of the epoch, and finished batches are dropped.
+Only a loader with `state_dict` and `load_state_dict` resumes inside an epoch.
 """
 
-import inspect
-import itertools
-import marshal
 import re
 import time
 import warnings
 import weakref
-import zlib
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, RunsWarning
 from runmanager.outcome import EpochRecord, Inside
 from runmanager.storage import checkpoints
 from runmanager.storage.checkpoints import Checkpoint
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import Journal
 from runmanager.training import loaders
 from runmanager.training.epoch_options import Interval
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
-from runmanager.training.step_log import StepLog
 from runmanager.user_frames import user_level
 
 _COSTS = "so a kill inside an epoch costs that epoch"
-
-
-class _Run(Protocol):
-    """The part of the open run that checkpoints inside epochs need."""
-
-    folder: RunFolder
-    device: torch.device
-    loader: Any
-    steps: StepLog
-    journal: Journal | None
-    start: float
-
-    @property
-    def seconds(self) -> float:
-        """The run's time so far (s)."""
-
-    def newly_loaded(self) -> dict[str, Any]:
-        """Return facts about files of other runs that the run has loaded since the last call."""
+_ADVICE = "use TensorLoader or torchdata's StatefulDataLoader"
 
 
 class InsideEpoch:
     """Commits the state of a run inside its epochs, and resumes a run inside an epoch.
 
     The state after a batch of `RunManager.batches` has the parts and their gradients, the random states, the
-    position of the loader and the epoch's partial metrics. On resume, the code before the loop over the batches
+    state of the loader and the epoch's partial metrics. On resume, the code before the loop over the batches
     is executed again; then the state is restored, before the next batch.
 
     Args:
+        run: The `OpenRun`.
         interval: The interval between commits; without an interval, runs are resumed, but nothing is saved.
         records: The records of the completed epochs.
         problems: Receives sentences about states that cannot be resumed.
@@ -75,7 +50,7 @@ class InsideEpoch:
 
     def __init__(
         self,
-        run: _Run,
+        run: Any,
         state: ResumeState,
         interval: Interval,
         records: Sequence[EpochRecord],
@@ -90,33 +65,39 @@ class InsideEpoch:
         self._epoch = 0  # the epoch whose first loop over the batches has begun
         # whether the first batch has not ended; whether a commit is due after this batch
         self._is_first = self._is_due = False
-        self._pass: _LoaderPass | None = None  # the current pass, while it can be saved
-        self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
-        if interval == (None, None):
-            return
+        self._is_saving = False  # whether the current loop over the batches has checkpoints
+        self._loader_state: Any = None  # the loader's state after the current batch, if a commit is due
+        problem = "" if run.loader is None else _problem_of(run.loader)
         if ranks.num_ranks() > 1:
+            problem = f"{ranks.num_ranks()} ranks train together"
+        self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
+        if (position := self.position) is not None:
+            assert self._saved is not None
+            if not problem and position.num_batches != loaders.num_batches(run.loader):
+                problem = "its loader has changed"
+            if problem:
+                problems.append(
+                    f"epoch {position.epoch} starts over, not after batch {position.batch}: {problem}"
+                )
+                self._saved = None
+        if problem and self._is_on:
             self._batches = self._seconds = None
-            problems.append(f"checkpoint_every= saves nothing with {ranks.num_ranks()} ranks, {_COSTS}")
-        elif problem := _problem_of(run.loader):
-            advice = "give a DataLoader of a data set with indices, or torchdata's StatefulDataLoader"
-            problems.append(f"checkpoint_every= saves nothing: {problem}, {_COSTS}; {advice}")
+            problems.append(f"checkpoint_every= saves nothing: {problem}, {_COSTS}")
 
     @property
     def position(self) -> Inside | None:
         """The position where the next epoch resumes, None if the epoch begins at its first batch."""
-        return None if self._saved is None else _position_of(self._saved)
+        return Inside(*self._saved.inside["position"]) if self._saved and self._saved.inside else None
 
     @property
     def until(self) -> float:
         """The wall time (s) of the saved state from which the next epoch resumes; 0 without a saved state."""
         return float(self._saved.inside["wall_time"]) if self._saved and self._saved.inside else 0.0
 
-    def begin_pass(self, epoch: OpenEpoch, loader: Any, *, skip: bool) -> Iterator[Any]:
-        """Begin to load batches, at the first batch or after a saved position.
-
-        With `skip`, worker processes do not load finished batches.
-        """
-        saved, self._saved, self._pass = self._saved, None, None
+    def begin_pass(self, epoch: OpenEpoch, loader: Any) -> Iterator[Any]:
+        """Begin to load batches, at the first batch or after a saved position."""
+        position, saved, self._saved = self.position, self._saved, None
+        self._is_saving = False
         if epoch.number == self._epoch:
             if self._is_on:
                 self._say(
@@ -124,13 +105,25 @@ class InsideEpoch:
                 )
             return iter(loader)
         self._epoch, self._last = epoch.number, perf_counter()
-        self._is_first, self._is_due = True, False
-        if (saved is None and not self._is_on) or _problem_of(loader):
-            return iter(loader)
-        self._pass = _LoaderPass(loader, self._run.device)
-        if saved is None or not self._is_resumed(epoch, self._pass, saved, skip=skip):
-            self._pass.begin()
-        return self._pass.batches
+        self._is_first, self._is_due, self._is_saving = True, False, self._is_on
+        batches = None
+        if saved is not None and position is not None:
+            try:
+                batches = self._resumed(loader, saved)
+            except ValueError as reason:
+                self._say(f"epoch {position.epoch} starts over, not after batch {position.batch}: {reason}")
+            else:
+                self._restore(epoch, saved)
+                is_exact = (
+                    isinstance(loader, loaders.TensorLoader) and type(loader.dataset) is loaders.ImageTensors
+                )
+                if getattr(loader, "num_workers", 0) and not is_exact:
+                    self._say(
+                        f"the run continues {position}: random numbers that worker processes draw, as for "
+                        "augmentation, may differ from those of an uninterrupted run"
+                    )
+        batches = iter(loader) if batches is None else batches
+        return self._watched(epoch, loader, batches) if self._is_on else batches
 
     def batch_ended(self, epoch: OpenEpoch) -> None:
         """Commit the state after a batch, if a commit is due.
@@ -142,22 +135,16 @@ class InsideEpoch:
             CheckpointError: The state could not be loaded safely.
             StorageError: The state could not be written; the previous checkpoint is intact.
         """
-        if self._pass is None or not self._is_on:
-            return
         is_first, self._is_first = self._is_first, False
+        if not self._is_saving:
+            return
         if is_first and not epoch.sums.is_tracked:
-            self._pass = None
+            self._is_saving = False
             rule = f"batch {epoch.step} had no tracked value before the next one was requested"
             advice = "call track_loss() or track() for each batch, before the loop takes another one"
             self._say(f"checkpoint_every= saves nothing: {rule}, {_COSTS}; {advice}")
-            return
-        if self._batches is not None:
-            self._is_due |= epoch.step % self._batches == 0
-        else:
-            assert self._seconds is not None
-            self._is_due = perf_counter() - self._last >= self._seconds
-        if self._is_due and epoch.sums.is_tracked:
-            self._commit(epoch, self._pass)
+        elif self._is_due and epoch.sums.is_tracked:
+            self._commit(epoch)
             self._last, self._is_due = perf_counter(), False
 
     def is_uncounted(self) -> None:
@@ -186,50 +173,52 @@ class InsideEpoch:
         checkpoints.remove_checkpoint_files(folder.path, is_inside=True)
         return None
 
-    def _is_resumed(
-        self, epoch: OpenEpoch, loader_pass: "_LoaderPass", saved: Checkpoint, *, skip: bool
-    ) -> bool:
-        """Resume a saved epoch, if the loader can resume at the saved batch."""
+    def _resumed(self, loader: Any, saved: Checkpoint) -> Iterator[Any]:
+        """Return the batches after the saved one; if the loader refuses, random states are unchanged."""
         assert saved.inside is not None
-        position = _position_of(saved)
+        before = checkpoints.random_states(self._run.device)
         try:
-            loader_pass.resume(saved.inside["loader"], position.batch, epoch.report_step, skip=skip)
-        except _NotResumedError as reason:
-            self._say(f"epoch {position.epoch} starts over, not after batch {position.batch}: {reason}")
-            return False
-        self._restore(epoch, saved)
-        if loader_pass.drawing:
-            self._say(
-                f"the run continues {position}: random numbers that {loader_pass.drawing}, as for "
-                "augmentation, may differ from those of an uninterrupted run"
-            )
-        return True
+            loader.load_state_dict(saved.inside["loader"])
+            return iter(loader)
+        except Exception as error:
+            checkpoints.restore_random(before, self._run.device)
+            raise ValueError(f"its loader cannot load its state: {error!r}") from error
 
-    def _commit(self, epoch: OpenEpoch, loader_pass: "_LoaderPass") -> None:
+    def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches; note the loader's state if a commit is due after the batch.
+
+        The state is read before the loop has the batch, as the loop may begin another pass over the loader.
+        """
+        for batch in batches:
+            if self._batches is not None:
+                self._is_due |= (epoch.step + 1) % self._batches == 0
+            elif self._seconds is not None:
+                self._is_due = perf_counter() - self._last >= self._seconds
+            if self._is_saving and self._is_due:
+                try:
+                    self._loader_state = loader.state_dict()
+                except Exception as error:  # noqa: BLE001 - of a user's loader
+                    self._is_saving = False
+                    self._say(f"checkpoint_every= saves nothing: its loader has no state: {error!r}, {_COSTS}")
+            yield batch
+
+    def _commit(self, epoch: OpenEpoch) -> None:
         run, state = self._run, self._state
-        try:
-            of_loader = loader_pass.state(epoch.step)
-        except _NotResumedError as reason:
-            self._pass = None
-            self._say(f"checkpoint_every= saves nothing after batch {epoch.step}: {reason}, {_COSTS}")
-            return
         torch_devices.wait_for(run.device)
         epoch.add_logging(run.steps.write())
         before = perf_counter()
+        step = run.steps.before + max(epoch.step, run.steps.step)
+        position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
         inside: dict[str, Any] = {
-            "batch": epoch.step,
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,
             "wall_time": time.time(),
             "steps": run.steps.state(),
-            "loader": of_loader,
+            "loader": self._loader_state,
             "gradients": [parameter.grad for parameter in _parameters(state.parts)],
+            "position": (position.epoch, position.batch, position.step, position.num_batches),
         }
-        step = run.steps.before + max(epoch.step, run.steps.step)
-        position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
-        inside["position"] = (position.epoch, position.batch, position.step, position.num_batches)
         state.save_inside(EpochRecord(epoch.number, {}), inside)
-        assert run.journal is not None
         run.journal.inside(position, **run.newly_loaded())
         epoch.add_checkpointing(perf_counter() - before)
 
@@ -258,11 +247,6 @@ class InsideEpoch:
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=user_level())
 
 
-def _position_of(saved: Checkpoint) -> Inside:
-    assert saved.inside is not None
-    return Inside(*saved.inside["position"])
-
-
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
     """Return the parameters of networks and optimizers, each once; gradients may be accumulating in them."""
     parameters: dict[int, torch.Tensor] = {}
@@ -274,198 +258,21 @@ def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
     return list(parameters.values())
 
 
-class _NotResumedError(Exception):
-    """A loader cannot resume; the message states the reason."""
-
-
-class _LoaderPass:
-    """One pass over a loader: `batches` yields its batches, and `state` returns its position.
-
-    A DataLoader is replaced by a copy whose sampler is wrapped, to verify the order of its indices. A subclass
-    of DataLoader may behave differently from its copy, and persistent workers belong to one loader: such
-    loaders are not copied, and their order is not verified.
-    """
-
-    def __init__(self, loader: Any, device: torch.device) -> None:
-        self._loader, self._device = loader, device
-        self._generators = dict(loaders.generators(loader))
-        self._order: _Order | None = None  # the order of indices; None if it is not verified
-        self._begin: Mapping[str, Any] = {}
-        self.batches: Iterator[Any] = iter(())
-        # the source of random numbers that may differ from the numbers of an uninterrupted pass
-        self.drawing = ""
-
-    def begin(self) -> None:
-        """Begin at the first batch."""
-        self._begin = self._randoms()
-        self.batches = self._started()
-
-    def state(self, batch: int) -> dict[str, Any]:
-        """Return the loader's position after a batch, from 1.
-
-        Raises:
-            _NotResumedError: The loader has no state, or replays its sampler.
-        """
-        length = loaders.num_batches(self._loader)
-        state: dict[str, Any] = {"begin": self._begin, "length": length}
-        if self._order is not None:
-            return {**state, "crc": self._order.crcs[batch]}
-        if _has_state(self._loader):
-            try:
-                return {**state, "loader": self._loader.state_dict()}
-            except Exception as error:
-                raise _NotResumedError(f"its loader has no state: {error!r}") from error
-        if length is not None and batch > length:
-            raise _NotResumedError("its loader yields more batches than its sampler gives")
-        return state
-
-    def resume(self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool) -> None:
-        """Resume after a batch; the caller then restores the saved random states.
-
-        `report` is called for each dropped batch, so that a slow replay does not count as hung.
-
-        Raises:
-            _NotResumedError: The loader cannot resume; all random states are unchanged.
-        """
-        if saved["length"] != loaders.num_batches(self._loader):
-            raise _NotResumedError("its loader has changed")
-        before, self._begin = self._randoms(), saved["begin"]
-        self._set_randoms(self._begin)
-        try:
-            if _has_state(self._loader):
-                self._load_state(saved)
-            else:
-                self._go_through(saved, batch, report, skip=skip)
-        except _NotResumedError:
-            self._set_randoms(before)
-            raise
-        has_workers = bool(getattr(self._loader, "num_workers", 0))
-        if has_workers and (_has_state(self._loader) or self._loader.persistent_workers):
-            self.drawing = "worker processes draw"
-
-    def _started(self, num_skipped: int = 0) -> Iterator[Any]:
-        self._order = None
-        if type(self._loader) is not DataLoader or self._loader.persistent_workers:
-            return iter(self._loader)
-        self._order = _Order(self._loader, num_skipped)
-        return iter(_alike(self._loader, self._order))
-
-    def _load_state(self, saved: Mapping[str, Any]) -> None:
-        try:
-            self._loader.load_state_dict(saved["loader"])
-            self.batches = iter(self._loader)
-        except Exception as error:
-            raise _NotResumedError(f"its loader cannot load its state: {error!r}") from error
-
-    def _go_through(
-        self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool
-    ) -> None:
-        """Replay the finished batches: draw their indices.
-
-        Also load the batches if workers may draw random numbers.
-        """
-        has_workers = bool(getattr(self._loader, "num_workers", 0))
-        self.batches = self._started(0 if has_workers and not skip else batch)
-        if self._order is not None and not has_workers:
-            self._order.skip()
-        elif self._order is None or not skip:
-            self._drop(batch, report)
-        if self._order is not None and self._order.crcs[batch : batch + 1].tolist() != [saved.get("crc")]:
-            raise _NotResumedError("its sampler gives another order")
-
-    def _drop(self, number: int, report: Callable[[], object]) -> None:
-        """Load and drop batches; detect a loader that draws random numbers for later batches."""
-        num_dropped, before = 0, {}
-        for num_dropped, _ in enumerate(itertools.islice(self.batches, number), 1):
-            report()
-            if num_dropped == 1:
-                before = self._randoms()["random"]
-        if num_dropped < number:
-            raise _NotResumedError(f"its loader has {num_dropped} batches only")
-        if self._order is None and _as_list(before) != _as_list(self._randoms()["random"]):
-            self.drawing = "the loader draws for batches ahead"
-
-    def _randoms(self) -> dict[str, Any]:
-        generators = {name: generator.get_state() for name, generator in self._generators.items()}
-        return {"random": checkpoints.random_states(self._device), "generators": generators}
-
-    def _set_randoms(self, state: Mapping[str, Any]) -> None:
-        checkpoints.restore_random(state["random"], self._device)
-        for name, generator in self._generators.items():
-            if name in state["generators"]:
-                generator.set_state(state["generators"][name])
-
-
-class _Order:
-    """Yields the indices of a loader's sampler and computes their checksums; it can skip the first indices."""
-
-    def __init__(self, loader: DataLoader[Any], num_skipped: int) -> None:
-        self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._num_skipped = num_skipped
-
-    def __iter__(self) -> "_Order":
-        # some samplers draw random numbers in this call, and a loader with workers creates two iterators
-        self._indices = iter(self._sampler)
-        self.crcs = array("L", [0])  # the checksum of all indices so far, after each batch
-        return self
-
-    def __next__(self) -> Any:
-        self.skip()
-        return self._checksummed(next(self._indices))
-
-    def skip(self) -> None:
-        """Skip the first indices, unless they have been skipped already."""
-        for index in itertools.islice(self._indices, max(0, self._num_skipped + 1 - len(self.crcs))):
-            self._checksummed(index)
-
-    def _checksummed(self, index: Any) -> Any:
-        try:
-            content = marshal.dumps(index, 2)  # version 2 writes no references, which differ between executions
-        except ValueError:
-            content = repr(index.tolist() if hasattr(index, "tolist") else index).encode()
-        self.crcs.append(zlib.crc32(content, self.crcs[-1]))
-        return index
-
-
-def _alike(loader: DataLoader[Any], order: _Order) -> DataLoader[Any]:
-    """Copy a loader with another sampler, as torch cannot exchange the sampler of a loader."""
-    of_order = {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
-    names = inspect.signature(DataLoader).parameters.keys() - of_order
-    options: dict[str, Any] = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
-    if loader.batch_sampler is None:
-        return DataLoader(loader.dataset, batch_size=None, sampler=order, **options)
-    return DataLoader(loader.dataset, batch_sampler=order, **options)
-
-
 def _problem_of(loader: Any) -> str:
     """Return the reason why a loader cannot resume inside an epoch, "" if it can.
 
-    >>> _problem_of([1, 2]), _problem_of(iter([1, 2]))
-    ('', 'a list_iterator has no state_dict()')
+    >>> _problem_of([1, 2])
+    "a list has no state_dict(): use TensorLoader or torchdata's StatefulDataLoader"
     """
-    is_stream = isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
-    if loader is None or isinstance(loader, (list, tuple)) or _has_state(loader):
-        return ""
-    if isinstance(loader, DataLoader) and not is_stream:
-        return ""
-    return f"a {type(loader).__name__}{' of an IterableDataset' if is_stream else ''} has no state_dict()"
-
-
-def _has_state(loader: Any) -> bool:
-    """Whether a loader can restore its own state by load_state_dict()."""
     if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
-        return False
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return True
+        return f"a {type(loader).__name__} has no state_dict(): {_ADVICE}"
+    if isinstance(loader, loaders.TensorLoader) or not isinstance(loader, DataLoader):
+        return ""
+    if isinstance(loader.dataset, IterableDataset):
+        return ""
     # torchdata's loader restores its own samplers, but lets other samplers draw again, from other random states
-    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    return type(sampler).__module__.startswith("torchdata.") or hasattr(sampler, "state_dict")
-
-
-def _as_list(state: Any) -> Any:
-    """Convert the tensors of random states to lists, which can be compared."""
-    if isinstance(state, torch.Tensor):
-        return state.tolist()
-    if isinstance(state, Mapping):
-        return [_as_list(value) for value in state.values()]
-    return [_as_list(value) for value in state] if isinstance(state, tuple) else state
+    for sampler in (loader.batch_sampler, loader.sampler):
+        is_own = sampler is None or type(sampler).__module__.startswith("torchdata.")
+        if not (is_own or type(sampler) is SequentialSampler or hasattr(sampler, "state_dict")):
+            return f"its {type(sampler).__name__} has no state_dict(): write shuffle=True instead"
+    return ""

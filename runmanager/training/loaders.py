@@ -1,7 +1,8 @@
 """Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and batches on the run's device."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 import torch
@@ -87,7 +88,8 @@ class TensorLoader(DataLoader[Batch]):
     """Load batches of `ImageTensors` with torch's DataLoader, one indexing per batch instead of one per image.
 
     Batches arrive on `device`, images as floats in 0..1: ``(B, C, H, W)`` float32 and ``(B,)`` int64.
-    Worker processes fetch bytes; the device scales the images to floats.
+    Worker processes fetch bytes; the device scales the images to floats. A run resumes inside an epoch, by
+    `state_dict` and `load_state_dict`.
 
     Args:
         dataset: Images and labels, in main memory if there are workers.
@@ -121,18 +123,47 @@ class TensorLoader(DataLoader[Batch]):
         super().__init__(
             dataset,
             batch_size=None,
-            sampler=BatchSampler(order, batch_size, drop_last=False),
+            sampler=_BatchesAfter(order, batch_size, drop_last=False),
             num_workers=num_workers,
             generator=generator,
             pin_memory=self.device.type in PINNED and dataset.images.device.type == "cpu",
         )
 
+        self._state: dict[str, Any] = {"batch": 0, "generator": generator.get_state()}
+        self._is_loaded = False  # whether the next pass begins after the state's batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the current pass: its last batch, and the generator's state at its begin."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin the next pass over the loader after the batch of `state`."""
+        self._state, self._is_loaded = dict(state), True
+
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch declares its own iterator class
-        for images, labels in super().__iter__():
+        state, self._is_loaded = self._state if self._is_loaded else None, False
+        return self._batches(state)
+
+    def _batches(self, state: Mapping[str, Any] | None) -> Iterator[Batch]:
+        if state is not None:  # the same order is drawn again
+            self.generator.set_state(state["generator"])
+        begin, after = self.generator.get_state(), state["batch"] if state else 0
+        self.sampler.after = after
+        for batch, (images, labels) in enumerate(super().__iter__(), after + 1):
+            self._state = {"batch": batch, "generator": begin}
             yield (
                 to_unit(images.to(self.device, non_blocking=True)),
                 labels.to(self.device, non_blocking=True),
             )
+
+
+class _BatchesAfter(BatchSampler):
+    """Yield the batches of indices after the first `after` ones."""
+
+    after = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(super().__iter__(), self.after, None)
 
 
 def to_unit(images: torch.Tensor) -> torch.Tensor:

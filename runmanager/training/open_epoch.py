@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import LEADING, BatchProgress, EpochRecord, Inside
+from runmanager.outcome import LEADING, BatchProgress, EpochRecord
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
@@ -26,23 +26,6 @@ OnStep = Callable[[Callable[[], BatchProgress]], float]
 
 Returns the seconds that are not part of the epoch's duration.
 """
-
-
-class Continuing(Protocol):
-    """Writes checkpoints inside an epoch, and resumes a run inside an epoch; see `InsideEpoch`."""
-
-    @property
-    def position(self) -> Inside | None:
-        """The position where the next epoch resumes, None if it begins at its first batch."""
-
-    def begin_pass(self, epoch: "OpenEpoch", loader: Any, /, *, skip: bool) -> Iterator[Any]:
-        """Begin to load batches."""
-
-    def batch_ended(self, epoch: "OpenEpoch", /) -> None:
-        """Commit the state after a batch, if a commit is due."""
-
-    def is_uncounted(self) -> None:
-        """Warn once that batches do not come from `batches`."""
 
 
 class OpenEpoch:
@@ -79,7 +62,7 @@ class OpenEpoch:
         self.is_whole = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.number = number
-        self.inside: Continuing | None = None  # the writer of checkpoints inside the epoch
+        self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device = device
         self._loader = loader
         self._params = params
@@ -104,16 +87,15 @@ class OpenEpoch:
         position = self.inside.position if self.inside else None
         return position.batch if position and position.epoch == self.number else self._resume_batch
 
-    def batches(self, *, skip: bool = False) -> Iterator[Any]:
+    def batches(self) -> Iterator[Any]:
         """Start loading, and return an iterator over the loader's batches on the device.
 
         The time of the loader is `phase_data_s`. This time does not include the transfer to the device: from
-        pageable memory, a transfer waits for earlier work of the device. With `skip`, finished batches of
-        earlier attempts are not loaded.
+        pageable memory, a transfer waits for earlier work of the device.
         """
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
-        iterator = self.inside.begin_pass(self, self._loader, skip=skip) if self.inside else iter(self._loader)
+        iterator = self.inside.begin_pass(self, self._loader) if self.inside else iter(self._loader)
         self._resume_batch = self.step - step
         data_s = self._times.get("phase_data_s", 0.0)
         self._times["phase_data_s"] = data_s + perf_counter() - max(before, self._continued)

@@ -12,23 +12,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
-    RandomSampler,
-    SubsetRandomSampler,
     TensorDataset,
-    WeightedRandomSampler,
-    default_collate,
 )
 
 from runmanager import (
     Decide,
+    ImageTensors,
     OptunaSearch,
     RayExecutor,
     RunBuilder,
     RunManager,
     SuccessiveHalving,
     TensorBoard,
+    TensorLoader,
     Uniform,
     run_grid,
 )
@@ -77,23 +74,13 @@ def train(run: Any, manager: RunManager) -> None:
             wait_for(run.wait_for)
 
 
-class Augmented(TensorDataset):
+class Augmented(ImageTensors):
     """Draws from the random states of the process that loads."""
 
-    def __getitem__(self, index: int) -> Any:
-        """Return a sample with noise, and its label."""
-        sample, label = super().__getitem__(index)
-        return sample + 0.1 * torch.randn(8) + 0.1 * random.random(), label  # noqa: S311 - as users do
-
-
-def collate(samples: Any) -> Any:
-    """Put samples together, and draw."""
-    inputs, labels = default_collate(samples)
-    return inputs + torch.rand(()), labels
-
-
-def _generator() -> torch.Generator:
-    return torch.Generator().manual_seed(2)
+    def __getitem__(self, index: Any) -> Any:
+        """Return samples with noise, and their labels."""
+        samples, labels = super().__getitem__(index)
+        return samples + 0.1 * torch.randn(8) + 0.1 * random.random(), labels  # noqa: S311 - as users do
 
 
 def _stateful(**options: Any) -> Any:
@@ -103,25 +90,14 @@ def _stateful(**options: Any) -> Any:
         return module.StatefulDataLoader(DATA, 4, **options)
 
 
-DATA, AUGMENTED = TensorDataset(SAMPLES, LABELS), Augmented(SAMPLES, LABELS)
+DATA = TensorDataset(SAMPLES, LABELS)
 LOADERS: dict[str, Callable[[], Any]] = {  # of an even number of batches: an epoch saves no gradients
-    "generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=_generator()),
-    "shuffle": lambda: DataLoader(AUGMENTED, 4, shuffle=True),
-    "in order": lambda: DataLoader(AUGMENTED, 4),
-    "weighted": lambda: DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0, 2.0] * 32, 64)),
-    "replaced": lambda: DataLoader(
-        AUGMENTED, 4, sampler=RandomSampler(DATA, replacement=True, generator=_generator())
-    ),
-    "batch_sampler": lambda: DataLoader(
-        AUGMENTED, batch_sampler=BatchSampler(SubsetRandomSampler(range(56)), 4, drop_last=False)
-    ),
-    "workers": lambda: DataLoader(AUGMENTED, 4, shuffle=True, num_workers=2),
-    "drop_last": lambda: DataLoader(AUGMENTED, 5, shuffle=True, drop_last=True),
-    "collate_fn": lambda: DataLoader(DATA, 4, shuffle=True, collate_fn=collate),
-    "pin_memory": lambda: DataLoader(AUGMENTED, 4, shuffle=True, pin_memory=True),
-    "list": lambda: list(DataLoader(DATA, 4)),
+    "shuffle": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, seed=2),
+    "augmented": lambda: TensorLoader(Augmented(SAMPLES, LABELS), 4),
+    "in order": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, shuffle=False),
+    "workers": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, num_workers=2),
     "stateful": lambda: _stateful(shuffle=True),
-    "stateful, generator": lambda: _stateful(shuffle=True, generator=_generator()),
+    "stateful, generator": lambda: _stateful(shuffle=True, generator=torch.Generator().manual_seed(2)),
 }
 
 
@@ -230,7 +206,7 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
 
 
 def inside_axes(
-    lrs: list[float], num_epochs: int, every: int | str, data: str = "generator"
+    lrs: list[float], num_epochs: int, every: int | str, data: str = "shuffle"
 ) -> dict[str, list[Any]]:
     """Write down the grid of `train_inside`."""
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "every": [every], "data": [data]}
