@@ -13,7 +13,6 @@ from runmanager.hyperparameters import text
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.report.run_colors import color_of
-from runmanager.storage.loaded_files import built_on
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
 from runmanager.wording import printable
@@ -128,7 +127,7 @@ def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
     """Return the details that the page shows only in the view of a run."""
     versions = run.start.get("versions")
     facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
-    facts |= {"built on": printable("; ".join(built_on(run)))} if run.loaded else {}
+    facts |= {"built on": printable("; ".join(run.loaded))} if run.loaded else {}
     names = dict.fromkeys(name for record in run.epochs[-1:] for name in record.metrics)
     curves = {}
     for name in names:

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any
 
 from runmanager.devices import ranks
@@ -18,7 +17,7 @@ from runmanager.storage import paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_files import changes_since, loaded_name, not_known
+from runmanager.storage.loaded_files import changes_since
 from runmanager.storage.run_state import RunResult, read_run
 
 KEPT = "kept", "unfinished runs resume, marked as mixed"
@@ -69,8 +68,7 @@ class Plan:
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
     order: Sequence[str] = ()  # identities of the due runs in order, after a decision
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
-    # reason why changes cannot be determined -> number of runs
-    not_known: Mapping[str, int] = field(default_factory=dict)
+    without_data: int = 0  # number of runs that were given data=, which is not given now
 
     @cached_property
     def due(self) -> list[PlannedRun]:
@@ -87,7 +85,9 @@ class Plan:
     @property
     def changes(self) -> list[str]:
         """The sentences about changed runs, and about runs whose changes cannot be determined."""
-        sentences = [f"! {counted(count, 'run')} {reason}" for reason, count in self.not_known.items()]
+        runs = counted(self.without_data, "run")
+        data = f"! {runs} had been given data=, not given now: a change of it is not noticed"
+        sentences = [data] if self.without_data else []
         number = sum(self.changed.values())
         if not number:
             return sentences
@@ -215,7 +215,7 @@ def make_plan(
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
+    without_data = 0
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
@@ -226,8 +226,7 @@ def make_plan(
             if not changes_since(failed, now):
                 before, differences = failed, []
         if not (differences or folder.unavailable):
-            rebuilt = [path for path in before.loaded if not again.isdisjoint(map(str, PurePath(path).parents))]
-            differences = [f"{loaded_name(path)} (executed again)" for path in rebuilt]
+            differences = [f"files of {path} (executed again)" for path in before.loaded if path in again]
         if differences:
             changed[", ".join(differences)] += 1
         if folder.unavailable:
@@ -240,6 +239,7 @@ def make_plan(
             action = Action.LEAVE
         else:
             action = _executed(before)
-        unknown.update(not_known(before, now) if action is not Action.START_OVER else ())
+        had_data = "data" in before.start.get("fingerprint", {}) and "data" not in now
+        without_data += had_data and action is not Action.START_OVER
         planned.append(PlannedRun(run, before.folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else started_over(), axes, not_known=unknown)
+    return Plan(planned, changed, KEPT if keep_changed else started_over(), axes, without_data=without_data)

@@ -19,7 +19,7 @@ class FingerprintChange(NamedTuple):
         match self.kind:
             case "code" | "statements":
                 return f"source of {self.name}"
-            case "loaded":  # a file of another run, such as "weights of pretrain/001"
+            case "loaded":  # files of another run, such as "files of pretrain/001"
                 return self.name
             case "values":
                 return f"{self.name} was {self.before}, is {self.now}"

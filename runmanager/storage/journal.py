@@ -50,13 +50,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
 
 
-class Loaded(TypedDict):
-    """A file of another run that a run has loaded."""
-
-    attempt: Count  # the attempt that wrote the file
-    digest: str
-
-
 class _Facts(TypedDict, total=False):
     """The facts of first and last lines that the code uses; lines may have further facts."""
 
@@ -71,7 +64,7 @@ class _Facts(TypedDict, total=False):
     host: str
     inside: Inside
     jobs: Count
-    loaded: dict[str, Loaded]
+    loaded: dict[str, str]
     mixed: bool
     parameters: Count
     peak_memory: Count
@@ -109,7 +102,7 @@ class Attempt:
     inside: Inside | None = None  # the last checkpoint inside the epoch after `epochs`
     outcome: Outcome | None = None  # the outcome; None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # the last line, empty without an end
-    loaded: dict[str, Loaded] = field(default_factory=dict)  # path, relative to the root -> the file
+    loaded: dict[str, str] = field(default_factory=dict)  # path of another run -> digest of its files
     damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
     num_damaged: int = 0  # number of damaged lines
     num_lines: int = 0

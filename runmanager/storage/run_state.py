@@ -16,7 +16,7 @@ from runmanager.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, Loaded, end_abandoned_attempt, read_attempt
+from runmanager.storage.journal import Attempt, end_abandoned_attempt, read_attempt
 
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
@@ -42,7 +42,7 @@ class RunResult:
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
     pruned_by: str = ""  # the rule that pruned the run, see `Outcome`
-    loaded: Mapping[str, Loaded] = field(default_factory=dict)  # path of a loaded file -> see `Loaded`
+    loaded: Mapping[str, str] = field(default_factory=dict)  # path of another run -> digest of its files
 
     @property
     def outcome(self) -> Outcome:

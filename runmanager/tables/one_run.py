@@ -84,7 +84,7 @@ class LoadedRun:
         """
         from runmanager.storage import checkpoints
 
-        loaded_files.note_file(self.folder, paths.WEIGHTS)
+        loaded_files.note_run(self.folder)
         if not self.epochs and not (self.folder / paths.WEIGHTS).exists():
             error = f" ({self.error})" if self.error else ""
             raise CheckpointError(
@@ -103,7 +103,7 @@ class _Artifacts(Mapping[str, Path]):
     def __getitem__(self, name: str) -> Path:
         if name not in self._names:
             raise KeyError(name)
-        loaded_files.note_file(self._folder, f"{paths.ARTIFACTS}/{name}")
+        loaded_files.note_run(self._folder)
         return self._folder / paths.ARTIFACTS / name
 
     def __iter__(self) -> Iterator[str]:

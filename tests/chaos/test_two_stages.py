@@ -98,7 +98,7 @@ def test_a_changed_first_stage_reaches_the_second_also_through_kills(tmp_path, c
     said = start(changed).stdout
     again = start(changed).stdout
 
-    assert ("weights of pretrain/" in said) == (stage == "pretrain")
+    assert ("files of pretrain/" in said) == (stage == "pretrain")
     assert rows(changed) == rows(undisturbed)
     assert rows(changed)["probe"] != before["probe"]
     assert again.count("2 runs, 0 to execute") == 2
