@@ -5,6 +5,7 @@ The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Eve
 Summary.image, HistogramProto), as every reader understands them.
 """
 
+import itertools
 import mmap
 import re
 import socket
@@ -13,12 +14,14 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import getpid
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -26,6 +29,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.error import HParamsError
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from runmanager.storage import durable
@@ -34,6 +38,7 @@ _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number in a scalar."""
 
+_OPENING = 4  # number of records to search: the third record is the start of the session
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
@@ -42,7 +47,8 @@ _MASK = 0xA282EAD8
 class EventFile:
     """An event file, open for appending; when `write` returns, the operating system has the events.
 
-    The file name contains the `attempt`. `first_step` follows the last valid step of the run's earlier files.
+    The file name contains the `attempt`. TensorBoard drops the values of the run's earlier files from
+    `first_step` on.
     """
 
     def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
@@ -80,6 +86,77 @@ def replace(path: Path, content: bytes) -> None:
         durable.rename(temporary, path)
     finally:
         durable.remove_file(temporary)
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the event files of a run in TensorBoard's order of reading, without links."""
+    paths = folder.glob("events.out.tfevents.*")
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Read the events of a file up to its end or the first damaged record."""
+    with mapped(path) as content:
+        for _, event in _events(content):
+            yield event
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
+    """Open an event file of any size for reading.
+
+    Raises:
+        OSError: The file cannot be read, is a link, or is not a regular file.
+    """
+    with durable.opened(path) as (descriptor, state):
+        if not state.st_size:  # an empty file cannot be mapped
+            yield b""
+            return
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+            yield content
+
+
+def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
+    for position in records(content):
+        record = content[position]
+        if not record or not is_intact(record):
+            return
+        try:
+            event = Event.FromString(body(record))
+        except DecodeError:  # the content is not an Event, despite a valid checksum
+            return
+        yield position, event
+
+
+def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
+    """Return the first HParams session in the first bytes of a file: position, event and content; or None."""
+    for position, event in itertools.islice(_events(content), _OPENING):
+        for value in event.summary.value:
+            if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
+                return position, event, started(value)
+    return None
+
+
+def started(value: Summary.Value) -> SessionStartInfo:
+    """Return the start of an HParams session; empty if the session is unreadable."""
+    try:
+        return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    except (DecodeError, HParamsError):
+        return SessionStartInfo()
+
+
+def reopen_session(path: Path) -> None:
+    """Drop the end of a run's HParams session, whose status TensorBoard would keep forever."""
+    tag = hparams_metadata.SESSION_END_INFO_TAG
+    with mapped(path) as content:
+        kept = [
+            content[position]
+            for position, event in _events(content)
+            if not any(value.tag == tag for value in event.summary.value)
+        ]
+        size = len(content)
+    if sum(map(len, kept)) < size:
+        replace(path, b"".join(kept))
 
 
 def framed(content: bytes) -> bytes:

@@ -122,20 +122,20 @@ def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _update(run: RunFolder, form: SessionFormat) -> bool:
     """Rewrite the session starts of a run that have another format; return False if the run is in progress."""
-    from runmanager.board import archive, event_file
+    from runmanager.board import event_file
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)
-    for path in archive.event_files(run.path):
-        session = archive.read_session(durable.read_file(path, _HEAD)[0])
+    for path in event_file.event_files(run.path):
+        session = event_file.read_session(durable.read_file(path, _HEAD)[0])
         if session is None:
             continue
         record, event, info = session
         value = event_file.session_start(hparams, trial_id, info.start_time_secs)
-        if archive.started(value) == info:
+        if event_file.started(value) == info:
             continue
         if read_run(run).status.is_in_progress:
             return False  # the process of the run has the file open
-        with archive.mapped(path) as mapped:
+        with event_file.mapped(path) as mapped:
             content = mapped[:]
         updated = event_file.event(event.step, [value], event.wall_time).SerializeToString()
         event_file.replace(path, content[: record.start] + event_file.framed(updated) + content[record.stop :])

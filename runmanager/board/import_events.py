@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
-from runmanager.board import archive, event_file
+from runmanager.board import event_file
 from runmanager.errors import NoRunsError
 from runmanager.outcome import LEADING
 from runmanager.storage.run_state import is_sparse
@@ -148,7 +148,7 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
 def _read_file(path: Path, run: _Run) -> int:
     """Read one file; return the number of damaged records."""
     failed = 0
-    with archive.mapped(path) as content:
+    with event_file.mapped(path) as content:
         for position in event_file.records(content):
             record = content[position]
             try:

@@ -5,7 +5,7 @@ import functools
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -15,7 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, confusion, event_file, histograms, hparams, images
+from runmanager.board import confusion, event_file, histograms, hparams, images
 from runmanager.board.confusion import Confusion
 from runmanager.board.tags import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, image_tag, step_tag, tag
 from runmanager.errors import RunsWarning
@@ -25,7 +25,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.steps import Block, Points, read_steps
+from runmanager.storage.steps import Block
 from runmanager.storage.x_axis import EPOCH, x_of, x_value
 from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import RunListener
@@ -52,12 +52,11 @@ CHARTS = {
 "side by side" suits many runs, "overview" suits few runs.
 """
 
-_AT_ONCE = 4096  # maximum number of steps per write: an event takes a kilobyte of memory
 _LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 
-OPENING = ("custom_scalars__config__", "run/config", "run/error")
-"""Tags at the start of every file, and tags that a resumed attempt replaces."""
 
+SAMPLES = "visuals/samples"
+"""The tag of the images of the first batch."""
 
 P = ParamSpec("P")
 Method = Callable[Concatenate["RunLog", P], None]
@@ -83,7 +82,7 @@ class RunLog(RunListener):
 
     The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
     never. `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
-    experiment's. If the x-axis is not the epoch, an attempt replaces the files of earlier attempts.
+    experiment's.
     """
 
     def __init__(
@@ -124,49 +123,44 @@ class RunLog(RunListener):
         self,
         records: Sequence[EpochRecord] = (),
         *,
-        keep: str | None = None,
-        before: Sequence[Event] = (),
-        until: float = 0.0,
         num_committed: int = 0,
+        keep: str | None = None,
+        last_step: int = 0,
     ) -> None:
         """Create the event file.
 
-        A resumed attempt gets a file beside the earlier files. In two cases, the new file replaces the earlier
-        files and takes over their events: if the earlier files end the HParams session, whose status
-        TensorBoard would keep forever, or if their steps are not epochs, as TensorBoard would drop such steps.
-        An attempt that starts at the first epoch also replaces the earlier files, but drops their events.
+        A resumed attempt gets a file beside the earlier files, of which TensorBoard drops the values after
+        `last_step`. An attempt that starts at the first epoch replaces the earlier files.
 
-        `records` are the committed epochs; the events in `before` are written before these epochs. An epoch is
-        missing in the files if the process was killed between its commit and its event; the missing epoch is
-        written now, with its logged steps. If the experiment has no goal, the metric of `keep` is used. If an
-        attempt resumes inside an epoch, events until the wall time `until` (s) are kept.
+        `records` are the committed epochs. An epoch is missing in the files if the process was killed between
+        its commit and its event; the missing epoch is written now. If the experiment has no goal, the metric of
+        `keep` is used.
         """
-        folder, after = self._folder.path, len(records)
+        folder = self._folder.path
         goal = Design(self._goal).decisive([{"keep": keep}])
         self._goal_scalars = GoalScalars(goal)
         epochs = [event_file.event(self._x(record), self._scalars(record, None)) for record in records]
-        last_step = epochs[-1].step if epochs else 0
-        earlier = archive.event_files(folder)
-        self._described = after > 0 and archive.is_described(folder)
-        is_resumed = bool(after or until)
-        logged = read_steps(self._folder, []) if is_resumed else {}
-        moved = {value.tag for event in epochs for value in event.summary.value} if self._x_axis else ()
-        dropped = {*OPENING, *map(step_tag, logged), *moved}
-        accepts = lambda value: value.tag not in dropped  # noqa: E731
-        earlier_events = archive.carried_events(folder, last_step, accepts, until) if is_resumed else []
-        written = {event.step for event in filter(archive.is_epoch, earlier_events)}
-        carried = [event for event in epochs if event.step not in written]
-        first_step = after + 1 - len(carried)
-        has_hole = bool(carried) and first_step <= max(written, default=0)
-        is_ahead = bool(moved) or any(event.step > after for event in earlier_events)
-        if not after or not earlier or logged or is_ahead or has_hole or archive.has_ended(folder):
-            carried = archive.merged(earlier_events, carried) if earlier_events else epochs
-            archive.retire(folder)
-            first_step = 0
+        is_resumed = bool(records or last_step)
+        written: list[int] = []  # the steps of epochs in the earlier files
+        earlier = event_file.event_files(folder)
+        for path in earlier:
+            if is_resumed:
+                event_file.reopen_session(path)
+                written += [event.step for event in event_file.read_events(path) if _is_epoch(event)]
+            else:
+                durable.remove_file(path)
+        steps = [event.step for event in epochs]
+        if (
+            written != steps[: len(written)]
+        ):  # an epoch is lost, or executed again: all epochs are written again
+            written, first_step = [], 0
+        else:
+            first_step = 1 + max([last_step, *steps]) if is_resumed else 0
+        self._described = bool(written)
         self._file = event_file.EventFile(folder, self._attempt, first_step)
         form = hparams.read_format(folder.parent, self._kinds)
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
-        if first_step == 0:
+        if not (first_step and earlier):
             values.append(event_file.layout(CHARTS))
             repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
             facts = {"goal": "" if goal is None else str(goal), "repeats": repeats}
@@ -175,9 +169,7 @@ class RunLog(RunListener):
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
         first = [] if is_resumed else self._first  # the file of the first attempt has the first events
-        self._write(*opening, *before, *first, *carried, *waiting)
-        for block in _step_blocks(logged):
-            self._write(*_step_events(block))
+        self._write(*opening, *first, *epochs[len(written) :], *waiting)
 
     @property
     def writer(self) -> SummaryWriter:
@@ -281,7 +273,7 @@ class RunLog(RunListener):
     def _samples(self) -> None:
         samples = self._first_input.images
         if samples is not None:
-            self._write(event_file.event(0, [event_file.image(archive.SAMPLES, *images.sheet(samples))]))
+            self._write(event_file.event(0, [event_file.image(SAMPLES, *images.sheet(samples))]))
 
     @_guarded
     def _graph(self, network: nn.Module) -> None:
@@ -374,7 +366,7 @@ def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
     """Write the outcome of a run whose process has ended, to an additional file; never raise."""
-    if outcome.status is not Status.HUNG or not archive.event_files(folder):
+    if outcome.status is not Status.HUNG or not event_file.event_files(folder):
         return  # the run can be resumed, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(
@@ -382,6 +374,11 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
         )
         file.write(*_ending(outcome, folder))
         file.close()
+
+
+def _is_epoch(event: Event) -> bool:
+    """Whether an event has the scalars of an epoch."""
+    return any(value.tag == tag("epoch duration") for value in event.summary.value)
 
 
 def _ending(outcome: Outcome, folder: Path) -> list[Event]:
@@ -463,11 +460,3 @@ def _step_events(block: Block) -> list[Event]:
         for step, number in zip(steps, numbers, strict=True):
             values.setdefault(step, []).append(event_file.scalar(step_tag(name), number))
     return [event_file.event(step, values[step]) for step in sorted(values)]
-
-
-def _step_blocks(points: Mapping[str, Points]) -> Iterator[Block]:
-    """Split the points of each metric into blocks of limited length."""
-    for name, (_, steps, values) in points.items():
-        for start in range(0, len(steps), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            yield {name: (steps[part].tolist(), values[part].tolist())}

@@ -10,10 +10,9 @@ import typer
 
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing
-from runmanager.cli.common import STORAGE_FAILED, Commands, check_folder, say, tell_damage, write
+from runmanager.cli.common import Commands, check_folder, write
 from runmanager.cli.declare import Answer, declare
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import counted
 
 _LAST_PORT = 65535
 
@@ -103,26 +102,6 @@ def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-def rebuild_tensorboard_command(root: Path = Path("runs")) -> None:
-    """Rebuild event files that are damaged or lost.
-
-    TensorBoard's event files are written again from the journals. Histograms, images and graphs are kept where
-    the old files can be read. Old files are renamed, not removed.
-    """
-    from runmanager.board.rebuild import rebuild
-    from runmanager.storage.folders import experiments
-
-    check_folder(root)
-    damaged: list[str] = []
-    try:
-        for experiment in experiments(root):
-            write(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
-    except OSError as error:
-        say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
-        raise typer.Exit(STORAGE_FAILED) from error
-    tell_damage(damaged)
-
-
 COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
     "Results": {
         "list": listing.list_command,
@@ -140,7 +119,6 @@ COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
         "note": maintaining.note_command,
         "rm": removing.rm_command,
         "devices": maintaining.devices_command,
-        "rebuild-tensorboard": rebuild_tensorboard_command,
     },
 }
 for panel, commands in COMMANDS.items():

@@ -172,16 +172,16 @@ def confusion_matrices(folder: Path) -> dict[str, str]:
     """
     if next(folder.glob("events.out.tfevents.*"), None) is None:
         return {}
-    from runmanager.board import archive  # this import is slow
+    from runmanager.board import event_file  # this import is slow
 
     pictures: dict[str, str] = {}
-    for path in archive.event_files(folder):
+    for path in event_file.event_files(folder):
         try:
-            with archive.mapped(path) as contents:
+            with event_file.mapped(path) as contents:
                 # files without the tag are frequent, and parsing all events is slow
                 if contents.find(_TAG) < 0:
                     continue
-            for event in archive.read_events(path):
+            for event in event_file.read_events(path):
                 for value in event.summary.value:
                     if value.tag.encode().startswith(_TAG) and value.image.encoded_image_string:
                         written = base64.b64encode(value.image.encoded_image_string).decode()

@@ -24,7 +24,7 @@ class NextRung(RunListener):
         *,
         num_committed: int = 0,
         keep: str | None = None,
-        until: float = 0.0,
+        last_step: int = 0,
     ) -> None:
         """Compute the next rung: the first rung after the epochs in earlier journals."""
         self.last_epoch = self._halving.next_rung(num_committed)

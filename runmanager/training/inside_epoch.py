@@ -4,7 +4,6 @@ Only a loader with `state_dict` and `load_state_dict` resumes inside an epoch.
 """
 
 import re
-import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,11 +87,6 @@ class InsideEpoch:
     def position(self) -> Inside | None:
         """The position where the next epoch resumes, None if the epoch begins at its first batch."""
         return Inside(*self._saved.inside["position"]) if self._saved and self._saved.inside else None
-
-    @property
-    def until(self) -> float:
-        """The wall time (s) of the saved state from which the next epoch resumes; 0 without a saved state."""
-        return float(self._saved.inside["wall_time"]) if self._saved and self._saved.inside else 0.0
 
     def begin_pass(self, epoch: OpenEpoch, loader: Any) -> Iterator[Any]:
         """Begin to load batches, at the first batch or after a saved position."""
@@ -212,7 +206,6 @@ class InsideEpoch:
         inside: dict[str, Any] = {
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,
-            "wall_time": time.time(),
             "steps": run.steps.state(),
             "loader": self._loader_state,
             "gradients": [parameter.grad for parameter in _parameters(state.parts)],

@@ -57,7 +57,7 @@ class RunListener(Listener):
         *,
         num_committed: int = 0,
         keep: str | None = None,
-        until: float = 0.0,
+        last_step: int = 0,
     ) -> None:
         """Called when the journal is created.
 
@@ -65,8 +65,7 @@ class RunListener(Listener):
             records: The epochs of earlier attempts that are not executed again.
             num_committed: The number of these epochs that are in earlier journals.
             keep: The rule that selects the kept weights.
-            until: The wall time (s) of the checkpoint, if the attempt resumes inside an epoch; later events of
-                earlier attempts do not count.
+            last_step: The last step that is not executed again; later steps of earlier attempts do not count.
         """
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:

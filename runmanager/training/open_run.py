@@ -435,9 +435,9 @@ class OpenRun:
         """
         if self.journal is not None:
             return
+        inside = self._inside.position if self._inside else None
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
-            inside = self._inside.position if self._inside else None
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
             facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
             facts |= self.newly_loaded()
@@ -448,9 +448,10 @@ class OpenRun:
             self.journal = NoJournal()
         for record in records[num_committed:]:
             self.journal.epoch(record)
-        keep, until = self._details.get("keep"), self._inside.until if self._inside else 0.0
+        keep = self._details.get("keep")
+        last_step = inside.step if inside else sum(record.steps for record in records)
         for listener in self.listeners:
-            listener.attempt_began(records, num_committed=num_committed, keep=keep, until=until)
+            listener.attempt_began(records, num_committed=num_committed, keep=keep, last_step=last_step)
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics

@@ -21,7 +21,6 @@ from runmanager import load_runs, over_repeats, write_report
 from runmanager.answers.answers import answers_of, columns_of_numbers
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
-from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.goal import parse_goal
 from runmanager.grid import RunBuilder
@@ -34,7 +33,6 @@ from runmanager.storage.journal import Journal
 from runmanager.storage.run_state import read_experiment
 from runmanager.tables.columns import HYPERPARAMETERS
 from runmanager.wording import capital, duration
-from tests.board.reading import folder_scalars
 from tests.report.reading import Reader, by_id, parse, text_of
 
 AXES = {"lr", "width", "dropout"}
@@ -420,15 +418,3 @@ def test_the_live_line_has_the_best_number(surfaces):
     assert name == "test_accuracy"
     assert float(number) == pytest.approx(best.get("test_accuracy mean", best.get("test_accuracy")), abs=5e-5)
     assert "run" not in best or f" run {best['run']}" in str(live)
-
-
-def test_hparams_have_the_ranked_number_as_the_last_of_the_goal(surfaces):
-    rebuild(surfaces.path)
-
-    runs = load_runs(surfaces.path).set_index("run")
-    for run in read_experiment(surfaces.path):
-        if run.epochs:
-            scalars = folder_scalars(run.folder.path)
-            row = runs.loc[run.folder.number]
-            assert scalars["Goal/last"][-1][1] == pytest.approx(row["test_accuracy"], abs=1e-6)
-            assert scalars["Goal/best"][-1][1] == pytest.approx(row["best test_accuracy"], abs=1e-6)

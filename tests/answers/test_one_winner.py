@@ -30,8 +30,6 @@ from runmanager.answers.conclusion import conclude
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import effects
 from runmanager.answers.importance import importances
-from runmanager.board import rebuild
-from runmanager.board.tags import tag
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
 from runmanager.errors import InvalidArgumentError
@@ -48,8 +46,6 @@ from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from runmanager.storage.run_state import read_experiment
 from runmanager.tables.ranking import ranking_of
-from tests.board.reading import event_files
-from tests.board.test_hparams import sessions
 from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of
 
@@ -261,42 +257,6 @@ def check_numbers(case: Case, runs: Any) -> None:
     assert load_run(best(runs).iloc[0]["runs"][0]).number == winner[0]
 
 
-def check_hparams(case: Case) -> None:
-    """Compare the groups of HParams, whose sessions TensorBoard averages, with the ranking."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    rebuild.rebuild(case.path)
-    groups: dict[str, list[tuple[int, float]]] = {}
-    for name, session in sessions(case.path).items():
-        number = int(name.rpartition("/")[2])
-        _, status, _ = case.rows[number - 1]
-        (file,) = [f for f in event_files(case.path) if f.parent.name.startswith(f"{number:03}")]
-        read = EventAccumulator(str(file)).Reload()
-        values = (
-            [event.value for event in read.Scalars(tag(case.goals[0].metric))]
-            if tag(case.goals[0].metric) in read.Tags()["scalars"]
-            else []
-        )
-        value = values[-1] if values and status is Status.COMPLETED else math.nan
-        groups.setdefault(session.group_name, []).append((number, value))
-        assert set(session.hparams).isdisjoint(case.repeats)
-    settings = [runs for runs, _ in case.settings()]
-    there = {number for sessions_ in groups.values() for number, _ in sessions_}
-    assert sorted([number for number, _ in group] for group in groups.values()) == sorted(
-        kept for runs in settings if (kept := [number for number in runs if number in there])
-    )
-    if case.order():
-        goal, winner = case.goals[0], case.order()[0]
-        least = min(2, next(len(its_numbers[0]) for runs, its_numbers in case.settings() if runs == winner))
-        means = {
-            frozenset(number for number, _ in group): goal.sign * sum(finite) / len(finite)
-            for group in groups.values()
-            if (finite := [value for _, value in group if math.isfinite(value)]) and len(finite) >= least
-        }
-        (best_mean,) = [mean for numbers, mean in means.items() if numbers.issubset(winner)]
-        assert best_mean == pytest.approx(max(means.values())) or len(case.goals) > 1
-
-
 def test_six_runs_have_one_winner(tmp_path):
     """`best` once named lr=0.1, for its luckiest fold; the panel, the page and `verdict` named lr=0.01."""
     rows = [(lr, fold) for lr in (0.1, 0.01) for fold in range(3)]
@@ -443,17 +403,6 @@ def test_a_setting_that_lacks_a_goal_is_below_and_every_surface_says_so(tmp_path
         assert "lr=1 is ahead" not in said
 
 
-def test_hparams_tells_settings_apart_that_the_ranking_does(tmp_path):
-    pairs = [(0.01234567, 0.01234568), (0.3, 0.1 + 0.2), ("relu/1", "relu 1"), (1, "1"), (True, "True")]
-    for number, pair in enumerate(pairs):
-        rows = [({"x": x, "seed": seed}, {"accuracy": 0.5}) for x in pair for seed in (0, 1)]
-        runs = write(tmp_path / f"e{number}", rows)
-        rebuild.rebuild(tmp_path / f"e{number}")
-
-        groups = {session.group_name for session in sessions(tmp_path / f"e{number}").values()}
-        assert len(groups) == len(ranking_of(runs).settings) == 2, pair
-
-
 def test_an_axis_called_as_a_computed_column_keeps_its_values(tmp_path):
     rows = [({"runs": n, "seed": seed}, {"accuracy": n / 10}) for n in (1, 2) for seed in (0, 1)]
 
@@ -595,5 +544,3 @@ def test_every_surface_names_the_same_setting(tmp_path, batch):
         case = make(tmp_path / f"e{number}", dice)
 
         check(case)
-        if number % 5 == 0:
-            check_hparams(case)

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,13 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
-from runmanager.board import archive, event_file, hparams
+from runmanager.board import event_file, hparams
 from runmanager.board.link import page_of
-from runmanager.board.rebuild import rebuild
 from runmanager.errors import StorageError
 from runmanager.hyperparameters import TEXT
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import identity
 from runmanager.storage.journal import to_line
-from runmanager.storage.lock import hold
 from tests.board.reading import event_files, scalars_in, sessions_in, train
 from tests.damaging import as_if_killed, journals
 
@@ -72,7 +68,6 @@ def test_no_other_experiment_is_locked_or_written(tmp_path):
 
     run(tmp_path, "second", {"dropout": [0.5]})
     train(RunManager("third", tmp_path, display=False), {"amp": True})
-    rebuild(tmp_path / "second")
     page_of(tmp_path)
 
     assert states(tmp_path / "first") == before
@@ -130,8 +125,8 @@ def test_an_update_changes_nothing_else(tmp_path):
 
     run(tmp_path, "first", {"dropout": [0.5]})
 
-    record, _, old = archive.read_session(before) or pytest.fail("no session")
-    new_record, _, new = archive.read_session(path.read_bytes()) or pytest.fail("no session")
+    record, _, old = event_file.read_session(before) or pytest.fail("no session")
+    new_record, _, new = event_file.read_session(path.read_bytes()) or pytest.fail("no session")
     after = path.read_bytes()
     assert (after[: new_record.start], after[new_record.stop :]) == (
         before[: record.start],
@@ -140,18 +135,6 @@ def test_an_update_changes_nothing_else(tmp_path):
     assert new.start_time_secs == old.start_time_secs == start
     names = [path.name, "attempt-1.items.json", "attempt-1.jsonl", "run.json"]
     assert sorted(p.name for p in path.parent.iterdir()) == sorted(names)
-
-
-def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch):
-    manager = RunManager("first", tmp_path, display=False)
-    for params in ({"lr": 0.1}, {"dropout": 0.5}):
-        train(manager, params)
-    monkeypatch.chdir(tmp_path / "first")
-
-    rebuild(Path())
-
-    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
-    assert sessions(tmp_path)["first/001"].group_name == "first/001"
 
 
 @pytest.mark.slow
@@ -186,20 +169,6 @@ def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, h
     run(tmp_path, "first", {"dropout": [0.5]})
 
     assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_updated else {"lr": 0.1})
-
-
-@pytest.mark.slow
-def test_files_are_rebuilt_as_the_grid_that_holds_the_experiment_has_decided(tmp_path):
-    run(tmp_path, "e", {"lr": [0.1, None]})
-    before = (tmp_path / "e" / paths.HPARAMS).read_bytes()
-    shutil.rmtree(tmp_path / "e" / "002-lr=None")
-    Experiment(tmp_path / "e").plan([{"lr": 0.1}], {})
-
-    with hold(tmp_path / "e"):
-        rebuild(tmp_path / "e")
-
-    assert (tmp_path / "e" / paths.HPARAMS).read_bytes() == before
-    assert shown(tmp_path) == {"e/001": {"lr": "0.1"}}
 
 
 def no_space() -> bool:
@@ -267,24 +236,6 @@ def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_pa
     assert shown(tmp_path)["e/003"] == {"lr": "0.5", "amp": True, "momentum": "none"}
 
 
-def test_each_value_of_runs_without_a_grid_has_its_own_kind_until_files_are_rebuilt(tmp_path):
-    manager = RunManager("e", tmp_path, display=False)
-
-    for params in ({"lr": 0.1}, {"lr": None, "amp": True}, {"lr": 0.5, "amp": False}):
-        train(manager, params)
-    before = shown(tmp_path)
-    rebuild(tmp_path / "e")
-
-    assert before == {
-        "e/001": {"lr": 0.1}, "e/002": {"lr": "none", "amp": True}, "e/003": {"lr": 0.5, "amp": False},
-    }  # fmt: skip
-    assert shown(tmp_path) == {
-        "e/001": {"lr": "0.1", "amp": "none"},
-        "e/002": {"lr": "none", "amp": "True"},
-        "e/003": {"lr": "0.5", "amp": "False"},
-    }
-
-
 @pytest.mark.slow
 def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
     train(RunManager("e", tmp_path, display=False), {"lr": 0.1})
@@ -292,17 +243,6 @@ def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None]})
 
     assert [hparams["lr"] for hparams in shown(tmp_path).values()] == ["0.1", "none"]
-
-
-@pytest.mark.slow
-def test_a_removed_run_gives_the_others_their_kinds_back(tmp_path):
-    run(tmp_path, "e", {"lr": [0.1, None]})
-    shutil.rmtree(tmp_path / "e" / "002-lr=None")
-    Experiment(tmp_path / "e").forget([identity({"lr": None})])
-
-    rebuild(tmp_path / "e")
-
-    assert shown(tmp_path) == {"e/001": {"lr": 0.1}}
 
 
 @pytest.mark.slow

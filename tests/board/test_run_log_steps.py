@@ -5,9 +5,8 @@ import torch
 
 from runmanager import RunManager, load_steps
 from runmanager.board import run_log
-from runmanager.board.rebuild import rebuild
 from runmanager.board.tags import tag
-from tests.board.reading import event_files, folder_scalars, scalars_in
+from tests.board.reading import event_files, folder_scalars
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 
@@ -65,26 +64,6 @@ def test_while_a_run_is_stopped_its_last_steps_are_shown(tmp_path):
     folder = train(tmp_path, 5)
 
     assert shown(folder)["steps/step_loss"] == [(n, n / 4) for n in range(1, 6)]
-
-
-@pytest.mark.parametrize("spoil", ["whole", "cut", "gone"])
-@pytest.mark.parametrize("stop_at", [0, 8])
-def test_steps_are_rebuilt_with_the_rest(tmp_path, spoil, stop_at):
-    folder = train(tmp_path, stop_at)
-    (file,) = event_files(folder)
-    if spoil == "cut":
-        file.write_bytes(file.read_bytes()[:1500])
-    if spoil == "gone":
-        file.unlink()
-
-    assert rebuild(tmp_path / "exp") == 1
-    assert rebuild(tmp_path / "exp") == 1
-
-    last = stop_at or 9
-    assert shown(folder) == {name: [p for p in points if p[0] <= last] for name, points in WHOLE.items()}
-    assert [step for step, _ in scalars_in(folder)[tag("loss")]] == [1, 2, 3][: last // 3]
-    assert train(tmp_path) == folder
-    assert shown(folder) == WHOLE
 
 
 def test_without_tensorboard_steps_are_in_the_table_alone(tmp_path):

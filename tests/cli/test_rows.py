@@ -211,7 +211,7 @@ def test_the_name_that_was_meant_is_asked_for(root, command, arguments, problem)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["best"], ["report"], ["export", "--csv", "x.csv"], ["tensorboard"], ["rebuild-tensorboard"]],
+    [["list"], ["best"], ["report"], ["export", "--csv", "x.csv"], ["tensorboard"]],
 )
 def test_the_folder_that_was_meant_is_asked_for(root, command, arguments):
     result = command(*arguments, root / "swep")

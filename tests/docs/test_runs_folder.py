@@ -17,7 +17,7 @@ from runmanager import (
 from runmanager.cli.app import app
 
 SOURCE = Path(__file__).parents[2] / "runs" / "README.md"
-COMMANDS = ("list", "list --json", "best", "export --csv a.csv", "report", "rebuild-tensorboard", "tensorboard")
+COMMANDS = ("list", "list --json", "best", "export --csv a.csv", "report", "tensorboard")
 
 
 @pytest.fixture

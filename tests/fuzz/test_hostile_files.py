@@ -34,7 +34,6 @@ from runmanager.answers.differences import diff
 from runmanager.answers.effects import compare, effects
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import find
-from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.storage import paths
@@ -248,14 +247,6 @@ def check_readers(
         check_pages(root)
     if "commands" in views:
         check_commands(root, results, runs, dice)
-    damaged: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RunsWarning)  # of event files that cannot be written
-        rebuild(root / MIXED, damaged)
-    rebuilt = rows_of(quietly(from_tensorboard, root), ())  # hyperparameters are text now, if one of them is
-    check_rows(
-        rebuilt, {name: [row.partition(", 'lr'")[0] + "}" for row in rows] for name, rows in events.items()}
-    )
 
 
 def check_several(root: Path, template: Path, several: Sequence[Path], dice: random.Random) -> None:
@@ -353,7 +344,6 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
         check_rows(rows_of(load_table(root / file)), wanted)
     for folder in dice.sample(folders, BATCH // 2):
         run_command("show", folder, *dice.choice([[], ["--json"]]))
-    run_command("rebuild-tensorboard", root)
 
 
 @contextlib.contextmanager

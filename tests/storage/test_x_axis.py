@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
-from runmanager.board.rebuild import rebuild
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.outcome import EpochRecord
 from runmanager.storage.folders import Experiment, read_runs
@@ -71,19 +70,7 @@ class TestAnXAxis:
             (steps[1], 0.5),
         ]
         (folder,) = read_runs(tmp_path / "exp")
-        assert len(event_files(folder.path)) == 1
-
-    def test_is_that_of_event_files_that_are_written_again(self, tmp_path, x_axis):
-        train(tmp_path, x_axis=x_axis)
-        before = shown(tmp_path)
-
-        rebuild(tmp_path / "exp")
-
-        after = shown(tmp_path)
-        assert {tag: [step for step, _ in after[tag]] for tag in after} == {
-            tag: [step for step, _ in before[tag]] for tag in before
-        }
-        assert after["loss/train"] == before["loss/train"]
+        assert len(event_files(folder.path)) == 2
 
     def test_is_that_of_the_page(self, tmp_path, x_axis):
         column, steps = COLUMNS[x_axis]
