@@ -28,25 +28,15 @@ if TYPE_CHECKING:
     from runmanager.devices.torch_devices import num_gpus as num_gpus
     from runmanager.devices.torch_devices import try_all_gpus as try_all_gpus
     from runmanager.devices.torch_devices import try_gpu as try_gpu
-    from runmanager.errors import BoardError as BoardError
     from runmanager.errors import CheckpointError as CheckpointError
-    from runmanager.errors import ClusterError as ClusterError
-    from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
     from runmanager.errors import ExperimentLockedError as ExperimentLockedError
     from runmanager.errors import GridError as GridError
-    from runmanager.errors import HyperparameterError as HyperparameterError
     from runmanager.errors import InvalidArgumentError as InvalidArgumentError
     from runmanager.errors import LifecycleError as LifecycleError
-    from runmanager.errors import MetricError as MetricError
     from runmanager.errors import MissingExtraError as MissingExtraError
-    from runmanager.errors import NoRunsError as NoRunsError
-    from runmanager.errors import NotAFolderError as NotAFolderError
-    from runmanager.errors import PruneError as PruneError
-    from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
-    from runmanager.errors import SettingError as SettingError
     from runmanager.errors import StorageError as StorageError
     from runmanager.executors.base import Executor as Executor
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
@@ -94,10 +84,9 @@ _HOMES = {
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
-        "ExperimentLockedError", "GridError", "HyperparameterError", "InvalidArgumentError",
-        "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "NotAFolderError", "PruneError",
-        "RankError", "RunManagerError", "RunsWarning", "SettingError", "StorageError",
+        "CheckpointError", "DeviceError",
+        "ExperimentLockedError", "GridError", "InvalidArgumentError",
+        "LifecycleError", "MissingExtraError", "RunManagerError", "RunsWarning", "StorageError",
     ),
     "executors.base": ("Executor",),
     "executors.inline": ("InlineExecutor",),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from runmanager.errors import DataError
+from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.training.loaders import ImageTensors
 
 CLASSES = (
@@ -70,7 +70,8 @@ def fashion_mnist(
         Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of both for the test set.
 
     Raises:
-        DataError: A file is missing or damaged and could not be downloaded, or `size` is out of range.
+        RunManagerError: A file is missing or damaged and could not be downloaded.
+        InvalidArgumentError: `size` is out of range.
 
     Example:
         >>> images, labels = fashion_mnist("data", train=False, size=3)[:]
@@ -80,7 +81,9 @@ def fashion_mnist(
     images_file, labels_file = files = _TRAIN if train else _TEST
     most = labels_file.shape[0]
     if size is not None and not 1 <= size <= most:
-        raise DataError(f"the {'training' if train else 'test'} set has 1 to {most} images, got {size}")
+        raise InvalidArgumentError(
+            f"the {'training' if train else 'test'} set has 1 to {most} images, got {size}"
+        )
     raw = Path(root) / "FashionMNIST" / "raw"
     problems = [problem for file in files if (problem := _packed_problem(raw, file))]
     if problems:
@@ -116,9 +119,9 @@ def _download(root: Path, raw: Path, files: tuple[_File, ...], problems: list[st
         FashionMNIST(str(root), download=True)
         left = [problem for file in files if (problem := _packed_problem(raw, file))]
     except Exception as error:
-        raise DataError(_advice(raw, problems, f"it could not be downloaded ({error})")) from error
+        raise RunManagerError(_advice(raw, problems, f"it could not be downloaded ({error})")) from error
     if left:
-        raise DataError(_advice(raw, left, "it was downloaded and is still wrong"))
+        raise RunManagerError(_advice(raw, left, "it was downloaded and is still wrong"))
 
 
 def _advice(raw: Path, problems: list[str], then: str) -> str:

@@ -3,21 +3,11 @@
 RunManagerError
 |-- GridError (ValueError)                  an invalid grid: all its problems at once
 |   |-- InvalidArgumentError (ValueError)   an invalid argument or combination of arguments
-|   |-- MissingExtraError (ImportError)     a missing optional package
-|   `-- ClusterError (ConnectionError)      an unreachable or unusable Ray cluster
-|-- NoRunsError (FileNotFoundError)         a missing folder, or one without runs
-|-- NotAFolderError (NotADirectoryError)    a file where a folder is needed
-|-- PruneError (ValueError)                 runs that cannot be pruned
-|-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
-|-- DeviceError (RuntimeError)              a missing device
+|   `-- MissingExtraError (ImportError)     a missing optional package
+|-- DeviceError (RuntimeError)              a missing device, or an unreachable Ray cluster
 |-- LifecycleError (RuntimeError)           a hook called in the wrong order
-|-- MetricError (ValueError)                an invalid value of a metric
-|-- DataError (RuntimeError)                missing or damaged files of a data set
 |-- CheckpointError (ValueError)            a state that cannot be saved or restored
-|-- SettingError (ValueError)               invalid settings of fit: all problems at once
 |-- ExperimentLockedError (RuntimeError)    an experiment in use by another process or thread
-|-- BoardError (RuntimeError)               TensorBoard could not be started, or has nothing to show
-|-- RankError (RuntimeError)                a lost process of a data-parallel run
 `-- StorageError (OSError)                  a failed write
 """
 
@@ -32,13 +22,15 @@ from runmanager.user_frames import in_user_frames, show_user_frames
 class RunManagerError(Exception):
     """The base of all errors below; notebooks and uncaught errors show no frames of this package.
 
+    It is raised itself if TensorBoard does not start, a data set is damaged, or another rank has ended.
+
     Example:
         >>> import runmanager
         >>> try:
         ...     runmanager.load_runs("no/such/folder")
         ... except runmanager.RunManagerError as error:  # any of them
         ...     print(type(error).__name__)
-        NoRunsError
+        InvalidArgumentError
     """
 
     def __init__(self, *_: object, **__: Any) -> None:
@@ -73,27 +65,31 @@ class GridError(RunManagerError, ValueError):
 
     _so_far = ", nothing was started"
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems: list[str] = list(problems)
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
         lines = self.problems
         if len(lines) != 1:
             numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
             lines = [f"{len(problems)} problems{self._so_far}:", *numbered]
         super().__init__("\n".join(lines))
 
-    def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
-        return type(self), (self.problems,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems,), self.__dict__
 
 
 class InvalidArgumentError(GridError):
-    """An invalid argument, or an invalid combination of arguments.
+    """An invalid argument, metric or setting, an invalid combination of arguments, or a path without runs.
 
     Example:
-        >>> issubclass(InvalidArgumentError, ValueError)  # `except ValueError` catches it too
-        True
+        >>> from runmanager import load_runs
+        >>> load_runs("rums")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        runmanager.errors.InvalidArgumentError: no results at 'rums': ...
     """
 
     _so_far = ""  # no text, as functions that only read raise this error too
+    ends_grid = False  # whether it ends the grid instead of the run that raises it
 
 
 class MissingExtraError(GridError, ImportError):
@@ -105,59 +101,8 @@ class MissingExtraError(GridError, ImportError):
     """
 
 
-class ClusterError(GridError, ConnectionError):
-    """An unreachable or unusable Ray cluster.
-
-    Example:
-        >>> issubclass(ClusterError, ConnectionError)  # `except ConnectionError` catches it too
-        True
-    """
-
-
-class NoRunsError(RunManagerError, FileNotFoundError):
-    """A missing folder, or a folder without runs.
-
-    Example:
-        >>> from runmanager import load_runs
-        >>> load_runs("rums")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-            ...
-        runmanager.errors.NoRunsError: no results at 'rums': ...
-    """
-
-
-class NotAFolderError(RunManagerError, NotADirectoryError):
-    """A file where a folder is needed.
-
-    Example:
-        >>> issubclass(NotAFolderError, NotADirectoryError)  # `except NotADirectoryError` catches it too
-        True
-    """
-
-
-class PruneError(RunManagerError, ValueError):
-    """Runs that cannot be pruned: the metric or the checkpoints are missing.
-
-    Example:
-        >>> issubclass(PruneError, ValueError)  # `except ValueError` catches it too
-        True
-    """
-
-
-class HyperparameterError(RunManagerError, AttributeError):
-    """A hyperparameter that a run does not have.
-
-    Example:
-        >>> from runmanager import RunBuilder
-        >>> RunBuilder.get_runs({"lr": [0.1]})[0].momentum
-        Traceback (most recent call last):
-            ...
-        runmanager.errors.HyperparameterError: run has no hyperparameter 'momentum'; it has: lr
-    """
-
-
 class DeviceError(RunManagerError, RuntimeError):
-    """A device that this machine does not have.
+    """A device that this machine does not have, or a Ray cluster that does not answer.
 
     Example:
         >>> issubclass(DeviceError, RuntimeError)  # `except RuntimeError` catches it too
@@ -177,24 +122,6 @@ class LifecycleError(RunManagerError, RuntimeError):
     """
 
 
-class MetricError(RunManagerError, ValueError):
-    """An invalid value of a metric.
-
-    Example:
-        >>> issubclass(MetricError, ValueError)  # `except ValueError` catches it too
-        True
-    """
-
-
-class DataError(RunManagerError, RuntimeError):
-    """Missing or damaged files of a data set.
-
-    Example:
-        >>> issubclass(DataError, RuntimeError)  # `except RuntimeError` catches it too
-        True
-    """
-
-
 class CheckpointError(RunManagerError, ValueError):
     """A state that cannot be saved safely, or does not fit the object to restore.
 
@@ -202,26 +129,6 @@ class CheckpointError(RunManagerError, ValueError):
         >>> issubclass(CheckpointError, ValueError)  # `except ValueError` catches it too
         True
     """
-
-
-class SettingError(RunManagerError, ValueError):
-    """Invalid settings of `fit`.
-
-    Attributes:
-        problems: One sentence per problem, with the code to write instead.
-
-    Example:
-        >>> str(SettingError(["epochs is negative", "precision is unknown"]))
-        'epochs is negative; precision is unknown'
-    """
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems: list[str] = list(problems)
-        # a single line, as the message is the cause in the run's row
-        super().__init__("; ".join(self.problems))
-
-    def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:
-        return SettingError, (self.problems,)
 
 
 class ExperimentLockedError(RunManagerError, RuntimeError):
@@ -234,24 +141,6 @@ class ExperimentLockedError(RunManagerError, RuntimeError):
         >>> outcome = run_grid({"lr": [0.1]}, train, experiment="locked", executor="inline", display=False)
         >>> outcome.outcomes[0][1].error.partition(":")[0]
         'ExperimentLockedError'
-    """
-
-
-class BoardError(RunManagerError, RuntimeError):
-    """TensorBoard could not be started, or has nothing to show.
-
-    Example:
-        >>> issubclass(BoardError, RuntimeError)  # `except RuntimeError` catches it too
-        True
-    """
-
-
-class RankError(RunManagerError, RuntimeError):
-    """A lost process of a data-parallel run.
-
-    Example:
-        >>> issubclass(RankError, RuntimeError)  # `except RuntimeError` catches it too
-        True
     """
 
 
@@ -323,6 +212,18 @@ class Problems(list[str]):
         """Raise all problems, if any, as one error of this class."""
         if self:
             raise error(self)
+
+
+def of_grid(problem: str) -> InvalidArgumentError:
+    """Return the error of an argument of the grid, which ends the grid instead of the run that raises it."""
+    error = InvalidArgumentError(problem)
+    error.ends_grid = True
+    return error
+
+
+def ends_grid(error: BaseException) -> bool:
+    """Whether an exception of a run ends the grid, as no other run could succeed."""
+    return isinstance(error, StorageError) or getattr(error, "ends_grid", False) is True
 
 
 def is_count(value: object, least: int = 0) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from runmanager.errors import GridError, HyperparameterError, Problems
+from runmanager.errors import GridError, Problems
 from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
 from runmanager.wording import did_you_mean
 
@@ -44,7 +44,7 @@ class Run(tuple[Any, ...]):
         if name in _OF_MANAGERS:
             hint = "; it is a hook of the manager: train gets the run first, so write def train(run, manager)"
         step = did_you_mean(name, names, "it has")
-        raise HyperparameterError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
+        raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
 
     def __eq__(self, other: object) -> bool:
         return not self._has_other_fields(other) and tuple.__eq__(self, other)

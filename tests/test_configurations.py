@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runmanager import RunBuilder, expand, load_runs, run_grid
-from runmanager.errors import GridError, HyperparameterError
+from runmanager.errors import GridError
 from runmanager.run import kinds_of
 
 
@@ -61,7 +61,7 @@ def test_a_run_comes_back_from_a_pickle_with_its_configuration():
 def test_other_runs_have_no_configuration():
     (run,) = RunBuilder.get_runs({"width": [4]})
 
-    with pytest.raises(HyperparameterError, match=r"it has: width; runs of expand\(\) have run.config"):
+    with pytest.raises(AttributeError, match=r"it has: width; runs of expand\(\) have run.config"):
         run.config  # noqa: B018
 
 

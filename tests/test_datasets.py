@@ -9,7 +9,7 @@ import torchvision
 from torchvision.datasets import FashionMNIST
 
 from runmanager.datasets import _TEST, _TRAIN, CLASSES, fashion_mnist
-from runmanager.errors import DataError
+from runmanager.errors import RunManagerError
 
 ORIGINALS = Path(__file__).parents[1] / "data" / "FashionMNIST" / "raw"
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -106,7 +106,7 @@ def test_the_first_images_can_be_asked_for(root):
     ],
 )
 def test_a_size_out_of_range_is_refused(tmp_path, train, size, message):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RunManagerError) as caught:
         fashion_mnist(tmp_path, train=train, size=size)
 
     assert str(caught.value) == message
@@ -129,7 +129,7 @@ def test_an_unpacked_file_that_is_damaged_is_made_anew(root, raw, downloads, dam
 def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads):
     truncate(raw / f"{LABELS}.gz")
 
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
     first, then, *sums = str(caught.value).splitlines()
@@ -142,7 +142,7 @@ def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads)
 def test_a_flipped_byte_in_a_gz_is_found(root, raw):
     flip_a_byte(raw / f"{IMAGES}.gz")
 
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
     assert str(caught.value).startswith(f"{raw / IMAGES}.gz is damaged (its SHA-256 is ")
@@ -158,7 +158,7 @@ def test_damaged_training_files_do_not_matter_to_the_test_set(root, raw):
 def test_missing_files_are_all_named(tmp_path):
     raw = tmp_path / "FashionMNIST" / "raw"
 
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RunManagerError) as caught:
         fashion_mnist(tmp_path)
 
     assert str(caught.value).splitlines()[:2] == [f"{raw / file.name}.gz is missing" for file in _TRAIN]
@@ -186,7 +186,7 @@ def test_a_download_that_changes_nothing_is_told(root, raw, monkeypatch):
     truncate(raw / f"{LABELS}.gz")
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", pretend)
 
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
     assert str(caught.value).splitlines()[:2] == [

@@ -6,13 +6,11 @@ import pytest
 
 from runmanager import errors
 from runmanager.errors import (
-    ClusterError,
     GridError,
     InvalidArgumentError,
     MissingExtraError,
     Problems,
     RunManagerError,
-    SettingError,
 )
 
 TREE = dict(re.findall(r"-- (\w+) \((\w+)\)", str(errors.__doc__)))
@@ -58,7 +56,7 @@ def test_a_grid_error_crosses_a_process_border_with_its_problems():
     assert (type(copy), copy.problems, str(copy)) == (GridError, ["one", "two"], str(error))
 
 
-@pytest.mark.parametrize("error", [InvalidArgumentError, MissingExtraError, ClusterError])
+@pytest.mark.parametrize("error", [InvalidArgumentError, MissingExtraError])
 def test_errors_that_are_grid_errors_too_cross_a_process_border(error):
     copy = pickle.loads(pickle.dumps(error(["one", "two"])))
 
@@ -80,15 +78,6 @@ def test_problems_are_collected_and_raised_at_once():
     with pytest.raises(InvalidArgumentError) as raised:
         problems.raise_if_any(InvalidArgumentError)
     assert raised.value.problems == ["one", "two", "jobs must be a whole number, 1 or more, got True"]
-
-
-def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():
-    error = SettingError(["epochs is a number", "precision is one of three"])
-
-    copy = pickle.loads(pickle.dumps(error))
-
-    assert str(error) == "epochs is a number; precision is one of three"
-    assert (type(copy), copy.problems, str(copy)) == (SettingError, error.problems, str(error))
 
 
 CELLS = {
@@ -147,13 +136,13 @@ def lines_of(output):
         ),
         (
             "files",
-            "NoRunsError",
-            "NoRunsError: no results at 'nope': give the folder that RunManager or run_grid",
+            "InvalidArgumentError",
+            "InvalidArgumentError: no results at 'nope': give the folder that RunManager or run_grid",
         ),
         (
             "file",
-            "NotAFolderError",
-            "NotAFolderError: results are loaded from a folder, got the file 'a_file':",
+            "InvalidArgumentError",
+            "InvalidArgumentError: results are loaded from a folder, got the file 'a_file':",
         ),
         ("root", "GridError", "GridError: root must be a folder, such as 'runs'; 'a_file' is a file"),
         (

@@ -127,7 +127,7 @@ import torch
 from torch import nn
 
 import runmanager
-from runmanager import DataError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report
+from runmanager import (RunManagerError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report)
 
 DATA = ImageTensors(torch.arange(32 * 64, dtype=torch.uint8).reshape(32, 1, 8, 8), torch.arange(32) % 2)
 
@@ -148,7 +148,7 @@ if __name__ == "__main__":
     assert len(fashion_mnist(sys.argv[1], train=False)) == 10_000
     try:
         fashion_mnist("empty")
-    except DataError as error:
+    except RunManagerError as error:
         print(error)
     print([name for name in sys.modules if name.startswith("torchvision")])
 """

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
-from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import NUMBER, counted, kind, text
 from runmanager.storage.fingerprint_changes import changes_between
@@ -38,7 +38,7 @@ def diff(first: Path, second: Path) -> list[Row]:
         the leading settings of both, and for all settings that both have, paired by repeat.
 
     Raises:
-        NoRunsError: A path does not exist, or has no runs.
+        InvalidArgumentError: A path does not exist, or has no runs.
         InvalidArgumentError: A path has several experiments.
     """
     damaged: list[str] = []
@@ -72,7 +72,7 @@ def _side(path: Path, damaged: list[str]) -> tuple[str, Sequence[RunResult]]:
     damaged += problems
     experiments = [(name, runs) for name, runs in read if runs]
     if not experiments:
-        raise NoRunsError(f"no runs under {path}: give an experiment or a run")
+        raise InvalidArgumentError(f"no runs under {path}: give an experiment or a run")
     if len(experiments) > 1:
         names = printable(", ".join(name for name, _ in experiments))
         raise InvalidArgumentError([f"{path} has several experiments: give one of them, {names}"])

@@ -19,7 +19,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
 from runmanager.board import event_file
-from runmanager.errors import NoRunsError
+from runmanager.errors import InvalidArgumentError
 from runmanager.outcome import LEADING
 from runmanager.storage.run_state import is_sparse
 from runmanager.tables.columns import HYPERPARAMETERS, Epochs, epochs_table
@@ -55,7 +55,7 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
         name of another column, such as `epoch`, becomes ``hparams/epoch``.
 
     Raises:
-        NoRunsError: The path does not exist, or holds no event file.
+        InvalidArgumentError: The path does not exist, or holds no event file.
 
     Example:
         >>> from torch.utils.tensorboard import SummaryWriter
@@ -124,7 +124,9 @@ def _find(path: Path) -> dict[str, list[Path]]:
             files_of[Path(folder).relative_to(path).as_posix()] = files
     if not files_of:
         subject = "event files in" if path.exists() else "such path:"
-        raise NoRunsError(f"no {subject} {str(path)!r}: give the folder that TensorBoard is started on")
+        raise InvalidArgumentError(
+            f"no {subject} {str(path)!r}: give the folder that TensorBoard is started on"
+        )
     return dict(sorted(files_of.items()))
 
 

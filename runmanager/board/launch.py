@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from runmanager.board.link import page_of, shared_hparams
 from runmanager.console import in_notebook
-from runmanager.errors import BoardError
+from runmanager.errors import RunManagerError
 
 LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
@@ -51,8 +51,8 @@ def open_tensorboard(
         height: The height in pixels.
 
     Raises:
-        NoRunsError: The folder does not exist.
-        BoardError: The folder has no runs, the experiment does not exist, or TensorBoard did not start.
+        InvalidArgumentError: The folder does not exist or has no runs, or the experiment does not exist.
+        RunManagerError: TensorBoard did not start.
 
     Example:
         >>> from runmanager import RunManager
@@ -87,7 +87,7 @@ class Server:
             see the runs.
 
     Raises:
-        BoardError: TensorBoard did not start.
+        RunManagerError: TensorBoard did not start.
     """
 
     def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
@@ -132,10 +132,10 @@ class Server:
         """Wait until the server ends, which happens only on an error.
 
         Raises:
-            BoardError: The server ended; the message has its last line of output.
+            RunManagerError: The server ended; the message has its last line of output.
         """
         self._process.wait()
-        raise BoardError(f"TensorBoard ended by itself: {self._last_line()}")
+        raise RunManagerError(f"TensorBoard ended by itself: {self._last_line()}")
 
     def stop(self) -> None:
         """Stop the server; a repeated call does nothing."""
@@ -160,8 +160,8 @@ class Server:
             time.sleep(0.05)
         line = self._last_line()
         if "already in use" in line:
-            raise BoardError(f"port {port} is in use: choose another, or 0 for any that is free")
-        raise BoardError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
+            raise RunManagerError(f"port {port} is in use: choose another, or 0 for any that is free")
+        raise RunManagerError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
 
     def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").split("\n")

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from runmanager.board import hparams
 from runmanager.board.tags import EPOCH, LAST, tag
 from runmanager.console import in_notebook
-from runmanager.errors import BoardError, NoRunsError
+from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.goal import companion, default_goal
 from runmanager.hyperparameters import text
 from runmanager.storage.design import Design
@@ -68,19 +68,20 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     with few values. With several experiments, HParams shows only hyperparameters that all runs have.
 
     Raises:
-        NoRunsError: The folder does not exist.
-        BoardError: The folder has no runs, or no runs of this experiment.
+        InvalidArgumentError: The folder does not exist, or has no runs, or no runs of this experiment.
     """
     if not root.is_dir():
-        raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
+        raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
     all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
     runs = {name: runs for name, runs in all_runs.items() if runs}
     if experiment is not None and experiment not in runs:
         hint = did_you_mean(experiment, runs, "it has those of")
-        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
+        raise InvalidArgumentError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
     if not runs and next(root.rglob("*tfevents*"), None) is None:
-        raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
+        raise InvalidArgumentError(
+            f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote"
+        )
     if experiment is not None:
         root, runs = folders[experiment], {experiment: runs[experiment]}
     return TensorBoardPage(root, _query(runs), _limits(root, runs))
@@ -94,7 +95,7 @@ def hint(experiment: Path) -> list[str]:
     root, name = experiment.parent, experiment.name
     try:
         page_of(experiment)
-    except (OSError, BoardError):
+    except (OSError, RunManagerError):
         return []
     if in_notebook():
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]

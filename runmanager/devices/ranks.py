@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from runmanager.errors import RankError
+from runmanager.errors import RunManagerError
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def gather(value: T) -> list[T]:
     """Return the values of all ranks, in the order of the ranks.
 
     Raises:
-        RankError: The process of another rank has ended.
+        RunManagerError: The process of another rank has ended.
     """
     if num_ranks() == 1:
         return [value]
@@ -80,7 +80,7 @@ def broadcast(value: T) -> T:
     """Return the value of rank 0; the arguments of other ranks are ignored.
 
     Raises:
-        RankError: The process of another rank has ended.
+        RunManagerError: The process of another rank has ended.
     """
     if num_ranks() == 1:
         return value
@@ -97,7 +97,7 @@ def from_main(make: Callable[[], T]) -> T:
     """Call a function on rank 0 alone, and return its value on all ranks.
 
     Raises:
-        RankError: The process of another rank has ended.
+        RunManagerError: The process of another rank has ended.
     """
     value = make() if is_main() else None
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
@@ -169,7 +169,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(f"rank {rank()} has lost another rank, which says why: {error}") from error
+        raise RunManagerError(f"rank {rank()} has lost another rank, which says why: {error}") from error
 
 
 def _has_group() -> bool:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from runmanager.calls import advised
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
-from runmanager.errors import CheckpointError, Problems, SettingError, is_count
+from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.launch.manager import RunManager, hooks_of
 from runmanager.run import params_of
 from runmanager.training.batch_size import Measure
@@ -110,9 +110,9 @@ def fit(
             the manager's `batch_size` counts; without it, the labels or targets are counted.
 
     Raises:
-        SettingError: The run cannot be trained with these settings; the message lists all problems, and nothing
-            was written.
-        MetricError: A batch is not (inputs, labels), or `step` returned a value of another form.
+        InvalidArgumentError: The run cannot be trained with these settings; the message lists all problems, and
+            nothing was written.
+        InvalidArgumentError: A batch is not (inputs, labels), or `step` returned a value of another form.
         DeviceError: The run's device is missing.
         LifecycleError: Another run is open.
         StorageError: The run's folder could not be written.
@@ -187,7 +187,7 @@ def fit(
 
 def _refuse(*problems: str) -> None:
     if problems:
-        raise SettingError(problems)
+        raise InvalidArgumentError("; ".join(problems))  # in one line, as it is the cause in the run's row
 
 
 def _optimizer_of(

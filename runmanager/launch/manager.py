@@ -221,7 +221,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, or the last epoch has not ended.
-            PruneError: The pruner may stop the run at a rung, but the run saves no checkpoint.
+            InvalidArgumentError: The pruner may stop the run at a rung, but the run saves no checkpoint.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -240,7 +240,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: Losses were tracked without batches, and the batch sizes are unknown.
+            InvalidArgumentError: Losses were tracked without batches, and the batch sizes are unknown.
             StorageError: The row could not be committed.
 
         Example:
@@ -266,7 +266,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: The loss is not a single value, or the batch has no tensor to count.
+            InvalidArgumentError: The loss is not a single value, or the batch has no tensor to count.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -292,7 +292,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: The shapes of `preds` and `labels` do not match.
+            InvalidArgumentError: The shapes of `preds` and `labels` do not match.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -333,7 +333,8 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: A value is not a single number, a name is taken, or `how` differs from an earlier call.
+            InvalidArgumentError: A value is not a single number, a name is taken, or `how` differs from an
+                earlier call.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -372,8 +373,8 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open, or an evaluation is open.
-            MetricError: A value is neither a number nor an image, a name is taken, or `every` is not a positive
-                integer.
+            InvalidArgumentError: A value is neither a number nor an image, a name is taken, or `every` is not a
+                positive integer.
             StorageError: A block could not be written.
 
         Example:
@@ -405,7 +406,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open.
-            MetricError: A value is not a single number, or a name is taken.
+            InvalidArgumentError: A value is not a single number, or a name is taken.
 
         Example:
             >>> from runmanager import load_runs
@@ -693,7 +694,8 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, the run has no network, or the epoch has ended already.
-            MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is not a number.
+            InvalidArgumentError: A column's name is taken, a batch is not (inputs, labels), or a metric is not
+                a number.
 
         Example:
             >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
@@ -729,7 +731,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, the epoch has ended already, or another evaluation is open.
-            MetricError: A column's name is taken.
+            InvalidArgumentError: A column's name is taken.
 
         Example:
             >>> network, loader = nn.Linear(4, 1), [{"x": torch.ones(8, 4), "y": torch.ones(8)}]

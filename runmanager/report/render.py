@@ -20,7 +20,7 @@ import pandas as pd
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.answers.effects import OVERALL, paired, speeds
-from runmanager.errors import InvalidArgumentError, NoRunsError, StorageError
+from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
@@ -32,7 +32,7 @@ from runmanager.report.svg import spaced
 from runmanager.storage import durable, paths
 from runmanager.storage.design import first_line_of_note
 from runmanager.storage.folders import experiments as folders_of
-from runmanager.storage.folders import no_runs
+from runmanager.storage.folders import no_runs, read_runs
 from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
@@ -101,7 +101,7 @@ def write_report(
         The path of the file; a notebook shows it as a link.
 
     Raises:
-        NoRunsError: The path does not exist or holds no runs.
+        InvalidArgumentError: The path does not exist or holds no runs.
         InvalidArgumentError: The metric or axis does not exist, the direction of a metric is unknown, or the
             experiments have different goals.
         StorageError: The file could not be written; an existing file is kept.
@@ -140,14 +140,14 @@ def _write_index(
     target = Path(target or root / "index.html")
     pages, refused = {}, {}
     for folder in folders:
+        if not read_runs(folder):
+            continue
         try:
             pages[folder / paths.REPORT] = _read(folder, goal, repeats)
-        except NoRunsError:
-            continue
         except InvalidArgumentError as error:  # its runs lack the metric
             refused[folder.name] = error
     if not pages:
-        raise next(iter(refused.values()), NoRunsError(no_runs(root)))
+        raise next(iter(refused.values()), InvalidArgumentError(no_runs(root)))
     if target.absolute() in [page.absolute() for page in pages]:
         rule = f"{target} is the page of an experiment"
         raise InvalidArgumentError([f"{rule}: write the index elsewhere, as {root / 'index.html'}"])
@@ -211,7 +211,9 @@ def _read(
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
-        raise NoRunsError(no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths")
+        raise InvalidArgumentError(
+            no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths"
+        )
     is_one = isinstance(path, str | os.PathLike)
     title = " and ".join(experiments)
     data = report_data(printable(title), experiments, goal, repeats)
@@ -477,7 +479,7 @@ def watch_runs(
     Writing takes at most a twentieth of the time. The last page no longer reloads itself.
 
     Raises:
-        NoRunsError, InvalidArgumentError, StorageError: As in `write_report`.
+        InvalidArgumentError, InvalidArgumentError, StorageError: As in `write_report`.
     """
     before: Any = None
     interval = _LEAST_S

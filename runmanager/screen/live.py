@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.board.link import page_of
 from runmanager.console import choose_screen
-from runmanager.errors import BoardError
+from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import default_goal
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
@@ -58,7 +58,7 @@ def make_display(options: GridOptions) -> "GridProgress":
     def page() -> str:
         try:
             return page_of(path).link()
-        except (OSError, BoardError):  # the error if TensorBoard has no runs to show
+        except (OSError, RunManagerError):  # the error if TensorBoard has no runs to show
             return ""
 
     return GridProgress(path.name, show=options.is_shown, page=page)

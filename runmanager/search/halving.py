@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from runmanager.errors import InvalidArgumentError, Problems, PruneError
+from runmanager.errors import InvalidArgumentError, Problems, of_grid
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.search.search import Decision, Pruner, Search
@@ -187,14 +187,14 @@ class SuccessiveHalving:
             metrics: The metrics of an epoch, by column.
 
         Raises:
-            PruneError: The metric is missing.
+            InvalidArgumentError: The metric is missing.
 
         Example:
             >>> SuccessiveHalving("loss").check({"loss": 0.5})  # raises nothing
         """
         name = self.goal.metric
         if name not in metrics:
-            raise PruneError(
+            raise of_grid(
                 f"pruning compares runs by {name!r}, which the epoch of a rung does not have; it has: "
                 f"{', '.join(metrics)}. Track it in every epoch"
             )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runmanager.errors import PruneError
+from runmanager.errors import of_grid
 from runmanager.goal import Goal
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -151,7 +151,7 @@ class Pruner(Listener, ABC):
         An epoch that is executed again replaces its earlier values and all later epochs.
 
         Raises:
-            PruneError: The runs cannot be compared.
+            InvalidArgumentError: The runs cannot be compared.
         """
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
@@ -170,10 +170,10 @@ class Pruner(Listener, ABC):
         """Return the metric of an epoch by which runs are compared.
 
         Raises:
-            PruneError: The epoch has no such metric.
+            InvalidArgumentError: The epoch has no such metric.
         """
         if self.goal.metric not in record.metrics:
-            raise PruneError(
+            raise of_grid(
                 f"pruning compares runs by {self.goal.metric!r}, which epoch {record.epoch} does not have; "
                 f"it has: {', '.join(record.metrics)}. Track it in every epoch"
             )

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from runmanager.devices import ranks
-from runmanager.errors import RankError
+from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import device_of
@@ -153,7 +153,7 @@ class Observer(RunListener):
     def point(self, kind: str, epoch: int, step: int, values: Mapping[str, Any] | None = None) -> None:
         """Write the digests of a point; kill the process if this is the point to do so."""
         if self._order.kill_at == (kind, epoch, step):
-            with suppress(RankError):  # the others may be dead
+            with suppress(RunManagerError):  # the others may be dead
                 ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
         state = self._opened.resume_state

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from runmanager.errors import PruneError
+from runmanager.errors import of_grid
 from runmanager.executors import Report
 from runmanager.outcome import BatchProgress, EpochRecord, News, Question
 from runmanager.search.halving import SuccessiveHalving
@@ -33,10 +33,10 @@ class NextRung(RunListener):
         """Check that the run can be resumed.
 
         Raises:
-            PruneError: The run saves no checkpoint.
+            InvalidArgumentError: The run saves no checkpoint.
         """
         if not is_saved:
-            raise PruneError(
+            raise of_grid(
                 "prune= stops runs at a rung and resumes the best of them, but this run saves no checkpoint: "
                 "write `for epoch in manager.epochs(n, checkpoint={...})`"
             )
@@ -45,7 +45,7 @@ class NextRung(RunListener):
         """Stop the run if it is at the rung.
 
         Raises:
-            PruneError: The epoch lacks the metric by which runs are compared.
+            InvalidArgumentError: The epoch lacks the metric by which runs are compared.
         """
         return self._at_rung(record)
 

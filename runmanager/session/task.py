@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import TensorBoard, run_logs
-from runmanager.errors import LifecycleError, PruneError, StorageError
+from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
@@ -67,7 +67,7 @@ class RunTask:
 
         Raises:
             StorageError: The outcome or an epoch could not be committed.
-            PruneError: The run cannot be stopped at a rung, or cannot be compared at a rung.
+            InvalidArgumentError: The run cannot be stopped at a rung, or cannot be compared at a rung.
             Exception: The exception of `train`, if the task `raises`. Under torchrun, the exception is always
                 raised, as the other ranks wait until this process ends.
         """
@@ -109,8 +109,9 @@ class RunTask:
             with loaded_files.noting_files():
                 outcome = self._execute(reads.run, hooks)
             return replace(outcome, unread=without_named(reads.unread, self.train))
-        except (StorageError, PruneError, KeyboardInterrupt):
-            hooks.end_interrupted()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or ends_grid(error):
+                hooks.end_interrupted()
             raise
         finally:
             _forget_compiled()
@@ -206,7 +207,7 @@ def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
     if is_of_the_run:
         refused = error.__cause__  # the cause is the first exception of the run, if there is one
         error = (refused and refused.__context__) or error
-    is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
+    is_of_the_grid = ends_grid(error) and not is_of_the_run
     if is_stopped(error) or is_of_the_grid:
         raise error
     outcome = hooks.outcome

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from runmanager.close_names import closest
-from runmanager.errors import HyperparameterError
 from runmanager.run import Run
 from runmanager.session.train_call import parameters_of
 from runmanager.storage.fingerprint import reached_source
@@ -148,7 +147,7 @@ def missing_axes(train: Callable[..., object], runs: Sequence[Run]) -> list[str]
         if runs and name not in problems and not any(hasattr(run, name) for run in runs):
             try:
                 getattr(runs[0], name)
-            except HyperparameterError as error:
+            except AttributeError as error:
                 problems[name] = f"{error} (in {location})"
     return list(problems.values())
 

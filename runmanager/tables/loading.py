@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runmanager.calls import advised
-from runmanager.errors import NoRunsError, NotAFolderError, RunsWarning, StorageError, is_count
+from runmanager.errors import InvalidArgumentError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
@@ -66,7 +66,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
         libraries and kernels are loaded at their first use.
 
     Raises:
-        NoRunsError: The path does not exist.
+        InvalidArgumentError: The path does not exist.
 
     Example:
         >>> load_results("runs/circle").groupby("run")["accuracy"].max().to_dict()
@@ -105,7 +105,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         early), `continues at` (the position inside an epoch at which the run resumes).
 
     Raises:
-        NoRunsError: The path does not exist.
+        InvalidArgumentError: The path does not exist.
 
     Example:
         >>> load_runs("runs/circle")[["run", "lr", "width", "accuracy"]].values.tolist()[0]
@@ -125,7 +125,7 @@ def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[s
     """Return the runs of each experiment under a path, even runs without a journal, and the damaged files.
 
     Raises:
-        NoRunsError: The path does not exist.
+        InvalidArgumentError: The path does not exist.
     """
     damaged: list[str] = []
     with _without_collection():
@@ -149,9 +149,9 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is a run."""
     if not path.exists():
         hint = paths.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
-        raise NoRunsError(f"no results at {str(path)!r}: {hint}")
+        raise InvalidArgumentError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
-        raise NotAFolderError(
+        raise InvalidArgumentError(
             f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
             "or load the file with load_table()"
         )

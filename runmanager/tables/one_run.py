@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.calls import advised
-from runmanager.errors import CheckpointError, InvalidArgumentError, NoRunsError
+from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.storage import artifacts, loaded_files, paths
 from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
@@ -128,7 +128,7 @@ def load_run(run: Any) -> LoadedRun:
         The run, without its weights.
 
     Raises:
-        NoRunsError: The run does not exist; the message names the existing runs.
+        InvalidArgumentError: The run does not exist; the message names the existing runs.
         InvalidArgumentError: `run` is neither a path nor a row of `load_runs`.
 
     Example:
@@ -176,7 +176,7 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         The folder of the experiment, and the run.
 
     Raises:
-        NoRunsError: The run does not exist; the message names the existing runs.
+        InvalidArgumentError: The run does not exist; the message names the existing runs.
     """
     absolute = paths.absolute(path)
     experiment = absolute.parent.resolve()
@@ -184,8 +184,10 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         if absolute.is_dir() and is_experiment(absolute):
             first = next((run.number for run in read_runs(absolute)), 1)
             lists = f"runmanager list {shlex.quote(str(path))} lists them"
-            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / str(first))!r}; {lists}")
-        raise NoRunsError(f"{path} is no run, {no_experiment(path.parent, path)}")
+            raise InvalidArgumentError(
+                f"{path} is an experiment: name a run, as {str(path / str(first))!r}; {lists}"
+            )
+        raise InvalidArgumentError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
     is_number = path.name.isdecimal() and not absolute.exists()
     for run in runs:
@@ -193,4 +195,4 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
     hint = "" if is_number else paths.nearest(path)
-    raise NoRunsError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")
+    raise InvalidArgumentError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.errors import InvalidArgumentError
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.run_state import is_sparse
 from runmanager.storage.steps import STEP, Points, read_steps
@@ -37,7 +37,7 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         The table, in the order of runs and steps.
 
     Raises:
-        NoRunsError: The path does not exist.
+        InvalidArgumentError: The path does not exist.
         InvalidArgumentError: `runs` is neither a path nor rows of `load_runs`.
 
     Example:
@@ -79,7 +79,7 @@ def _folders_of(runs: Any) -> list[Path]:
 def _folder_of(path: Path) -> Path:
     """Return the run's folder if the path ends in a run's number; return any other path unchanged."""
     if not path.exists() and path.name.isdecimal():
-        with suppress(NoRunsError):
+        with suppress(InvalidArgumentError):
             return find_run(path)[1].path
     return path
 

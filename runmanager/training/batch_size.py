@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.errors import MetricError, is_count
+from runmanager.errors import InvalidArgumentError, is_count
 from runmanager.hyperparameters import counted
 
 Measure = Callable[[Any], int]
@@ -28,7 +28,7 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
             possible.
 
     Raises:
-        MetricError: The size is ambiguous.
+        InvalidArgumentError: The size is ambiguous.
 
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
     (7, 5, 3)
@@ -41,18 +41,18 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
     size = expected()
     if size is not None and size in (sizes or _sizes_of_parts(batch)):
         return size
-    raise MetricError(_problem(batch))
+    raise InvalidArgumentError(_problem(batch))
 
 
 def measured(measure: Measure, batch: Any) -> int:
     """Return the number of samples of a batch, from the user's function.
 
     Raises:
-        MetricError: The function did not return a number of samples.
+        InvalidArgumentError: The function did not return a number of samples.
     """
     size = measure(batch)
     if not is_count(size, 1):
-        raise MetricError(f"batch_size must return a whole number, 1 or more, got {size!r}")
+        raise InvalidArgumentError(f"batch_size must return a whole number, 1 or more, got {size!r}")
     return size
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.training.correct import are_classes
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -24,7 +24,7 @@ def pair_of(batch: Any, call: str) -> Pair:
     """Unpack a batch of (inputs, labels); `call` names the caller for messages.
 
     Raises:
-        MetricError: The batch is not a pair.
+        InvalidArgumentError: The batch is not a pair.
     """
     # unpacking a mapping would yield its keys
     pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch
@@ -32,7 +32,9 @@ def pair_of(batch: Any, call: str) -> Pair:
         inputs, labels = pair
     except (TypeError, ValueError):
         rule = f"{call} takes batches of (inputs, labels), got {_described(batch)}"
-        raise MetricError(f"{rule}: write step=lambda network, batch: (loss, outputs, targets)") from None
+        raise InvalidArgumentError(
+            f"{rule}: write step=lambda network, batch: (loss, outputs, targets)"
+        ) from None
     return inputs, labels
 
 
@@ -40,12 +42,14 @@ def of_step(result: Any) -> Computed:
     """Unpack the result of a step: (loss, outputs, targets), or only the loss.
 
     Raises:
-        MetricError: The result has neither of these forms.
+        InvalidArgumentError: The result has neither of these forms.
     """
     if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
         return result
     if isinstance(result, tuple | list | Mapping):
-        raise MetricError(f"step= must return (loss, outputs, targets) or the loss, got {_described(result)}")
+        raise InvalidArgumentError(
+            f"step= must return (loss, outputs, targets) or the loss, got {_described(result)}"
+        )
     return result, None, None
 
 

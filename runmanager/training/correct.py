@@ -2,7 +2,7 @@
 
 import torch
 
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 
 
 def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
@@ -15,7 +15,7 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
 
     Raises:
-        MetricError: As `are_correct`.
+        InvalidArgumentError: As `are_correct`.
     """
     return are_correct(preds, labels).count_nonzero()
 
@@ -24,8 +24,8 @@ def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return whether the label of each sample has the largest score, on the device.
 
     Raises:
-        MetricError: The shapes do not match, so that broadcasting would compare every sample with every other
-            sample.
+        InvalidArgumentError: The shapes do not match, so that broadcasting would compare every sample with
+            every other sample.
     """
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
@@ -33,8 +33,8 @@ def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if not are_classes(preds, labels):
         if are_classes(labels, preds):
             call = "track_num_correct"
-            raise MetricError(f"the arguments of {call}() are swapped: write {call}(preds, labels)")
-        raise MetricError(
+            raise InvalidArgumentError(f"the arguments of {call}() are swapped: write {call}(preds, labels)")
+        raise InvalidArgumentError(
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
         )

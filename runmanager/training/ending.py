@@ -59,7 +59,7 @@ class Ending:
 
         Raises:
             CheckpointError: The epoch lacks the metric of `patience`.
-            PruneError: The run cannot be compared at a rung.
+            InvalidArgumentError: The run cannot be compared at a rung.
         """
         stop_reason = self.early_stop.epoch_ended(record, None)
         reason = self._listeners.epoch_ended(record)

@@ -11,7 +11,7 @@ from torch import nn
 
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.storage.items import Items
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
@@ -142,7 +142,7 @@ class OpenEvaluation:
         """Return the column of a metric.
 
         Raises:
-            MetricError: The name is taken, or not a valid column.
+            InvalidArgumentError: The name is taken, or not a valid column.
         """
         column = f"{self._name}_{column_of(name)}"
         if column not in self._columns:
@@ -179,7 +179,9 @@ def evaluate(
     for batch in evaluation.batches():
         value, outputs, targets = _computed(network, batch, loss, step)
         if metrics and outputs is None:
-            raise MetricError("step= must return (loss, outputs, targets) for metrics=, got the loss alone")
+            raise InvalidArgumentError(
+                "step= must return (loss, outputs, targets) for metrics=, got the loss alone"
+            )
         evaluation.add_loss(value, counted_part(batch, targets, is_measured=sums.is_measured))
         if has_classes(outputs, targets, step):
             evaluation.add_correct(outputs, targets)
@@ -206,33 +208,37 @@ def check_evaluated(call: str, loader: Any, name: Any) -> None:
     """Check the loader and the name of an evaluation; `call` names the caller.
 
     Raises:
-        MetricError: Loader and name are swapped, or one of them has a wrong type.
+        InvalidArgumentError: Loader and name are swapped, or one of them has a wrong type.
     """
     if isinstance(loader, nn.Module):
-        raise MetricError(f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')")
+        raise InvalidArgumentError(
+            f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')"
+        )
     if not isinstance(name, str) or isinstance(loader, str):
         first, second = (
             repr(each) if isinstance(each, str) else type(each).__name__ for each in (loader, name)
         )
         rule = f"{call}() takes a loader, then the name of its columns, got {first} and {second}"
-        raise MetricError(f"{rule}: write {call}(loader, 'validation')")
+        raise InvalidArgumentError(f"{rule}: write {call}(loader, 'validation')")
 
 
 def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     """Send metrics to the device and reset them.
 
     Raises:
-        MetricError: A value is not a metric, or its column is taken.
+        InvalidArgumentError: A value is not a metric, or its column is taken.
     """
     if metrics is None:
         return {}
     if not callable(getattr(metrics, "items", None)):
-        raise MetricError(f"metrics must be a mapping, as in metrics={{'r2': R2Score()}}, got {metrics!r}")
+        raise InvalidArgumentError(
+            f"metrics must be a mapping, as in metrics={{'r2': R2Score()}}, got {metrics!r}"
+        )
     for name, metric in metrics.items():
         evaluation.column(name)
         if lacks := [call for call in ("update", "compute", "reset") if not hasattr(metric, call)]:
             rule = "a metric has update(outputs, targets), compute() and reset(), as those of torchmetrics"
-            raise MetricError(f"{rule}; {name!r} lacks {' and '.join(lacks)}: {metric!r}")
+            raise InvalidArgumentError(f"{rule}; {name!r} lacks {' and '.join(lacks)}: {metric!r}")
         if callable(move := getattr(metric, "to", None)):
             move(evaluation.device)
         metric.reset()
@@ -249,11 +255,11 @@ def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None
 
 
 def _number(column: str, value: Any) -> float:
-    with suppress(MetricError):
+    with suppress(InvalidArgumentError):
         return float(single(column, value))
     description = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
     step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does"
-    raise MetricError(
+    raise InvalidArgumentError(
         f"{column} is {description}, not a number: {step}, or let compute() return a mapping, or the mean"
     )
 

@@ -18,9 +18,9 @@ from runmanager.errors import (
     DeviceError,
     InvalidArgumentError,
     LifecycleError,
-    PruneError,
     RunsWarning,
     StorageError,
+    ends_grid,
     is_count,
 )
 from runmanager.goal import Goal
@@ -49,7 +49,7 @@ _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionar
 All managers share this mapping, as `run_grid` has one manager per run.
 """
 
-_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
+_NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 """Exceptions that interrupt a run but are not its fault, so that the run can be resumed."""
 
 _BLOCK, _LOOP = "with manager.run(run, network, loader):", "for epoch in manager.epochs(n):"
@@ -332,7 +332,7 @@ class Hooks:
 
     def end_by(self, error: BaseException, run: Any) -> None:
         """End the run with the outcome for an exception that left the loop."""
-        if isinstance(error, _NOT_OF_THE_RUN):
+        if isinstance(error, _NOT_OF_THE_RUN) or ends_grid(error):
             self.end_interrupted()
             return
         if self.current:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 
 _CHANNELS = (1, 3)  # numbers of channels of gray and color images
 
@@ -30,7 +30,7 @@ def image_of(name: str, value: Any) -> Any:
     to 1; reading it waits for the device.
 
     Raises:
-        MetricError: The value has the shape of a color image, but floats outside 0 to 1.
+        InvalidArgumentError: The value has the shape of a color image, but floats outside 0 to 1.
 
     >>> image_of("mask", torch.tensor([[0.0, 1.0]])).tolist()
     [[[0, 255]]]
@@ -56,4 +56,4 @@ def image_of(name: str, value: Any) -> Any:
     if value.ndim == 2:  # noqa: PLR2004 - a matrix of other values
         return None
     rule = f"{name} has values from {low:.4g} to {high:.4g}, but an image of floats has values from 0 to 1"
-    raise MetricError(f"{rule}: write log({name}=image.clamp(0, 1)), or scale it")
+    raise InvalidArgumentError(f"{rule}: write log({name}=image.clamp(0, 1)), or scale it")

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError, RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
 from runmanager.training.correct import are_correct, has_no_classes
@@ -58,7 +58,7 @@ class EpochSums:
         """Count the samples of the current batch; 1 without a batch.
 
         Raises:
-            MetricError: The number is ambiguous.
+            InvalidArgumentError: The number is ambiguous.
         """
         if self.last_size is None and self._batch is not None:
             self.last_size = self._count(self._batch, expected)
@@ -71,10 +71,12 @@ class EpochSums:
         `expected` returns the loader's number of samples, used if the batch is ambiguous.
 
         Raises:
-            MetricError: The loss is not a single value, or the number of samples is ambiguous.
+            InvalidArgumentError: The loss is not a single value, or the number of samples is ambiguous.
         """
         if _is_mean(batch) and _is_size_or_batch(loss):
-            raise MetricError("the arguments of track_loss() are swapped: write track_loss(loss, labels)")
+            raise InvalidArgumentError(
+                "the arguments of track_loss() are swapped: write track_loss(loss, labels)"
+            )
         loss = single("loss", loss)
         self._num_losses += 1
         self.is_tracked = True
@@ -86,7 +88,7 @@ class EpochSums:
             return
         size = self._count(batch, expected)
         if size < 1:
-            raise MetricError(f"a batch has at least one sample, got {size}: leave it out")
+            raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.last_size = size
         self._loss.add(loss, size, size)
 
@@ -127,7 +129,7 @@ class EpochSums:
         """Add the mean of a metric over `weight` samples.
 
         Raises:
-            MetricError: The value is not a single number.
+            InvalidArgumentError: The value is not a single number.
         """
         value = single(name, mean)
         if name not in self._sums:
@@ -138,14 +140,17 @@ class EpochSums:
         """Add a value of the current batch, see `RunManager.track`.
 
         Raises:
-            MetricError: The value is not a single number, or `how` is invalid or differs from an earlier call.
+            InvalidArgumentError: The value is not a single number, or `how` is invalid or differs from an
+                earlier call.
         """
         if how not in get_args(How):
             rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
-            raise MetricError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
+            raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
         before = self._hows.get(name, "mean" if name in self._sums else how)
         if before != how:
-            raise MetricError(f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one")
+            raise InvalidArgumentError(
+                f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one"
+            )
         self.is_tracked = True
         if how == "mean":
             self.add_mean(name, value, self.current_size(expected))
@@ -163,12 +168,12 @@ class EpochSums:
         `size_of_batch` returns the number of samples of batch `number`, from 1; None if unknown.
 
         Raises:
-            MetricError: The number of samples of a batch is unknown.
+            InvalidArgumentError: The number of samples of a batch is unknown.
         """
         for number, loss in self._unsized:
             size = size_of_batch(number)
             if size is None:
-                raise MetricError(
+                raise InvalidArgumentError(
                     "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
                 )
             self._loss.add(loss, size, size)
@@ -219,7 +224,7 @@ class EpochSums:
 
     def state(self, expected: Expected) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
-        with suppress(MetricError):  # the error is raised when the size is used
+        with suppress(InvalidArgumentError):  # the error is raised when the size is used
             self.current_size(expected)
         numbers, losses = zip(*self._unsized, strict=True) if self._unsized else ((), ())
         return {
@@ -290,11 +295,11 @@ def single(name: str, value: Any) -> torch.Tensor | float:
     """Return a single number in double precision; as a float if the number is on the cpu.
 
     Raises:
-        MetricError: The value is not a single number.
+        InvalidArgumentError: The value is not a single number.
     """
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
-            raise MetricError(
+            raise InvalidArgumentError(
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
                 f"{tuple(value.shape)}: call {'' if value.is_floating_point() else '.float()'}.mean() on it"
             )
@@ -310,18 +315,20 @@ def single(name: str, value: Any) -> torch.Tensor | float:
     step = "leave it out where there is none"
     if isinstance(value, str):
         step = f"write float({value!r})" if _is_written_number(value) else "give a number"
-    raise MetricError(f"{name} must be a number or a tensor of one, got {value!r}: {step}")
+    raise InvalidArgumentError(f"{name} must be a number or a tensor of one, got {value!r}: {step}")
 
 
 def check_mapping(call: str, values: Any) -> None:
     """Check that metrics are passed with their names.
 
     Raises:
-        MetricError: The metrics are not a mapping.
+        InvalidArgumentError: The metrics are not a mapping.
     """
     if values is not None and not isinstance(values, Mapping):
         value = repr(values) if isinstance(values, int | float) else "f1"
-        raise MetricError(f"{call}() takes values by their names, got {values!r:.60}: write {call}(f1={value})")
+        raise InvalidArgumentError(
+            f"{call}() takes values by their names, got {values!r:.60}: write {call}(f1={value})"
+        )
 
 
 def _is_size_or_batch(value: object) -> bool:
@@ -344,7 +351,7 @@ def check_column(name: str, params: Container[str]) -> None:
     """Check the name of a metric: it is an identifier, and not the name of a column or a hyperparameter.
 
     Raises:
-        MetricError: The name is taken, or not an identifier.
+        InvalidArgumentError: The name is taken, or not an identifier.
     """
     if name.isidentifier() and name not in RESERVED and name not in params:
         return
@@ -353,7 +360,7 @@ def check_column(name: str, params: Container[str]) -> None:
         problem = f"is a column already, which {hook} fills"
     if not name.isidentifier():
         problem = "is not an identifier"
-    raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
+    raise InvalidArgumentError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
 
 def summary_of(
@@ -362,13 +369,15 @@ def summary_of(
     """Return the summary of a run by column; columns of its epochs and hyperparameters are refused.
 
     Raises:
-        MetricError: A value is not a single number, or a name is taken.
+        InvalidArgumentError: A value is not a single number, or a name is taken.
     """
     summary: dict[str, float] = {}
     for name, value in values.items():
         column = column_of(name)
         if column in epoch:
-            raise MetricError(f"{column!r} is a column of the epochs: give it another name, as final_f1")
+            raise InvalidArgumentError(
+                f"{column!r} is a column of the epochs: give it another name, as final_f1"
+            )
         check_column(column, params)
         number = single(column, value)
         summary[column] = float(number)

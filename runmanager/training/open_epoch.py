@@ -205,8 +205,8 @@ class OpenEpoch:
         per second of the epoch's duration. Pending values in `steps` are written first.
 
         Raises:
-            RankError: The process of another rank has ended.
-            MetricError: The losses cannot be weighted.
+            RunManagerError: The process of another rank has ended.
+            InvalidArgumentError: The losses cannot be weighted.
             StorageError: The steps could not be written.
         """
         self.stop_clock()

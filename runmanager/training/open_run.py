@@ -207,7 +207,7 @@ class OpenRun:
         """Zero the sums and start the epoch's clock.
 
         Raises:
-            PruneError: The run may be stopped at a rung, and saves no checkpoint.
+            InvalidArgumentError: The run may be stopped at a rung, and saves no checkpoint.
             StorageError: The journal could not be created.
         """
         state = self.resume_state
@@ -226,8 +226,8 @@ class OpenRun:
         """Stop the clock, read the sums of all ranks and commit the epoch, in which the loop may be left.
 
         Raises:
-            RankError: The process of another rank has ended.
-            MetricError: The losses cannot be weighted.
+            RunManagerError: The process of another rank has ended.
+            InvalidArgumentError: The losses cannot be weighted.
             StorageError: The epoch could not be committed.
         """
         assert self.epoch is not None

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from runmanager.devices.torch_devices import quiet
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.training import causes
@@ -28,15 +28,15 @@ def num_samples(batch: Any) -> int:
     """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels.
 
     Raises:
-        MetricError: The batch cannot be cut, as its parts have different lengths or unknown types.
+        InvalidArgumentError: The batch cannot be cut, as its parts have different lengths or unknown types.
     """
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
         return len(batch[1])
     try:
         return batch_size(batch)
-    except MetricError:
-        raise MetricError(
+    except InvalidArgumentError:
+        raise InvalidArgumentError(
             f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
             "leave it out, or let the loader yield tensors of one length"
         ) from None
@@ -50,7 +50,7 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     A list within a batch may hold parts or samples, as for `batch_size`.
 
     Raises:
-        MetricError: A part has a length different from the batch.
+        InvalidArgumentError: A part has a length different from the batch.
 
     >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
     {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
@@ -66,7 +66,9 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     shape = getattr(item, "shape", None)
     if isinstance(item, PackedSequence) or (shape and shape[0] != size):
         description = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
-        raise MetricError(f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out")
+        raise InvalidArgumentError(
+            f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out"
+        )
     return item[piece] if shape else item
 
 
@@ -119,7 +121,7 @@ class OptimizerStep:
             The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
 
         Raises:
-            MetricError: `compute` returned no loss with a gradient, or the batch cannot be cut.
+            InvalidArgumentError: `compute` returned no loss with a gradient, or the batch cannot be cut.
         """
         computed = self._gradients_within_memory(batch)
         if self._clip_grad_norm is not None:
@@ -178,7 +180,7 @@ class OptimizerStep:
         sizes = [self._count(piece) for piece in pieces]
         whole = self._count(batch)
         if sum(sizes) != whole:
-            raise MetricError(
+            raise InvalidArgumentError(
                 f"batch_size counts {counted(whole, 'sample')} in a batch, but {sum(sizes)} in its "
                 "micro-batches: count the samples of its argument"
             )
@@ -221,7 +223,9 @@ def _check_loss(value: Any) -> None:
         description = (
             f"a tensor of shape {tuple(value.shape)}" if value.numel() != 1 else f"{value.item()} without one"
         )
-    raise MetricError(f"step= must return one loss with a gradient, for fit() to train by, got {description}")
+    raise InvalidArgumentError(
+        f"step= must return one loss with a gradient, for fit() to train by, got {description}"
+    )
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:

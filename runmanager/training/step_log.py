@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError, is_count
+from runmanager.errors import InvalidArgumentError, is_count
 from runmanager.outcome import EpochRecord
 from runmanager.storage.steps import STEP, StepFile
 from runmanager.storage.x_axis import samples_of, seen
@@ -97,7 +97,7 @@ class StepLog:
         """Report the epoch's first image of each name; return the other values and the time of drawing (s).
 
         Raises:
-            MetricError: A name is taken, or a color image has floats beyond 0 to 1.
+            InvalidArgumentError: A name is taken, or a color image has floats beyond 0 to 1.
         """
         others: dict[str, Any] = {}
         seconds = 0.0
@@ -131,11 +131,11 @@ class StepLog:
             batch: The number of the batch in the epoch, 0 if batches are not counted.
 
         Raises:
-            MetricError: A value is not a single number, a name is taken, or `every` is not valid.
+            InvalidArgumentError: A value is not a single number, a name is taken, or `every` is not valid.
         """
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
-            raise MetricError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")
+            raise InvalidArgumentError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")
         by_column = {self._column_of(name): value for name, value in values.items()}
         self._epoch = epoch
         last, step = self._last, self._step
@@ -187,7 +187,9 @@ class StepLog:
         if column is None:
             column = metrics.column_of(name)
             if column == STEP:
-                raise MetricError("'step' is a column of load_steps() already: give the value another name")
+                raise InvalidArgumentError(
+                    "'step' is a column of load_steps() already: give the value another name"
+                )
             metrics.check_column(column, self._params)
             self._columns[name] = column
         return column

@@ -366,7 +366,7 @@ def test_a_file_without_anything_in_it_is_a_run_without_rows(tmp_path):
 @pytest.mark.parametrize(("name", "what"), [("missing", "no such path"), ("", "no event files in")])
 def test_a_folder_without_event_files_is_refused(tmp_path, name, what):
     with pytest.raises(
-        FileNotFoundError, match=f"^{what}:? .*: give the folder that TensorBoard is started on$"
+        InvalidArgumentError, match=f"^{what}:? .*: give the folder that TensorBoard is started on$"
     ):
         from_tensorboard(tmp_path / name)
 

@@ -15,7 +15,7 @@ import pytest
 from werkzeug.test import Client
 from werkzeug.wrappers import Request, Response
 
-from runmanager import BoardError, RunManager
+from runmanager import RunManager, RunManagerError
 from runmanager.board import launch
 from runmanager.board.launch import Server
 from runmanager.storage.folders import Experiment
@@ -125,13 +125,17 @@ def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, s
 def test_a_port_that_is_taken_is_refused(server, root):
     port = urlsplit(server.url).port
 
-    with pytest.raises(BoardError, match=f"^port {port} is in use: choose another, or 0 for any that is free$"):
+    with pytest.raises(
+        RunManagerError, match=f"^port {port} is in use: choose another, or 0 for any that is free$"
+    ):
         Server(root, port)
 
 
 @pytest.mark.slow
 def test_an_address_that_is_not_of_this_machine_is_refused(root):
-    with pytest.raises(BoardError, match=r"did not start on 192\.0\.2\.1, port 0: .+"):  # for documentation
+    with pytest.raises(
+        RunManagerError, match=r"did not start on 192\.0\.2\.1, port 0: .+"
+    ):  # for documentation
         Server(root, host="192.0.2.1")
 
 
@@ -139,7 +143,7 @@ def test_an_address_that_is_not_of_this_machine_is_refused(root):
 def test_a_tensorboard_that_ends_by_itself_is_told(server):
     os.kill(server._process.pid, signal.SIGTERM)
 
-    with pytest.raises(BoardError, match=r"ended by itself: TensorBoard caught SIGTERM; exiting\.\.\."):
+    with pytest.raises(RunManagerError, match=r"ended by itself: TensorBoard caught SIGTERM; exiting\.\.\."):
         server.wait()
 
 

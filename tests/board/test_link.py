@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from runmanager import BoardError, RunManager
+from runmanager import InvalidArgumentError, RunManager, RunManagerError
 from runmanager.board import link
 from runmanager.board.link import hint, page_of, shared_hparams
 from runmanager.board.tags import tag
@@ -202,12 +202,12 @@ def test_files_that_other_tools_wrote_are_shown_too(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="give the one that RunManager or run_grid wrote"):
+    with pytest.raises(InvalidArgumentError, match="give the one that RunManager or run_grid wrote"):
         page_of(tmp_path / "missing")
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(BoardError, match=r"no runs in .*: start a grid first"):
+    with pytest.raises(RunManagerError, match=r"no runs in .*: start a grid first"):
         page_of(tmp_path)
 
 
@@ -215,9 +215,9 @@ def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(tmp_path
     make(tmp_path, "one")
     make(tmp_path, "none_here", devices=("cuda",), missing=("cuda",))
 
-    with pytest.raises(BoardError, match=r"no runs of an experiment 'another'; it has those of: one$"):
+    with pytest.raises(RunManagerError, match=r"no runs of an experiment 'another'; it has those of: one$"):
         page_of(tmp_path, "another")
-    with pytest.raises(BoardError, match=r"no runs of an experiment 'on'; did you mean 'one'\?$"):
+    with pytest.raises(RunManagerError, match=r"no runs of an experiment 'on'; did you mean 'one'\?$"):
         page_of(tmp_path, "on")
 
 

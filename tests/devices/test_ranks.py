@@ -11,7 +11,7 @@ from torch.distributed.distributed_c10d import BackendConfig
 
 from runmanager import GridError, load_results, load_runs, load_steps, run_grid
 from runmanager.devices import ranks
-from runmanager.errors import RankError
+from runmanager.errors import RunManagerError
 from runmanager.storage.journal import read_attempt
 from tests.accelerators import Machine, installed
 
@@ -247,7 +247,9 @@ def test_a_rank_that_is_gone_is_said_so(monkeypatch):
     monkeypatch.setattr(ranks, "join_group", lambda: None)
     monkeypatch.setattr(torch.distributed, "all_gather_object", fail)
 
-    with pytest.raises(RankError, match="rank 3 has lost another rank, which says why: Connection closed"):
+    with pytest.raises(
+        RunManagerError, match="rank 3 has lost another rank, which says why: Connection closed"
+    ):
         ranks.gather(1)
 
 

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import (
     DeviceError,
     GridError,
+    InvalidArgumentError,
     LifecycleError,
-    MetricError,
     RunBuilder,
     RunManager,
     RunsWarning,
@@ -528,14 +528,16 @@ def test_track_adds_columns_weighed_by_the_samples_of_their_batch(plain, tmp_pat
 def test_track_does_not_write_over_a_column(plain, name):
     with plain.run(RUN):
         for _ in plain.epochs(1):
-            with pytest.raises(MetricError, match=f"'{name}' is .*: give the metric another name"):
+            with pytest.raises(InvalidArgumentError, match=f"'{name}' is .*: give the metric another name"):
                 plain.track(**{name: 1})
 
 
 def test_an_evaluation_does_not_write_over_a_hyperparameter(plain):
     with (
         plain.run({"test_loss": 1}, nn.Linear(4, 3)),
-        pytest.raises(MetricError, match="'test_loss' is a hyperparameter: give the metric another name"),
+        pytest.raises(
+            InvalidArgumentError, match="'test_loss' is a hyperparameter: give the metric another name"
+        ),
     ):
         plain.evaluate(batches_of())
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from runmanager import RunManager, write_report
+from runmanager import InvalidArgumentError, RunManager, write_report
 from runmanager.errors import GridError, StorageError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
@@ -718,7 +718,7 @@ def test_nothing_is_written_when_it_is_refused(path, tmp_path):
 
     with pytest.raises(GridError, match="these runs have no column 'f1'"):
         write_report(path, target, goal="f1")
-    with pytest.raises(FileNotFoundError, match="no runs under"):
+    with pytest.raises(InvalidArgumentError, match="no runs under"):
         write_report(tmp_path, target)
     with pytest.raises(StorageError, match="No such file"):
         write_report(path, tmp_path / "missing" / "report.html")

@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from runmanager import GridError, PruneError, RunBuilder, SuccessiveHalving, load_results, load_runs, run_grid
-from runmanager.errors import InvalidArgumentError
+from runmanager import (
+    GridError,
+    InvalidArgumentError,
+    RunBuilder,
+    SuccessiveHalving,
+    load_results,
+    load_runs,
+    run_grid,
+)
 from runmanager.outcome import EpochRecord
 from runmanager.storage.checkpoints import load_checkpoint
 from runmanager.storage.folders import read_runs
@@ -280,7 +287,9 @@ def test_a_run_that_can_never_go_on_is_left_alone(start, tmp_path, monkeypatch):
 def test_a_train_function_without_a_checkpoint_is_refused_at_once(start):
     train = Train(is_saved=False)
 
-    with pytest.raises(PruneError, match=r"write `for epoch in manager.epochs\(n, checkpoint=\{...\}\)`"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"write `for epoch in manager.epochs\(n, checkpoint=\{...\}\)`"
+    ):
         start(train, prune=THIRD)
 
     assert train.executed == []
@@ -291,7 +300,7 @@ def test_hooks_alone_cannot_be_stopped(start):
         manager.begin_run(run)
         manager.begin_epoch()
 
-    with pytest.raises(PruneError, match="this run saves no checkpoint"):
+    with pytest.raises(InvalidArgumentError, match="this run saves no checkpoint"):
         start(train, prune=THIRD)
 
 
@@ -309,7 +318,7 @@ def test_it_is_told_if_no_run_has_epochs_enough_to_be_stopped(start, capsys, num
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(start, executor):
-    with pytest.raises(PruneError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         start(Train(), prune=SuccessiveHalving("val_loss"), executor=executor)
     again = Train()
     outcome = start(again, prune=THIRD)
@@ -401,7 +410,7 @@ def test_a_killed_process_keeps_its_place(start, tmp_path):
 KILLED = """
 import os, signal, sys
 import torch
-from runmanager import SuccessiveHalving, run_grid
+from runmanager import (SuccessiveHalving, run_grid)
 
 def train(run, manager, kill):
     network = torch.nn.Linear(1, 1)
@@ -498,7 +507,7 @@ def test_all_problems_of_a_rule_are_told_at_once():
 
 
 def test_a_metric_that_an_epoch_lacks_is_named_beside_those_that_it_has():
-    with pytest.raises(PruneError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         SuccessiveHalving("test_loss").check({"loss": 1.0, "accuracy": 0.5})
 
     rule = "pruning compares runs by 'test_loss', which the epoch of a rung does not have"
@@ -703,7 +712,7 @@ def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed_
     start_mixed, executor, tmp_path
 ):
     message = "compares runs by 'val_loss', which epoch 1 does not have; it has: loss,"
-    with pytest.raises(PruneError, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         start_mixed(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
 
     assert kept(tmp_path)[0] == ("interrupted", 1)

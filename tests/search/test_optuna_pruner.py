@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runmanager import GridError, OptunaSearch, PruneError, SuccessiveHalving, Uniform, load_runs, run_grid
+from runmanager import (
+    GridError,
+    InvalidArgumentError,
+    OptunaSearch,
+    SuccessiveHalving,
+    Uniform,
+    load_runs,
+    run_grid,
+)
 from runmanager.goal import parse_goal
 from runmanager.listener import Slot
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -205,7 +213,7 @@ def test_without_a_goal_or_its_metric_there_is_nothing_to_compare(start, tmp_pat
     with pytest.raises(GridError, match=r"prune= has nothing to compare runs by: give run_grid\(goal="):
         start(Train(), prune=MEDIAN, goal=None)
     assert not (tmp_path / "exp").exists()
-    with pytest.raises(PruneError, match="compares runs by 'f2', which epoch 1 does not have"):
+    with pytest.raises(InvalidArgumentError, match="compares runs by 'f2', which epoch 1 does not have"):
         start(Train(), prune=MEDIAN, goal="max:f2")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runmanager import RunManager
-from runmanager.errors import RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.hyperparameters import check_names
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import Experiment
@@ -206,7 +206,9 @@ def test_a_hyperparameter_with_the_name_of_a_column_has_a_column_of_its_own(tmp_
 
 @pytest.mark.parametrize("load", [load_results, load_runs])
 def test_a_path_that_is_not_there_is_named(tmp_path, load):
-    with pytest.raises(FileNotFoundError, match=r"no results at '.*missing': give the folder that RunManager"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"no results at '.*missing': give the folder that RunManager"
+    ):
         load(tmp_path / "missing")
 
 
@@ -214,7 +216,7 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path):
     (tmp_path / "results.csv").touch()
 
     with pytest.raises(
-        NotADirectoryError, match=r"got the file '.*results.csv': .* load the file with load_table"
+        InvalidArgumentError, match=r"got the file '.*results.csv': .* load the file with load_table"
     ):
         load_results(tmp_path / "results.csv")
 
@@ -378,7 +380,7 @@ def test_experiments_and_runs_of_several_folders_are_one_table(tmp_path):
     runs = [next(first.glob("002*")), next(first.glob("001*")), next(third.glob("001*"))]
     assert load_runs(runs[:2])["run"].tolist() == [1, 2]
     assert load_runs([runs[0], runs[2]])[["experiment", "run"]].to_numpy().tolist() == [["e", 2], ["f", 1]]
-    with pytest.raises(FileNotFoundError, match="no results at"):
+    with pytest.raises(InvalidArgumentError, match="no results at"):
         load_runs([first, tmp_path / "z"])
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, best, load_run, load_runs
-from runmanager.errors import CheckpointError, InvalidArgumentError, NoRunsError
+from runmanager.errors import CheckpointError, InvalidArgumentError
 
 
 def network_of(width):
@@ -88,7 +88,7 @@ def test_a_run_that_failed_before_its_weights_says_so(root):
     ],
 )
 def test_a_run_that_is_not_there_is_named(root, run, message):
-    with pytest.raises(NoRunsError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         load_run(run)
 
     assert str(raised.value) == message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runmanager import RunManager, best, load_results, load_run, load_runs, load_steps
-from runmanager.errors import InvalidArgumentError, NoRunsError, RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.storage import paths
 from runmanager.tables import step_table as steps_module
 
@@ -82,7 +82,7 @@ def test_anything_else_is_refused(root, given):
         load_steps(given)
     with pytest.raises(InvalidArgumentError, match="a table of runs has the column 'folder', as that of"):
         load_steps(load_results())
-    with pytest.raises(NoRunsError, match="did you mean"):
+    with pytest.raises(InvalidArgumentError, match="did you mean"):
         load_steps("runs/frist")
 
 

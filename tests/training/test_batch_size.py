@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager, run_grid
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.training.batch_size import batch_size
 from runmanager.training.metrics import EpochSums
 
@@ -64,7 +64,7 @@ def test_the_samples_of_a_batch_are_counted_where_that_is_certain(batch, size):
 )
 def test_where_it_is_not_certain_the_number_is_asked_for(batch, problem):
     with pytest.raises(
-        MetricError, match=f"^{re.escape(problem)}.*track_loss.loss, len.labels.*batch_size=lambda"
+        InvalidArgumentError, match=f"^{re.escape(problem)}.*track_loss.loss, len.labels.*batch_size=lambda"
     ):
         batch_size(batch)
 
@@ -82,7 +82,7 @@ def test_what_the_loader_is_known_to_yield_decides_between_several_sizes(batch, 
 
 
 def test_a_loader_that_yields_something_else_decides_nothing():
-    with pytest.raises(MetricError, match="2 samples or 8 samples"):
+    with pytest.raises(InvalidArgumentError, match="2 samples or 8 samples"):
         batch_size({"text": torch.zeros(8), "labels": torch.zeros(2)}, lambda: 3)
 
 
@@ -124,7 +124,7 @@ def test_metrics_of_a_batch_of_uncertain_size_are_not_weighed_by_a_guess(tmp_pat
                 for _ in manager.batches():
                     manager.track(mine=1.0)
 
-    with pytest.raises(MetricError, match="3 samples or 10 samples"):
+    with pytest.raises(InvalidArgumentError, match="3 samples or 10 samples"):
         train()
 
 
@@ -154,5 +154,7 @@ def test_a_grid_counts_with_the_function_that_it_was_given(tmp_path):
 
 @pytest.mark.parametrize("size", [0, True, 1.5, None])
 def test_a_function_that_counts_wrongly_is_named(size):
-    with pytest.raises(MetricError, match=f"batch_size must return a whole number, 1 or more, got {size}"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"batch_size must return a whole number, 1 or more, got {size}"
+    ):
         EpochSums(lambda _: size).add_loss(1.0, torch.zeros(3))

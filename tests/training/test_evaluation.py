@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager, load_results
 from runmanager.devices.torch_devices import undisturbed_random
-from runmanager.errors import LifecycleError, MetricError
+from runmanager.errors import InvalidArgumentError, LifecycleError
 from runmanager.training import evaluation
 from runmanager.training.evaluation import Evaluation, OpenEvaluation
 from runmanager.training.loaders import ImageTensors, TensorLoader
@@ -309,7 +309,7 @@ class TestEvaluate:
     def test_what_cannot_be_evaluated_is_named(self, manager, loader, options, message):
         network = nn.Linear(4, 3)
         for _ in epochs(manager, network):
-            with pytest.raises(MetricError) as raised:
+            with pytest.raises(InvalidArgumentError) as raised:
                 manager.evaluate(loader, **options)
 
         assert message in str(raised.value)
@@ -430,7 +430,7 @@ class TestHow:
     def test_another_how_is_refused(self, manager, how, message):
         for _ in epochs(manager, None):
             manager.track(reward=1, how="sum")
-            with pytest.raises(MetricError) as raised:
+            with pytest.raises(InvalidArgumentError) as raised:
                 manager.track(reward=1, how=how)
 
         assert message in str(raised.value)

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import fit, load_results, load_runs
-from runmanager.errors import MetricError, SettingError
+from runmanager.errors import InvalidArgumentError
 from tests.of_grid import manager_of_grid
 
 INPUTS = torch.linspace(-2, 2, 48 * 4).reshape(48, 4).sin()
@@ -180,9 +180,9 @@ def test_a_batch_that_is_no_pair_is_named_in_the_first_step(tmp_path, batch, des
     message = f"takes batches of (inputs, labels), got {described}: write step=lambda network, batch: (loss, "
     options: dict[str, Any] = {"optimizer": SGD_, "epochs": 9}
 
-    with pytest.raises(MetricError) as of_training:
+    with pytest.raises(InvalidArgumentError) as of_training:
         fit(RUN, make_network(), [batch], manager, **options)
-    with pytest.raises(MetricError) as of_test:
+    with pytest.raises(InvalidArgumentError) as of_test:
         fit(RUN, make_network(), batches_of(lambda x, y: (x, y)), manager, test_loader=[batch], **options)
 
     assert f"fit() {message}outputs, targets)" in str(of_training.value)
@@ -367,10 +367,10 @@ def test_what_fit_does_not_do_is_refused_before_anything_is_written(tmp_path, gi
         **given,
     }  # fmt: skip
 
-    with pytest.raises(SettingError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         fit(RUN, manager=make_manager(tmp_path), **options)
 
-    assert raised.value.problems == problems
+    assert str(raised.value) == "; ".join(problems)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -389,7 +389,7 @@ def test_a_step_that_returns_something_else_is_named(tmp_path, returned, message
     def step(network, batch):
         return returned(*of_mapping(network, batch))
 
-    with pytest.raises(MetricError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         trained(tmp_path, FORMS["a mapping"][0], step=step)
 
     assert "step= must return " in str(raised.value)

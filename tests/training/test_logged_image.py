@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runmanager import RunManager
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.training.logged_image import image_of, may_be_image
 
 RAMP = torch.linspace(0, 1, 60)
@@ -60,5 +60,5 @@ def test_what_is_no_image_is_refused_with_what_to_write(tmp_path):
                 (9 * RAMP.reshape(6, 10), r"losses must be a single value, .* of shape \(6, 10\): call .mean"),
                 (9 * RAMP.reshape(3, 4, 5), r"from 0 to 9, but an image .*log\(losses=image.clamp\(0, 1"),
             ):  # fmt: skip
-                with pytest.raises(MetricError, match=message):
+                with pytest.raises(InvalidArgumentError, match=message):
                     manager.log({"pixels" if value is RAMP else "losses": value})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from runmanager.errors import MetricError, RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.training import metrics, weighted_sum
 from runmanager.training.correct import num_correct
 from runmanager.training.loaders import size_of_batch
@@ -94,7 +94,7 @@ def test_losses_of_an_iterable_dataset_need_their_batch():
     for values in loader:
         with_batch.add_loss(values.mean(), values)
         without.add_loss(values.mean(), None)
-    with pytest.raises(MetricError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         without.settle(lambda number: size_of_batch(loader, number))
 
     assert with_batch.means() == {"loss": pytest.approx(4.5)}
@@ -229,14 +229,14 @@ def test_a_loss_that_is_not_finite_shows_in_the_mean():
     ],
 )  # fmt: skip
 def test_a_loss_that_cannot_be_averaged_is_refused(loss, batch, message):
-    with pytest.raises(MetricError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         EpochSums().add_loss(loss, batch)
 
     assert str(caught.value) == message
 
 
 def test_a_loss_per_sample_is_refused():
-    with pytest.raises(MetricError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         EpochSums().add_loss(torch.zeros(4), torch.zeros(4))
 
     assert str(caught.value) == (
@@ -259,7 +259,7 @@ def test_a_loss_per_sample_is_refused():
 def test_shapes_that_would_compare_every_sample_with_every_other_are_refused(preds, labels):
     sums = EpochSums()
 
-    with pytest.raises(MetricError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         sums.add_correct(torch.zeros(preds), torch.zeros(labels))
 
     assert str(caught.value) == (

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.rnn import pack_sequence
 
-from runmanager.errors import MetricError
+from runmanager.errors import InvalidArgumentError
 from runmanager.training.optimizer_step import OptimizerStep, num_samples, piece_of, usable_precisions
 
 CPU = torch.device("cpu")
@@ -196,5 +196,5 @@ def test_a_piece_has_its_samples_of_every_part(batch, piece):
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(batch):
-    with pytest.raises(MetricError, match="micro_batch cannot cut a"):
+    with pytest.raises(InvalidArgumentError, match="micro_batch cannot cut a"):
         piece_of(batch, num_samples(batch), slice(1, 3))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.errors import LifecycleError, MetricError, StorageError
+from runmanager.errors import InvalidArgumentError, LifecycleError, StorageError
 from runmanager.storage import paths
 from runmanager.storage.journal import Journal
 from runmanager.storage.steps import StepFile
@@ -129,7 +129,7 @@ def test_every_number_comes_back(manager, tmp_path, value):
 @pytest.mark.parametrize("every", [1, 50])
 def test_what_cannot_be_logged_is_refused_at_the_first_call(manager, values, message, every):
     for _ in begin(manager):
-        with pytest.raises(MetricError) as raised:
+        with pytest.raises(InvalidArgumentError) as raised:
             manager.log(values, every=every)
         assert message in str(raised.value)
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_logged_is_refused_at_the_first_call(manager, values, mes
 def test_every_is_a_count(manager, every):
     for _ in begin(manager):
         with pytest.raises(
-            MetricError, match=r"every must be a whole number, 1 or more, got .*; a value of that"
+            InvalidArgumentError, match=r"every must be a whole number, 1 or more, got .*; a value of that"
         ):
             manager.log(score=1, every=every)
 
@@ -356,7 +356,7 @@ def test_ranks_but_the_first_check_their_values_and_write_none(tmp_path, monkeyp
     log = StepLog(tmp_path, 1, {})
 
     log.add({"score": 1}, 1)
-    with pytest.raises(MetricError):
+    with pytest.raises(InvalidArgumentError):
         log.add({"score": torch.zeros(2)}, 1)
     assert log.end_epoch(5) == 5
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, best, load_results, load_runs, show
-from runmanager.errors import CheckpointError, LifecycleError, MetricError
+from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError
 from runmanager.storage import paths
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
@@ -99,7 +99,7 @@ def test_a_run_that_was_interrupted_before_it_ended_has_it_in_the_end(manager, t
 )
 def test_what_is_no_result_is_refused(manager, values, message):
     def add():
-        with pytest.raises(MetricError) as raised:
+        with pytest.raises(InvalidArgumentError) as raised:
             manager.summary(values)
         assert message in str(raised.value)
 
@@ -108,7 +108,9 @@ def test_what_is_no_result_is_refused(manager, values, message):
 
 def test_a_column_of_the_epochs_is_not_evaluated_again_after_them(manager):
     def after():
-        with pytest.raises(MetricError, match="'test_loss' is a column of the epochs: give it another name"):
+        with pytest.raises(
+            InvalidArgumentError, match="'test_loss' is a column of the epochs: give it another name"
+        ):
             manager.evaluate(LOADER)
 
     with manager.run({"lr": 0.1}, nn.Linear(4, 3)):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, run_grid
-from runmanager.errors import LifecycleError, PruneError
+from runmanager.errors import InvalidArgumentError, LifecycleError
 
 GRID = {"lr": [0.1]}
 
@@ -145,7 +145,7 @@ def test_a_loop_that_cannot_continue_is_not_pruned_but_refused(tmp_path):
         with manager.run(run):
             manager.begin_epoch()
 
-    with pytest.raises(PruneError):
+    with pytest.raises(InvalidArgumentError):
         execute(tmp_path, without, prune=SuccessiveHalving("min:loss"))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import ClusterError, InvalidArgumentError
+from runmanager.errors import DeviceError, InvalidArgumentError
 from runmanager.executors.signals import signals_wait
 
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
@@ -46,7 +46,7 @@ def connected(address: str | None) -> Iterator[None]:
 
     Raises:
         InvalidArgumentError: The address is not valid.
-        ClusterError: No cluster answers there.
+        DeviceError: No cluster answers there.
     """
     import ray
 
@@ -190,6 +190,6 @@ def _answering(address: str) -> str:
     return address
 
 
-def _no_answer(address: str | None) -> ClusterError:
+def _no_answer(address: str | None) -> DeviceError:
     remedy = "start one with `ray start --head`, or leave the address out"
-    return ClusterError([f"no Ray cluster answers at {address!r}: {remedy}"])
+    return DeviceError(f"no Ray cluster answers at {address!r}: {remedy}")

@@ -14,7 +14,7 @@ import ray
 from ray import exceptions
 from ray.exceptions import RayError
 
-from runmanager.errors import ClusterError, first_line
+from runmanager.errors import DeviceError, first_line
 from runmanager.executors.base import Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
@@ -118,7 +118,7 @@ class RayExecution:
         """Check which nodes can execute runs.
 
         Raises:
-            ClusterError: No node with enough resources can execute runs.
+            DeviceError: No node with enough resources can execute runs.
         """
         self._look()
         devices = {device_of(run) for run in self._runs} & self._needs.keys()
@@ -135,7 +135,7 @@ class RayExecution:
             if reason:
                 reasons.append(self._avoid(node.id, reason))
         if roomy and len(reasons) == len(roomy):
-            raise ClusterError(reasons)
+            raise DeviceError("; ".join(reasons))
 
     def _avoid(self, node: str, reason: str) -> str:
         line = f"node {self._name(node)} is not used: {reason}"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from runmanager.errors import ClusterError, GridError, MissingExtraError
+from runmanager.errors import DeviceError, GridError, MissingExtraError
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
@@ -75,12 +75,12 @@ class RayExecutor(Executor):
 
         Raises:
             GridError: `train` cannot be sent; the message names the part that cannot be sent.
-            ClusterError: Another grid of this process uses Ray.
+            DeviceError: Another grid of this process uses Ray.
         """
         dump(train)
         if cluster.in_use.locked():
             rule = "another grid of this process uses Ray"
-            raise ClusterError([f"{rule}: wait for its end, or use another process"])
+            raise DeviceError(f"{rule}: wait for its end, or use another process")
         self._folder = folder
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
@@ -95,7 +95,7 @@ class RayExecutor(Executor):
 
         Raises:
             GridError: The device has an index.
-            ClusterError: No cluster answers.
+            DeviceError: No cluster answers.
         """
         kind, colon, _ = device.partition(":")
         needs = self._needs.get(device)

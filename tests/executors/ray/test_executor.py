@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, RayExecutor, RunBuilder, run_grid
-from runmanager.errors import ClusterError, InvalidArgumentError, MissingExtraError
+from runmanager.errors import DeviceError, InvalidArgumentError, MissingExtraError
 from runmanager.executors import BatchProgress
 from runmanager.executors.base import uncommitted
 from runmanager.executors.ray import cluster, tasks
@@ -153,7 +153,7 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
         port = free.getsockname()[1]
     before = time.monotonic()
 
-    with pytest.raises(ClusterError, match=f"no Ray cluster answers at '127.0.0.1:{port}': start one with"):
+    with pytest.raises(DeviceError, match=f"no Ray cluster answers at '127.0.0.1:{port}': start one with"):
         RayExecutor(address=f"127.0.0.1:{port}").missing("cpu")
 
     assert time.monotonic() - before < 5
@@ -174,7 +174,7 @@ def test_the_variables_that_ray_sets_end_with_the_grid(monkeypatch):
 
 
 def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
-    with cluster.in_use, pytest.raises(ClusterError, match="another grid of this process uses Ray"):
+    with cluster.in_use, pytest.raises(DeviceError, match="another grid of this process uses Ray"):
         run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
 
     assert list(tmp_path.iterdir()) == []
@@ -292,7 +292,7 @@ class TestOnThisMachine:
         monkeypatch.setattr(tasks, "torch_version", lambda: "1.9.1")
         watch = Watcher()
 
-        with pytest.raises(ClusterError, match=r"node .* is not used: it has torch .*, this machine has 1.9.1"):
+        with pytest.raises(DeviceError, match=r"node .* is not used: it has torch .*, this machine has 1.9.1"):
             execute(complete, watch)
 
         assert len(watch.said) == 1
@@ -337,7 +337,7 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     (tmp_path / "main.py").write_text(
         textwrap.dedent("""
         import sys, time
-        from runmanager import run_grid
+        from runmanager import (run_grid)
 
         def train(run, manager):
             with manager.run(run):
