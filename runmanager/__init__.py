@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from runmanager.tables.one_run import LoadedRun as LoadedRun
     from runmanager.tables.one_run import load_run as load_run
     from runmanager.tables.ranking import best as best
-    from runmanager.tables.ranking import over_repeats as over_repeats
     from runmanager.tables.step_table import load_steps as load_steps
     from runmanager.training.loaders import ImageTensors as ImageTensors
     from runmanager.training.loaders import TensorLoader as TensorLoader
@@ -108,7 +107,7 @@ _HOMES = {
     "tables.loading": ("load_results", "load_runs"),
     "tables.one_run": ("LoadedRun", "load_run"),
     "answers.pareto": ("pareto",),
-    "tables.ranking": ("best", "over_repeats"),
+    "tables.ranking": ("best",),
     "answers.show": ("show",),
     "tables.step_table": ("load_steps",),
     "answers.verdict": ("Verdict", "verdict"),

@@ -46,8 +46,8 @@ def show(
     """Show the best runs or settings, without the columns that are the same in all of them.
 
     Args:
-        runs: The table of `load_runs` or `load_results`, or rows of it. A table of `best`, `pareto`, `compare`,
-            `over_repeats` or `effects` is shown in its order.
+        runs: The table of `load_runs` or `load_results`, or rows of it. A table of `best`, `pareto`,
+            `compare` or `effects` is shown in its order.
         goal: The goal that decides, as in `best`.
         n: The number of rows.
         repeats: As in `best`. With repeat axes, a row is a setting with its mean, the 95 % interval of the

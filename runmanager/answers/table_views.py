@@ -1,4 +1,4 @@
-"""Display the tables of `best`, `over_repeats`, `effects` and `compare`."""
+"""Display the tables of `best`, `effects` and `compare`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,6 @@ from runmanager.tables.ranking import (
     ALL_REPEATS,
     AVERAGED,
     FAILED_REPEATS,
-    RANKED,
     RUNS,
     axes_of,
     intervals,
@@ -67,7 +66,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
 
 
 def averages_view(averages: pd.DataFrame, n: int) -> View:
-    """Show a table of `over_repeats` or `best`: mean, interval and number of runs for each averaged column."""
+    """Show a table of `best`: mean, interval and number of runs for each averaged column."""
     names: Sequence[str] = averages.attrs[AVERAGED]
     rows = averages.head(n)
     own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
@@ -83,22 +82,20 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     if FAILED_REPEATS in rows and rows[FAILED_REPEATS].any():
         columns[FAILED_REPEATS] = rows[FAILED_REPEATS].tolist()
     table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
-    ranked_by = averages.attrs.get(RANKED)
     notes = notes_of_view(
         (
             f"{len(rows):,} of {len(averages):,} settings" if len(rows) < len(averages) else "",
             f"mean {' and '.join(names)} of each setting",
-            "the best first" if ranked_by else "",
+            "the best first",
             same_in_all({name: cell(rows[name].iloc[0]) for name in same}),
         )
     )
-    is_best = bool(ranked_by) and len(rows) > 1
     return View(
         table,
         notes,
         list(map(str, table)),
         [*names, *hyperparameters_of(table)],
-        [0] * is_best,
+        [0] if len(rows) > 1 else [],
         {name: span(table[name]) for name in names},
     )
 

@@ -588,9 +588,12 @@ def best(
         The rows, the best first; ties keep the order of `runs`. Runs that did not complete, or have no finite
         value, come last: first the pruned runs, sorted by their metric, then the other runs in their order.
 
-        With repeat axes, one row per setting: the other hyperparameters, and the columns of `over_repeats` for
-        the metric. `all repeats` is the number of the setting's runs; `runs` lists them as arguments of
-        `load_run`. A setting with a single completed run comes last if another has three, or if its other
+        With repeat axes, one row per setting: the other hyperparameters, and five columns for each
+        goal. `accuracy n` is the number of completed runs with a value, `accuracy mean` their mean, `accuracy
+        std` their standard deviation, with the divisor n - 1. `accuracy low` and `accuracy high` are the 95 %
+        interval of the mean, by Student's t (1908). `failed repeats` counts the runs that failed, diverged,
+        hung or were killed. `all repeats` is the number of the setting's runs; `runs` lists them as arguments
+        of `load_run`. A setting with a single completed run comes last if another has three, or if its other
         runs failed and another has two, as its result may be luck. ``attrs["assumed"]`` lists the axes that
         count as repeat axes because of their names.
 
@@ -630,55 +633,6 @@ def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -
     names = [name for name in axes_of(runs) if name not in ranking.repeats]
     table = _averages(runs, settings, names, metrics, ranking.repeats)
     table[ALL_REPEATS] = [setting.total for setting in settings]
-    return table
-
-
-@advised("write over_repeats(runs, repeats='seed')")
-def over_repeats(
-    runs: pd.DataFrame,
-    repeats: str | Sequence[str] | None = None,
-    values: str | Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Average the runs of each setting over its repeats.
-
-    Source of the interval: Student (1908), The Probable Error of a Mean, Biometrika 6.
-
-    Args:
-        runs: The table of `load_runs`, or rows of it.
-        repeats: The axes that only repeat a setting; by default as in `best`.
-        values: The columns to average; by default the metric that decides.
-
-    Returns:
-        One row per setting, with the other hyperparameters that vary. Each averaged column, such as `accuracy`,
-        becomes five columns. `accuracy n` is the number of completed runs that have a value, `accuracy mean` is
-        the mean of these values. `accuracy std` is their standard deviation, with the divisor n - 1. `accuracy
-        low` and `accuracy high` are the 95 % interval of the mean, by Student's t. A single run has neither
-        standard deviation nor interval. If runs failed, `failed repeats` counts the setting's runs that failed,
-        diverged, hung or were killed. `runs` lists the setting's runs as arguments of `load_run`.
-
-    Raises:
-        InvalidArgumentError: No axis repeats a setting, `repeats` names no hyperparameter of these runs,
-            `values` names no column of numbers, or `values` is not given and no run has a metric that decides.
-
-    Example:
-        >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
-        >>> runs.attrs["hyperparameters"] = ["lr", "seed"]  # load_runs() sets them
-        >>> over_repeats(runs)[["lr", "accuracy n", "accuracy mean"]]
-             lr  accuracy n  accuracy mean
-        0  0.10           2            0.8
-        1  0.01           1            0.6
-    """
-    check_table(runs, needs_axes=True)
-    axes, is_assumed = repeats_of(runs, repeats)
-    if not axes and repeats is None:
-        raise InvalidArgumentError(["no axis of these runs repeats a setting: name it, as repeats='seed'"])
-    columns = default_metric(runs, "values=['f1']") if values is None else values
-    columns = [columns] if isinstance(columns, str) else list(columns)
-    check_comparable(runs, axes, columns)
-    group, params = settings_without(runs, axes)
-    settings = [Setting({}, np.flatnonzero(group == code).tolist()) for code in range(len(params))]
-    table = _averages(runs, settings, [*map(str, params)], columns, axes)
-    table.attrs[ASSUMED] = assumption(axes) if is_assumed else ""
     return table
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import load_runs, over_repeats, write_report
-from runmanager.answers.answers import answers_of, columns_of_numbers
+from runmanager import load_runs, write_report
+from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
@@ -31,7 +30,6 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from runmanager.storage.run_state import read_experiment
-from runmanager.tables.columns import HYPERPARAMETERS
 from runmanager.wording import capital, duration
 from tests.report.reading import Reader, by_id, parse, text_of
 
@@ -119,17 +117,6 @@ CASES = {
         runs_of(lr=[0.1, 0.01]), accuracy, lambda _: Outcome(Status.FAILED, "KeyError: 'x'", 1)
     ),
 }  # fmt: skip
-
-
-def test_the_mean_of_every_metric_is_that_of_over_repeats():
-    runs = pd.DataFrame({"lr": [0.1] * 4, "seed": range(4), "accuracy": [0.9] * 4})
-    runs["loss"] = [0.838, 0.725, 0.801, 0.845]  # a plain sum loses a digit
-    runs.attrs |= {HYPERPARAMETERS: ["lr", "seed"], "repeats": {"e": ["seed"]}}
-    findings = find(runs, "max:accuracy")
-
-    columns = columns_of_numbers(findings, runs, findings.settings)
-
-    assert columns["loss"] == over_repeats(runs, values="loss")["loss mean"].tolist()
 
 
 @dataclass

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from runmanager import best, compare, effects, over_repeats, show
+from runmanager import best, compare, effects, show
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
 from runmanager.errors import GridError
@@ -58,7 +58,6 @@ def test_settings_are_ranked_by_the_mean_of_their_completed_repeats(runs):
 
 def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
     assert best(runs)["failed repeats"].tolist() == [0, 1, 3]
-    assert over_repeats(runs)["failed repeats"].tolist() == [1, 0, 3]
     assert show(runs).table["repeats"].tolist() == ["4", "3 of 4, 1 failed", "0 of 4, 2 diverged, 1 killed"]
 
 

@@ -19,7 +19,6 @@ from runmanager import (
     load_run,
     load_runs,
     load_table,
-    over_repeats,
     pareto,
     run_grid,
     show,
@@ -235,7 +234,7 @@ def check_sentences(case: Case, runs: Any) -> None:
 
 
 def check_numbers(case: Case, runs: Any) -> None:
-    """Compare `verdict`, `over_repeats`, `load_run`, `effects`, `importances`, and the settings of a check."""
+    """Compare `verdict`, `best`, `load_run`, `effects`, `importances`, and the settings of a check."""
     order, decision = case.order(), verdict(runs)
     winner, label = order[0], case.label(order[0])
     assert importances(runs).attrs["settings"] == len(order)
@@ -247,7 +246,7 @@ def check_numbers(case: Case, runs: Any) -> None:
     if len(case.settings()) > 1:
         better = {axis: str(value) for axis, value in decision.better.items() if f"{axis}=" in label}
         assert better == dict(re.findall(r"(\w+)=([\w.]+)", label))
-    averages = over_repeats(runs)
+    averages = best(runs)
     (row,) = [row for _, row in averages.iterrows() if numbers_of(row) == winner]
     assert averages.attrs["assumed"] == case.assumption
     assert row[f"{case.goals[0].metric} mean"] == pytest.approx(case.mean(winner))
@@ -276,7 +275,7 @@ def test_six_runs_have_one_winner(tmp_path):
     runs = load_runs(case.path)
     assert best(runs).iloc[0]["lr"] == 0.01
     assert verdict(runs).better == {"lr": 0.01}
-    assert over_repeats(runs)["accuracy mean"].tolist() == pytest.approx([2.35 / 3, 0.9])
+    assert best(runs)["accuracy mean"].tolist() == pytest.approx([0.9, 2.35 / 3])
     assert best(runs, repeats=()).iloc[0]["run"] == 1
     assert "By its name, fold only repeats a setting" in call("decide", case.path)[1]
 

@@ -3,7 +3,7 @@ import math
 import pandas as pd
 import pytest
 
-from runmanager import compare, effects, over_repeats
+from runmanager import best, compare, effects
 from runmanager.answers.show import show
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
@@ -139,7 +139,7 @@ def test_a_hyperparameter_that_is_called_like_a_computed_column_is_shown_beside_
     runs.attrs[HYPERPARAMETERS] = ["lr", "repeats", "loss mean", "seed"]
 
     view = show(runs, repeats="seed")
-    averaged = over_repeats(runs, "seed")
+    averaged = best(runs, repeats="seed").sort_values("loss mean (hyperparameter)")
 
     assert view.table["repeats (hyperparameter)"].tolist() == [2, 1, 3]
     assert view.table["repeats"].tolist() == [1, 1, 1]

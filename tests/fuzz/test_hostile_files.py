@@ -305,8 +305,6 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
             check_view(show(effects(loaded, **value)))
             for axis in axes:
                 check_view(show(compare(loaded, axis, **value)))
-            averaged = ranking.over_repeats(loaded, options.get("repeats") or "seed", options.get("goal"))
-            check_view(show(averaged, "loss mean" if options else None))
     lost = sum(len(each.rows) for each in failures(loaded) if each.status != "unavailable")
     assert lost == loaded["status"].isin(ranking.LOST).sum()
 

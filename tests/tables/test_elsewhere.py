@@ -17,7 +17,6 @@ from runmanager import (
     importances,
     load_runs,
     load_table,
-    over_repeats,
     pareto,
     show,
     verdict,
@@ -104,7 +103,6 @@ def test_a_table_from_elsewhere_whose_axes_are_named_gets_every_answer(tmp_path,
     assert said.replace(lr, "lr").startswith(BETTER)
     assert str(verdict(runs, lr)).replace(lr, "lr") == said.replace(lr, "lr")
     assert best(runs)[lr].tolist() == [0.1, 0.01]
-    assert over_repeats(runs)[f"{metric} n"].tolist() == [8, 8]
     assert effects(runs)["axis"].unique().tolist() == [lr]
     assert compare(runs, lr, metric)["0.1"].notna().sum() == 8
     assert pareto(runs, [f"max:{metric}", f"min:{names['repeats']}"], repeats=())[lr].iloc[0] == 0.1
@@ -112,9 +110,7 @@ def test_a_table_from_elsewhere_whose_axes_are_named_gets_every_answer(tmp_path,
     assert said.partition(";")[0] in show(runs).caption
 
 
-@pytest.mark.parametrize(
-    "answer", [verdict, effects, over_repeats, importances, lambda runs: compare(runs, "lr")]
-)
+@pytest.mark.parametrize("answer", [verdict, effects, importances, lambda runs: compare(runs, "lr")])
 def test_a_table_without_names_is_answered_with_the_call_that_gives_them(answer):
     with pytest.raises(InvalidArgumentError) as caught:
         answer(frame().assign(accuracy=frame()["f1"]))
@@ -172,7 +168,7 @@ def test_goal_and_repeats_survive_where_pandas_lets_them(runs, kind):
 def test_what_pandas_drops_is_asked_for_in_one_sentence(runs, kind):
     table = LOSING[kind](runs)
 
-    for answer in (best, show, verdict, effects, over_repeats):
+    for answer in (best, show, verdict, effects):
         with pytest.raises(InvalidArgumentError, match=LOST) as caught:
             answer(table)
         assert str(caught.value).endswith(NAMES)
@@ -257,7 +253,6 @@ ANSWERS: list[Callable[[pd.DataFrame], object]] = [
     best,
     verdict,
     effects,
-    over_repeats,
     lambda runs: compare(runs, "lr"),
     lambda runs: pareto(runs, ["max:f1", "min:seed"], repeats=()),
     lambda runs: show(runs, repeats=()),
@@ -335,7 +330,7 @@ def test_a_repeat_that_was_run_again_is_lost_only_if_no_attempt_has_completed(
     ranked = best(runs).iloc[0]
 
     assert ranked["all repeats"] == all_repeats
-    assert ranked.get("failed repeats", 0) == over_repeats(runs).get("failed repeats", [0])[0] == failed
+    assert ranked.get("failed repeats", 0) == failed
     for decision in (verdict(runs), verdict(runs, "lr")):
         assert ("lost 1 of 8 seeds (failed)" in str(decision)) == bool(failed)
     assert str(show(runs).table["repeats"].iloc[0]) == repeats

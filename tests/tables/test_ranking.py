@@ -20,7 +20,6 @@ from runmanager import (
     load_results,
     load_runs,
     load_table,
-    over_repeats,
     show,
 )  # fmt: skip
 from runmanager.answers.conclusion import conclude
@@ -33,7 +32,7 @@ from runmanager.tables.columns import HYPERPARAMETERS
 from runmanager.tables.ranking import default_metric, own_goals, repeats_of
 from tests.tables.run_tables import METRIC, record, table_of, write_run
 
-FUNCTIONS = [best, compare, effects, over_repeats, show, partial(export, path="runs.csv")]
+FUNCTIONS = [best, compare, effects, show, partial(export, path="runs.csv")]
 
 
 @pytest.mark.slow(everywhere=True)
@@ -41,12 +40,10 @@ FUNCTIONS = [best, compare, effects, over_repeats, show, partial(export, path="r
 def test_averages_over_repeats_agree_with_scipy(rows):
     runs = table_of(*(({"lr": lr, "seed": seed, "device": "cpu"}, value) for lr, seed, value in rows))
 
-    table = over_repeats(runs, "seed", "epoch duration")
+    table = best(runs, "min:epoch duration", repeats="seed")
 
-    if "lr" not in table:
-        table.insert(0, "lr", rows[0][0])
-    assert table["lr"].tolist() == list(dict.fromkeys(lr for lr, _, _ in rows))
-    for row in table.set_index("lr").itertuples(name=None):
+    parts = [f"epoch duration {name}" for name in ("n", "mean", "std", "low", "high")]
+    for row in table[["lr", *parts]].itertuples(index=False, name=None):
         lr, n, mean, std, low, high = row
         values = [value for other, _, value in rows if other == lr and math.isfinite(value)]
         assert n == len(values)
@@ -66,44 +63,15 @@ def test_statistics_count_completed_runs_only():
     runs = table_of(*rows).assign(status=["completed", "completed", "completed", "interrupted"], seed=0)
     runs.attrs[HYPERPARAMETERS] = ["lr", "device", "seed"]
 
-    pairs, seeds, explained = (
-        compare(runs),
-        over_repeats(runs, "seed", "epoch duration"),
-        effects(runs, "epoch duration"),
-    )
+    pairs, explained = compare(runs), effects(runs, "epoch duration")
+    seeds = best(runs, "min:epoch duration", repeats="seed")
 
     assert pairs["lr"].tolist() == [0.1]
     assert seeds["epoch duration n"].tolist() == [1, 1, 1, 0]
     assert explained.set_index(["axis", "value"])["n"].loc["device"].to_dict() == {"cuda": 2, "cpu": 1}
 
 
-def test_combinations_keep_the_types_of_their_hyperparameters():
-    runs = table_of(
-        *(({"lr": lr, "n": n, "seed": s}, 1.0) for lr in (0.1, 0.2) for n in (1, 2) for s in (0, 1))
-    )
-
-    table = over_repeats(runs, "seed", ["epoch duration"])
-
-    assert list(table) == [
-        "lr",
-        "n",
-        *(f"epoch duration {name}" for name in ("n", "mean", "std", "low", "high")),
-    ]
-    assert [str(table[name].dtype) for name in ("lr", "n", "epoch duration n")] == ["float64", "int64", "int64"]
-
-
-def test_equal_values_of_different_types_are_one_value():
-    runs = table_of(({"x": 1, "seed": 0}, 1.0), ({"x": 1.0, "seed": 1}, 3.0), ({"x": [1], "seed": 1}, 5.0))
-
-    table = over_repeats(runs, "seed", "epoch duration")
-
-    assert table["x"].tolist() == [1, [1]]
-    assert table["epoch duration mean"].tolist() == [2.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    "helper", [compare, lambda runs, axis: over_repeats(runs, axis, "loss"), lambda runs, _: effects(runs)]
-)
+@pytest.mark.parametrize("helper", [compare, lambda runs, _: effects(runs)])
 def test_epochs_are_not_taken_for_runs(helper):
     epochs = pd.DataFrame(
         {"run": [1, 1, 2], "epoch": [1, 2, 1], "lr": [0.1, 0.1, 0.2], "loss": [3.0, 2.0, 1.0]}
@@ -210,18 +178,6 @@ def test_what_is_no_table_is_refused(function, wrong):
         function(wrong)
 
 
-def test_an_axis_that_is_no_hyperparameter_cannot_be_averaged_over():
-    runs = table_of(({"lr": 0.1}, 1.0))
-
-    with pytest.raises(GridError) as caught:
-        over_repeats(runs, "seed", ["epoch duration", "loss"])
-
-    assert caught.value.problems == [
-        "these runs have no hyperparameter 'seed'; they have: lr",
-        "these runs have no column 'loss'; they have: lr, epoch duration",
-    ]
-
-
 def test_a_hyperparameter_is_never_taken_for_a_metric():
     runs = table_of(
         ({"target_accuracy": 0.9, "aux_loss": "none", "loss": 0.5}, 1.0),
@@ -255,9 +211,6 @@ def test_every_reader_follows_the_goal_that_is_written_with_the_experiment(tmp_p
     assert show(runs).caption.startswith("best reward first")
     assert effects(runs)["mean"].tolist() == [5, 9, 7]
     assert compare(runs, "lr").attrs["compared"] == "reward"
-    assert list(over_repeats(runs, "lr")) == [
-        *(f"reward {name}" for name in ("n", "mean", "std", "low", "high")), "runs",
-    ]  # fmt: skip
 
 
 def test_a_part_of_the_loss_never_outranks_a_goal(tmp_path):

@@ -4,7 +4,7 @@ import sys
 import pandas as pd
 import pytest
 
-from runmanager import best, compare, effects, load_runs, over_repeats, show
+from runmanager import best, compare, effects, load_runs, show
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -90,7 +90,6 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
         "settings": best(runs),
         "compare": compare(runs, "lr"),
         "effects": effects(runs),
-        "over_repeats": over_repeats(runs),
     }
     views = {name: show(result) for name, result in results.items()}
 
@@ -103,7 +102,6 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
         "repeats",
         "failed repeats",
     ]
-    assert list(views["over_repeats"].table)[:5] == ["lr", "net", "test_accuracy", "95 % interval", "repeats"]
     assert list(views["effects"].table)[:4] == ["axis", "explained", "value", "mean test_accuracy"]
     assert views["compare"].caption.startswith(
         "test_accuracy of runs that differ in lr only · 0.1 vs 0.01: +0.09 (mean of 5"
@@ -125,10 +123,10 @@ def test_what_tells_no_averages_apart_is_named_below_them():
     )
     runs.attrs["hyperparameters"] = ["lr", "device", "seed"]
 
-    views = [show(over_repeats(runs, "seed")), show(best(runs, repeats="seed"))]
+    view = show(best(runs, repeats="seed"))
 
-    assert [list(view.table) for view in views] == [["lr", "accuracy", "95 % interval", "repeats"]] * 2
-    assert views[1].caption.endswith("the same in all: device=cpu")
+    assert list(view.table) == ["lr", "accuracy", "95 % interval", "repeats"]
+    assert view.caption.endswith("the same in all: device=cpu")
 
 
 def test_each_value_of_an_axis_has_its_share_once(runs):
@@ -145,7 +143,7 @@ def test_the_interval_of_an_accuracy_stays_between_0_and_1():
     runs.attrs["hyperparameters"] = ["lr", "seed"]
 
     assert show(runs, repeats="seed").table["95 % interval"].tolist() == ["0.215 to 1.000", ""]
-    assert over_repeats(runs)["accuracy high"].iloc[0] > 1  # what is computed stays as it is
+    assert best(runs)["accuracy high"].iloc[0] > 1  # what is computed stays as it is
 
 
 def test_settings_are_written_with_mean_and_interval_for_a_text(runs):
