@@ -131,7 +131,7 @@ def test_a_rank_that_fails_ends_the_run_of_all(folder):
     (row,) = load_runs(folder / "failed" / "exp").to_dict(orient="records")
 
     assert (row["status"], row["epochs"]) == ("failed", 1)
-    assert row["error"].startswith("rank 0 lost another rank, whose own output says why in epoch 2, step ")
+    assert "epoch 2, step " in row["error"]
 
 
 @pytest.mark.slow
