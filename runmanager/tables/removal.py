@@ -24,7 +24,6 @@ _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
     r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
 )
-_OF_CACHES = r"results\.npz"
 _FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
 
@@ -217,10 +216,9 @@ def _with_folder(folder: Path, contents: Contents) -> Contents:
 
 
 def _folders_in(experiment: Path) -> dict[Path, str]:
-    """Return the folders of an experiment's runs and its cache, each with the pattern of its file names."""
+    """Return the folders of an experiment's runs, each with the pattern of its file names."""
     folders = {run.path: _OF_RUNS for run in read_runs(experiment)}
     folders |= {folder: _OF_RUNS for folder in experiment.iterdir() if _is_damaged_run(folder)}
-    folders[experiment / paths.CACHE] = _OF_CACHES
     return {folder: names for folder, names in folders.items() if _is_folder(folder)}
 
 

@@ -2,7 +2,6 @@
 """Files as somebody makes them who knows the formats and their checksums, and means no good."""
 
 import copy
-import io
 import json
 import os
 import random
@@ -11,13 +10,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from runmanager.board import event_file
-from runmanager.tables.loading import COPY_VERSION
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [
@@ -235,31 +232,6 @@ def _event(body: bytes, dice: random.Random) -> bytes:
             data.SerializeToString() if dice.random() < 0.8 else dice.randbytes(9)
         )
     return bytes(Event(step=step, summary=Summary(value=[value])).SerializeToString())
-
-
-def copy_of_numbers(dice: random.Random) -> bytes:
-    """Make a copy of an experiment's numbers that fits to anything and to nothing."""
-    document = change(
-        {
-            "v": COPY_VERSION, "folders": [], "journals": [], "numbers": [1], "counts": [2], "jobs": [1],
-            "params": {"lr": [0.1]}, "metrics": ["loss"],
-        },
-        dice,
-    )  # fmt: skip
-    file = io.BytesIO()
-    arrays: dict[str, Any] = {
-        "versions": np.zeros((1, 3), np.int64),
-        "epochs": np.array([1, 2]),
-        "cold": np.zeros(2, np.bool_),
-        "metric 0": np.ones(2),
-    }
-    name = dice.choice(list(arrays))
-    arrays[name] = dice.choice([arrays[name], np.ones(3), np.array(["a"]), np.zeros((2, 2)), np.array(1.0)])
-    np.savez(file, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
-    content = file.getvalue()
-    if dice.random() < 0.5:  # says that it has a thousand million times as much, which nothing checks
-        content = content.replace(b"'shape': (2,), }        ", b"'shape': (2000000000,), }")
-    return content
 
 
 def link(path: Path, dice: random.Random) -> None:

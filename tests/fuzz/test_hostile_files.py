@@ -192,11 +192,6 @@ def damage_experiments(root: Path, template: Path, number: int, dice: random.Ran
     (root / MIXED / paths.HOLDER).write_text(
         json.dumps(hostile.change({"host": "elsewhere", "pid": 1, "nonce": "a"}, dice))
     )
-    cache = root / "bad0" / paths.CACHE
-    if not cache.parent.exists():
-        cache = next(root.glob("bad0*")) / paths.CACHE
-    cache.mkdir()
-    (cache / "results.npz").write_bytes(hostile.copy_of_numbers(dice))
 
 
 def quietly(call: Any, *arguments: Any, **options: Any) -> Any:
