@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 NAMES = (
-    "committing", "displaying", "evaluating", "fashion_search", "foreseeing", "halving", "loading",
+    "committing", "devices", "displaying", "evaluating", "fashion_search", "foreseeing", "halving", "loading",
     "luck", "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
     "tensorboard", "thousand", "tracking", "training", "verdict",
 )  # fmt: skip

@@ -146,12 +146,13 @@ def machine() -> Iterator[Claim]:
     """Show the driver, torch and what the devices can do."""
     import torch
 
-    from runmanager import benchmark_devices, describe_devices
+    from benchmarks import devices
+    from runmanager import describe_devices
 
     if GPU and (tool := shutil.which("nvidia-smi")):
         subprocess.run([tool], check=False)  # noqa: S603 - found above
     print(describe_devices().to_string())
-    table = benchmark_devices()
+    table = devices.table()
     print(table.to_string())
     print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, Python {sys.version.split()[0]}")
     yield of_gpu("torch finds the device", torch.cuda.is_available())

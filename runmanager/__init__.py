@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from runmanager.board.options import TensorBoard as TensorBoard
     from runmanager.configurations import expand as expand
     from runmanager.datasets import fashion_mnist as fashion_mnist
-    from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
     from runmanager.devices.describe import describe_devices as describe_devices
     from runmanager.devices.torch_devices import available_devices as available_devices
     from runmanager.devices.torch_devices import num_gpus as num_gpus
@@ -79,7 +78,6 @@ _HOMES = {
     "board.options": ("TensorBoard",),
     "configurations": ("expand",),
     "datasets": ("fashion_mnist",),
-    "devices.benchmark": ("benchmark_devices",),
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (

@@ -71,7 +71,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """
     help_, texts = _read(function)
     parameters = list(inspect.signature(function).parameters.values())
-    has_rows = parameters[-1].annotation is Selection
+    has_rows = bool(parameters) and parameters[-1].annotation is Selection
     if has_rows:
         parameters[-1:] = inspect.signature(Selection).parameters.values()
     if inspect.signature(function).return_annotation is Answer:

@@ -42,17 +42,9 @@ def note_command(target: Path, text: str | None = None) -> None:
     say(f"{target}: {f'noted: {first_line_of_note(note)}' if note else 'the note is removed'}")
 
 
-def devices_command(*, benchmark: bool = False) -> None:
-    """List the devices: memory (GiB), cores, precisions.
-
-    Options:
-        benchmark: Time a matrix product and a training step on each device (seconds).
-    """
+def devices_command() -> None:
+    """List the devices: memory (GiB), cores, precisions."""
     from runmanager.console import print_table
     from runmanager.devices.describe import describe_devices
 
     print_table(describe_devices(), title="Devices")
-    if benchmark:
-        from runmanager.devices.benchmark import benchmark_devices
-
-        print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")

@@ -14,7 +14,6 @@ import runmanager
 from runmanager import RunManager
 from runmanager.board.launch import Server
 from runmanager.cli.app import app
-from runmanager.devices import benchmark
 from runmanager.devices.torch_devices import available_devices
 from tests.board.reading import train
 
@@ -33,19 +32,6 @@ def test_the_devices_of_this_machine_are_listed():
     for name in available_devices():
         assert f"\n{name} " in result.stdout
     assert "memory_gib" in result.stdout
-    assert "times the cpu" not in result.stdout
-
-
-def test_the_devices_of_this_machine_are_timed_when_asked(monkeypatch):
-    monkeypatch.setattr(benchmark, "_SIZE", 16)
-    monkeypatch.setattr(benchmark, "_BATCH", 4)
-    monkeypatch.setattr(benchmark, "_SHORTEST", 0.001)
-
-    result = CliRunner().invoke(app, ["devices", "--benchmark"])
-
-    assert result.exit_code == 0
-    assert "times the cpu" in result.stdout
-    assert "training step of 4, fp32" in result.stdout
 
 
 def test_the_version_is_that_of_the_package():
@@ -229,7 +215,7 @@ def test_ctrl_c_ends_tensorboard_without_a_traceback(root):
     ("arguments", "message", "help_of"),
     [
         (["best", "--gaol", "loss"], "no such option '--gaol'; did you mean '--goal'?", " best"),
-        (["devices", "--x"], "no such option '--x'; it has: --benchmark, --help", " devices"),
+        (["devices", "--x"], "no such option '--x'; it has: --help", " devices"),
         (["--verison"], "no such option '--verison'; did you mean '--version'?", ""),
         (["show"], "missing argument 'RUN'", " show"),
         (["best", "--goal"], "option '--goal' requires an argument", ""),
