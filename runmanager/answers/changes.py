@@ -1,25 +1,21 @@
-"""Changes of the goal with one hyperparameter alone, and the strongest interaction of two hyperparameters."""
+"""Changes of the goal with one hyperparameter alone."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import fdtrc, stdtr
+from scipy.special import stdtr
 
 from runmanager.answers.findings import Findings
-from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import axes_of, numbered
 
-_MOST_VALUES = 24  # maximum number of values of each axis of an interaction
 _MOST_PATTERNS = 60  # maximum number of sets of values that are tried
 _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation
 _CHANCE = 0.05
-_SAME = 1e-9  # fraction of the largest mean; smaller differences count as rounding
-_ADDITIVE = 0.1  # fraction of the effect of the rows; smaller deviations from additive effects do not matter
 
 Block = dict[int, float]  # code of an axis's value -> goal, in settings that differ in this axis alone
 
@@ -41,62 +37,6 @@ class Change:
     num_settings: int
 
 
-@dataclass(frozen=True)
-class Interaction:
-    """Two hyperparameters whose effects are far from additive."""
-
-    rows: str
-    columns: str
-    row_values: Sequence[Any]
-    column_values: Sequence[Any]
-    means: Numbers  # means of the goal, rows x columns; NaN in a cell without a number
-    num: int  # number of settings averaged in each cell; the other hyperparameters are the same in all cells
-    p: float  # p value of the additive model, corrected for the number of pairs; NaN without an error estimate
-
-    def best_rows(self, sign: int) -> list[list[int]]:
-        """Return the rows with the best mean for each column."""
-        best = []
-        for column in (sign * self.means).T:
-            top = -math.inf if np.isnan(column).all() else np.nanmax(column)
-            best.append(np.flatnonzero(np.isclose(column, top, rtol=1e-12, atol=0)).tolist())
-        return best
-
-    def complete(self) -> "Interaction | None":
-        """Return the largest part of the table that has a number in every cell.
-
-        None if this part is smaller than 2 x 2.
-
-        The best rows of two columns are comparable only if both columns have numbers in the same rows.
-        """
-        there = ~np.isnan(self.means)
-        patterns = {tuple(row) for row in there.tolist()}
-        shared = {tuple(map(bool, np.logical_and(a, b))) for a in patterns for b in patterns}
-        best: tuple[int, Numbers, Numbers] | None = None
-        for pattern in sorted(shared, reverse=True):
-            columns = np.flatnonzero(pattern)
-            rows = np.flatnonzero(there[:, columns].all(axis=1))
-            if min(len(rows), len(columns)) > 1 and (best is None or len(rows) * len(columns) > best[0]):
-                best = len(rows) * len(columns), rows, columns
-        if best is None:
-            return None
-        _, rows, columns = best
-        values = [self.row_values[int(row)] for row in rows], [self.column_values[int(n)] for n in columns]
-        return replace(
-            self, row_values=values[0], column_values=values[1], means=self.means[np.ix_(rows, columns)]
-        )
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether the effects are nearly additive: a row changes all columns by nearly the same amount.
-
-        Each cell deviates from the sum of both effects by at most a tenth of the effect of the rows, the range
-        of their means. Every cell must have a number.
-        """
-        rest = self.means - self.means.mean(axis=0) - self.means.mean(axis=1, keepdims=True) + self.means.mean()
-        limit = max(_ADDITIVE * np.ptp(self.means.mean(axis=1)), _SAME * np.abs(self.means).max())
-        return bool(np.abs(rest).max() <= limit)
-
-
 def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
     """Compare the values of each hyperparameter within otherwise equal settings; the largest change is first.
 
@@ -114,24 +54,12 @@ def repeats_differ(findings: Findings) -> float:
 
     For a normal distribution, this difference is 2 / sqrt(pi) times the standard deviation.
     """
-    variance, freedom = _pooled(findings)
-    return 2 / math.sqrt(math.pi) * math.sqrt(variance) if freedom else math.nan
-
-
-def interaction(runs: pd.DataFrame, findings: Findings) -> Interaction | None:
-    """Return the strongest interaction of two axes; each cell is a mean over the same other hyperparameters."""
-    table, values = _codes(runs, findings)
-    axes = [axis for axis in values if len(values[axis]) <= _MOST_VALUES]
-    listed: list[tuple[float, Interaction]] = []
-    for index, first in enumerate(axes):
-        for second in axes[index + 1 :]:
-            each = _together(table, (first, second), values, findings)
-            listed += [each] if each else []
-    if not listed:
-        return None
-    _, strongest = max(listed, key=lambda pair: pair[0])
-    p = min(1.0, strongest.p * len(listed)) if math.isfinite(strongest.p) else math.nan
-    return replace(_oriented(strongest, findings.goal.sign), p=p)
+    repeated = [setting for setting in findings.settings if setting.number > 1]
+    freedom = sum(setting.number - 1 for setting in repeated)
+    if not freedom:
+        return math.nan
+    variance = math.fsum((setting.number - 1) * setting.statistics.std**2 for setting in repeated) / freedom
+    return 2 / math.sqrt(math.pi) * math.sqrt(variance)
 
 
 def _codes(runs: pd.DataFrame, findings: Findings) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
@@ -184,7 +112,7 @@ def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
     return [block for block in blocks.values() if len(block) > 1]
 
 
-def _balanced(blocks: Sequence[Block], least: int = 1) -> tuple[frozenset[int], list[Block]]:
+def _balanced(blocks: Sequence[Block]) -> tuple[frozenset[int], list[Block]]:
     """Choose a large set of values that many groups contain.
 
     Return the set, and the groups with all its values.
@@ -193,7 +121,7 @@ def _balanced(blocks: Sequence[Block], least: int = 1) -> tuple[frozenset[int], 
     best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
     for pattern, _ in patterns:
         number = sum(count for other, count in patterns if pattern <= other)
-        size = number * (len(pattern) - least) ** 2  # the number of values has the larger weight
+        size = number * (len(pattern) - 1) ** 2  # the number of values has the larger weight
         best = max(best, (size, len(pattern), pattern), key=lambda each: each[:2])
     return best[2], [block for block in blocks if best[2] and best[2] <= block.keys()]
 
@@ -220,69 +148,3 @@ def _correlation(values: Sequence[Any], means: "pd.Series[float]") -> tuple[floa
     freedom = len(values) - 2
     t = abs(rho) * math.sqrt(freedom / max(1 - rho * rho, 1e-300))
     return rho, bool(2 * stdtr(freedom, -t) >= _CHANCE)
-
-
-def _together(
-    table: pd.DataFrame, axes: tuple[str, str], values: dict[str, list[Any]], findings: Findings
-) -> tuple[float, Interaction] | None:
-    """Return the strength of the interaction of two axes, and the interaction; None if not computable."""
-    first, second = axes
-    width = len(values[second])
-    rest = table.drop(columns=[first, second]).assign(**{"\0cell": table[first] * width + table[second]})
-    blocks = [block for block in _blocks(rest, "\0cell") if len(block) > 3]  # noqa: PLR2004 - 2 x 2
-    cells, due = _balanced(blocks, least=2)
-    if not cells:
-        return None
-    order = sorted(cells)
-    rows, columns = (sorted({code // width for code in order}), sorted({code % width for code in order}))
-    model = np.array(
-        [
-            [code // width == row for row in rows] + [code % width == column for column in columns]
-            for code in order
-        ],
-        dtype=float,
-    )
-    freedom = len(order) - int(np.linalg.matrix_rank(model))
-    if freedom < 1 or len(rows) < 2 or len(columns) < 2:  # noqa: PLR2004
-        return None
-    scores = np.array([[block[code] for code in order] for block in due])
-    means = scores.mean(axis=0)
-    fitted = model @ np.linalg.lstsq(model, means, rcond=None)[0]
-    strength = len(due) * float(((means - fitted) ** 2).sum()) / freedom
-    error, error_freedom = _pooled(findings, of_means=True)
-    if len(due) > 1:
-        rest_of = scores - means - scores.mean(axis=1, keepdims=True) + means.mean()
-        error_freedom = (len(due) - 1) * (len(order) - 1)
-        error = float((rest_of**2).sum()) / error_freedom
-    p = float(fdtrc(freedom, error_freedom, strength / error)) if error_freedom and error else math.nan
-    matrix = np.full((len(rows), len(columns)), math.nan)
-    for code, mean in zip(order, means, strict=True):
-        matrix[rows.index(code // width), columns.index(code % width)] = mean
-    named = [values[first][code] for code in rows], [values[second][code] for code in columns]
-    return strength, Interaction(first, second, *named, matrix, len(due), p)
-
-
-def _oriented(each: Interaction, sign: int) -> Interaction:
-    """Choose rows and columns of the pair; if possible, the best row depends on the column."""
-    turned = Interaction(
-        each.columns, each.rows, each.column_values, each.row_values, each.means.T, each.num, each.p
-    )
-
-    def depends(pair: Interaction) -> tuple[bool, int]:
-        part = pair.complete()
-        best = [set(rows) for rows in part.best_rows(sign)] if part else []
-        return bool(best) and not set.intersection(*best), -len(pair.column_values)
-
-    return max(each, turned, key=depends)
-
-
-def _pooled(findings: Findings, *, of_means: bool = False) -> tuple[float, int]:
-    """Return the pooled variance between repeats, or of the settings' means, and its degrees of freedom."""
-    repeated = [setting for setting in findings.settings if setting.number > 1]
-    freedom = sum(setting.number - 1 for setting in repeated)
-    if not freedom:
-        return math.nan, 0
-    variance = math.fsum((setting.number - 1) * setting.statistics.std**2 for setting in repeated) / freedom
-    if of_means:
-        variance *= math.fsum(1 / setting.number for setting in findings.settings) / len(findings.settings)
-    return variance, freedom

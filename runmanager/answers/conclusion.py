@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
-from runmanager.answers.effects import paired, speeds
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
 from runmanager.answers.time_spent import TimeSpent
@@ -19,7 +18,7 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
-from runmanager.tables.ranking import addresses_of, numbered
+from runmanager.tables.ranking import addresses_of
 from runmanager.tables.view import span
 from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
@@ -282,17 +281,13 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
 
 
 def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:
-    if time is None:
-        seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
-        before = f"; its runs took {duration(seconds)} before" if seconds else ""
-        is_missing = bool((runs["status"] == Status.UNAVAILABLE).all())
-        nothing = "no run was begun" if is_left or is_missing else "nothing was left to execute"
-        facts = [("time", f"{nothing}{before}")]
-    else:
-        facts = [("time", str(time))]
-    if "device" in runs and len(numbered(runs["device"])[1]) > 1 and "epoch duration" in runs:
-        facts += [("devices", sentence) for sentence in speeds(paired(runs, "device", "epoch duration"))]
-    return facts
+    if time is not None:
+        return [("time", str(time))]
+    seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
+    before = f"; its runs took {duration(seconds)} before" if seconds else ""
+    is_missing = bool((runs["status"] == Status.UNAVAILABLE).all())
+    nothing = "no run was begun" if is_left or is_missing else "nothing was left to execute"
+    return [("time", f"{nothing}{before}")]
 
 
 def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:

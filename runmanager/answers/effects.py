@@ -179,25 +179,6 @@ def _left_out(
     return dict(left_out.most_common())
 
 
-def speeds(pairs: pd.DataFrame) -> list[str]:
-    """Return a sentence on how much faster one device is, for each pair of devices in a table of `compare`."""
-    sentences = []
-    for overall in pairs.attrs[OVERALL]:
-        other, _, first = printable(str(overall["ratio"])).partition(" / ")
-        ratio, low, high = overall["mean"], overall["low"], overall["high"]
-        if not math.isfinite(ratio) or ratio <= 0:
-            continue
-        faster, slower = (first, other) if ratio > 1 else (other, first)
-        if ratio < 1:
-            ratio, low, high = 1 / ratio, 1 / high, 1 / low
-        number = "one pair" if overall["n"] == 1 else f"{overall['n']} pairs"
-        interval = f", 95 % interval {low:.2f} to {high:.2f}" if math.isfinite(low) else ""
-        sentences.append(
-            f"An epoch on {faster} is {ratio:.2f} times as fast as on {slower} ({number}{interval})."
-        )
-    return sentences
-
-
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow
 @advised("write effects(runs, 'test_accuracy')")
 def effects(

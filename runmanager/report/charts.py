@@ -1,4 +1,4 @@
-"""Figures of points: scores by hyperparameter, by run duration and by two goals; and paired runs."""
+"""Figures of points: scores by hyperparameter, by run duration and by two goals."""
 
 import itertools
 import math
@@ -16,7 +16,6 @@ from runmanager.report.svg import (
     TOP,
     WIDTH,
     Figure,
-    Scale,
     apart,
     cut_text,
     polyline,
@@ -60,20 +59,6 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
     half = min(width * 0.3, 14)
     for x, mean in means:
         figure.path(f"M{x - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")
-    return str(figure)
-
-
-def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, words: str) -> str:
-    """Draw one line for each set of runs that differ only in the device."""
-    numbers = [number for row in rows for number in row]
-    figure = Figure("pairs", f"{value} by device, pair by pair", words)
-    y = Scale(min(numbers), max(numbers), HEIGHT - BOTTOM, TOP, is_logarithmic=min(numbers) > 0)
-    figure.axes(None, y, "")
-    xs = [LEFT + (n + 0.5) * (WIDTH - LEFT - RIGHT) / len(columns) for n in range(len(columns))]
-    for x, column in zip(xs, columns, strict=True):
-        figure.text(x, HEIGHT - BOTTOM + 16, cut_text(column, (WIDTH - LEFT - RIGHT) / len(columns)), "name")
-    for row in rows:
-        figure.path(polyline(zip(xs, map(y, row), strict=True)), "run pair")
     return str(figure)
 
 

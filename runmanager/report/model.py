@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import CHANGE, Answers, answers_of
-from runmanager.answers.changes import Interaction, interaction
 from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
@@ -77,7 +76,6 @@ class ReportData:
     order: Sequence[int]  # the runs with a score, the best setting first
     # varying axes: first the axes that pruning has decided, then the others, the largest effect first
     axes: Sequence[PageAxis]
-    together: Interaction | None  # the two hyperparameters with the strongest interaction
     note: str  # the note of the experiment; of several experiments, their first lines
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
@@ -204,7 +202,6 @@ def report_data(
         notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}
     return ReportData(
         title, results, names, table, answers, findings, scores, order, axes,
-        interaction(table, findings),
         "\n".join(notes.values()),
         _x_axis(results),
     )  # fmt: skip

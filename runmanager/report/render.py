@@ -19,7 +19,6 @@ import pandas as pd
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
-from runmanager.answers.effects import OVERALL, paired, speeds
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
@@ -249,7 +248,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=sections.cards(data),
         settings=sections.settings(data),
-        together=sections.together(data),
         table=table,
         page_data=page_data(data, table, _metrics_of_curves(data), colored),
         columns_css=_columns_css(table),
@@ -266,7 +264,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         effects=_effects(data, colored),
         timeline=timeline.timeline(busy, colored),
         cost=charts.cost(data, colored),
-        devices=_devices(data),
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
         failed=text.failures_sentence(data.answers),
@@ -431,25 +428,6 @@ def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]
         figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
-
-
-def _devices(data: ReportData) -> dict[str, Any] | None:
-    pairs: pd.DataFrame | None = None
-    if "device" in data.runs and any(axis.name == "device" for axis in data.axes):
-        try:
-            pairs = paired(data.runs, "device", "epoch duration")
-        except InvalidArgumentError:
-            pairs = None
-    if pairs is None or pairs.empty:
-        return None
-    words = " ".join(speeds(pairs))
-    # ratios are the last columns, after the columns of devices and differences
-    ratios = len(pairs.attrs[OVERALL])
-    columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
-    rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
-    if not rows or not words:
-        return None
-    return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 
 def _numbers(

@@ -1,14 +1,12 @@
-"""The lists and tables of a report: key numbers, settings, interactions, failures, environment."""
+"""The lists and tables of a report: key numbers, settings, failures, environment."""
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.answers.changes import Interaction
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import text
@@ -16,28 +14,10 @@ from runmanager.report.model import ReportData
 from runmanager.storage import paths
 from runmanager.wording import aligned, cell, duration, join, printable
 
-_DEEPEST = 55  # maximum share of the color in per cent; text on a deeper color is hard to read
 _MOST_NAMED = 12  # maximum number of runs named per cause
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings
 _LAST_LINES = 15  # number of lines from an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
-
-
-class Cell(NamedTuple):
-    """A cell of a heatmap."""
-
-    text: str
-    share: float  # share of the color in per cent; better means have a larger share
-    is_best: bool  # whether the cell is the best of its column
-
-
-class Heatmap(NamedTuple):
-    """The means over the values of two hyperparameters, as a table."""
-
-    rows: str  # the hyperparameter whose values are rows
-    columns: str
-    labels: list[str]  # the labels of the columns
-    cells: list[tuple[str, list[Cell]]]  # for each row: its value, and its cells
 
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
@@ -89,13 +69,6 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     }
 
 
-def together(data: ReportData) -> tuple[str, Heatmap] | None:
-    """Return a sentence and a heatmap of the two hyperparameters with the strongest interaction."""
-    return (
-        (text.together_sentence(data, data.together), heatmap(data, data.together)) if data.together else None
-    )
-
-
 def causes(data: ReportData) -> list[dict[str, Any]]:
     """Return the causes of missing results, each with its runs, the next step and the end of a log."""
     causes = []
@@ -142,24 +115,3 @@ def facts(data: ReportData) -> dict[str, list[str]]:
     params = data.results[0].folder.params.items()
     same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
     return {**listed, "the same in all runs": same} if same else listed
-
-
-def heatmap(data: ReportData, pair: Interaction) -> Heatmap:
-    """Return the means over the values of two hyperparameters, each with its color."""
-    sign = data.goal.sign
-    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
-    row_labels, labels = map(rows.label, pair.row_values), list(map(columns.label, pair.column_values))
-    down = sorted(zip(row_labels, range(len(pair.row_values)), strict=True), key=lambda row: rows.rank(row[0]))
-    across = sorted(range(len(labels)), key=lambda column: columns.rank(labels[column]))
-    flat = [float(pair.means[row, column]) for _, row in down for column in across]
-    numbers = sorted(sign * number for number in flat if math.isfinite(number))
-    texts, best = iter(aligned(flat)), pair.best_rows(sign)
-    cells = []
-    for label, row in down:
-        line = []
-        for column in across:
-            share = _DEEPEST * (sign * pair.means[row, column] - numbers[0]) / ((numbers[-1] - numbers[0]) or 1)
-            is_best = row in best[column]
-            line.append(Cell(next(texts), round(float(share), 1) if math.isfinite(share) else 0.0, is_best))
-        cells.append((label, line))
-    return Heatmap(rows.name, columns.name, [labels[column] for column in across], cells)

@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from runmanager.answers.answers import Answers
-from runmanager.answers.changes import Change, Interaction
+from runmanager.answers.changes import Change
 from runmanager.answers.conclusion import resumes
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.goal import is_larger_better
@@ -22,7 +20,6 @@ from runmanager.wording import aligned, capital, cell, duration
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence
-_CHANCE = "That may be chance."
 
 
 def headline(answers: Answers) -> tuple[str, list[str]]:
@@ -81,7 +78,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         sentence += f", {most} in {change.num_best})" if change.num > 1 else ")"
     parts = [f"{sentence}."]
     if len(top) == 1 and data.answers.race(change.axis).outcome == UNDECIDED:
-        parts.append(_CHANCE)
+        parts.append("That may be chance.")
     setting = data.findings.settings[0].rows[0]
     if (label := axis.labels[axis.codes[setting]]) not in top:
         which = "leading" if repeats else "best"
@@ -90,83 +87,6 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         left_out = _listed([axis.label(value) for value in change.left_out])
         parts.append(f"Not in these comparisons: {left_out}.")
     return " ".join(filter(None, [*parts, _correlation(data, change)]))
-
-
-def together_sentence(data: ReportData, pair: Interaction) -> str:
-    """Return sentences on the interaction of two hyperparameters, and on combinations without a mean."""
-    number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
-    part = pair.complete()
-    parts = [_dependence(data, part) if part else _nothing_common(pair)]
-    if part and not part.adds_up and not pair.p < 0.05:  # noqa: PLR2004 - true for NaN as well
-        parts.append(_CHANCE)
-    return " ".join([*parts, f"Each cell is {number}.", *_lacking(data, pair)])
-
-
-def _dependence(data: ReportData, part: Interaction) -> str:
-    """Return a sentence on the best row of each column; every cell has a mean."""
-    rows, columns = data.axis(part.rows), data.axis(part.columns)
-    labels = sorted(map(rows.label, part.row_values), key=rows.rank)
-    others = sorted(map(columns.label, part.column_values), key=columns.rank)
-    best = part.best_rows(data.goal.sign)
-    common = set.intersection(*map(set, best))
-    some = f"{rows.name} {_listed(labels)}" if len(labels) < len(rows.labels) else ""
-    has = f"has the {data.goal.extreme} {data.findings.metric}"
-    if not common:
-        means = aligned(part.means.ravel().tolist())
-        cells = {
-            columns.label(value): f"{' or '.join(rows.label(part.row_values[row]) for row in tops)} with "
-            f"{columns.name} {columns.label(value)} ({means[tops[0] * len(best) + index]})"
-            for index, (value, tops) in enumerate(zip(part.column_values, best, strict=True))
-        }
-        listed = [cells[label] for label in others]
-        more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-        which = f"of {some}" if some else rows.name
-        return f"Which {which} {has} depends on {columns.name}: {', '.join(listed)}{more}."
-    every = f"with every {columns.name}"
-    if len(others) < len(columns.labels):
-        every = f"with {columns.name} {_listed(others)}"
-    label = " or ".join(rows.label(part.row_values[row]) for row in sorted(common))
-    sentence = f"Of {some}, {label} {has} {every}" if some else f"{rows.name} {label} {has} {every}"
-    if part.adds_up:
-        return f"{sentence}; the effects of {rows.name} and {columns.name} nearly add up."
-    gaps = [float(max(column) - min(column)) for column in part.means.T]
-    least, most = f"{min(gaps):.2g}", f"{max(gaps):.2g}"
-    if least == most:
-        return f"{sentence}, but the gaps between the values of {rows.name} differ."
-    return f"{sentence}, but how much {rows.name} changes differs: from {least} to {most}."
-
-
-def _nothing_common(pair: Interaction) -> str:
-    return (
-        f"No two values of {pair.rows} were compared with the same two of {pair.columns}, so it is open "
-        "whether the effect of one depends on the other."
-    )
-
-
-def _lacking(data: ReportData, pair: Interaction) -> list[str]:
-    """Return sentences about the combinations without a mean: not tried, not comparable, or not included."""
-    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
-    tried = set(zip(rows.codes, columns.codes, strict=True))
-    never: list[str] = []
-    lacking: list[str] = []
-    empty = [
-        (columns.label(pair.column_values[column]), rows.label(pair.row_values[row]))
-        for row, column in zip(*np.isnan(pair.means).nonzero(), strict=True)
-    ]
-    for column, row in sorted(empty, key=lambda labels: (columns.rank(labels[0]), rows.rank(labels[1]))):
-        is_tried = (rows.rank(row), columns.rank(column)) in tried
-        (lacking if is_tried else never).append(f"{row} with {columns.name} {column}")
-    absent = [
-        f"{axis.name} {label}"
-        for axis, values in ((rows, pair.row_values), (columns, pair.column_values))
-        for label in axis.labels
-        if label not in {axis.label(value) for value in values}
-    ]
-    sentences = [
-        ("Never tried", never), ("Not compared, as some of these settings lack a result", lacking),
-        ("Not in this comparison", absent),
-    ]  # fmt: skip
-    return [f"{title}: {_listed(names)}." for title, names in sentences if names]
 
 
 def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:

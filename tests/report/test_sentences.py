@@ -15,7 +15,6 @@ from runmanager.answers.verdict import verdict
 from runmanager.outcome import EpochRecord, Status
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data
-from runmanager.report.sections import heatmap
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import canonical, identity
 from runmanager.storage.run_state import RunResult
@@ -44,20 +43,6 @@ class Case:
         elif kind == "random":
             draws = {"lr": rng.random, "width": lambda: rng.choice([16, 64]), "seed": lambda: 1}
             grid = [{name: draw() for name, draw in draws.items()} for _ in range(rng.randint(5, 40))]
-        elif kind == "holes":  # some pairs of values were never tried
-            gone = rng.choice([("lr", "net"), ("lr", "width"), ("net", "width")])
-            space = {
-                **SPACE,
-                "lr": [0.1, 0.01, 0.001, 1e-4],
-                "net": ["cnn", "mlp", "vit"],
-                "width": [16, 32, 64],
-            }
-            space["seed"] = [1, 2] if rng.random() < 0.5 else [1]
-            pairs = list(itertools.product(*(space[name] for name in gone)))
-            holes = rng.sample(pairs, rng.randint(1, len(pairs) - 3))
-            grid = [dict(zip(NAMES, values, strict=True)) for values in itertools.product(*space.values())]
-            grid = [run for run in grid if tuple(run[name] for name in gone) not in holes]
-            grid = [run for run in grid if rng.random() < 0.95]
         elif kind == "single":
             grid = [run for run in grid if run["seed"] == 1]
         slopes = {name: rng.choice([0, 0.02, 0.1]) for name in NAMES}
@@ -72,7 +57,6 @@ class Case:
             level += twist * (params.get("net") == "cnn") * (params["lr"] > 0.01) + rng.gauss(0, 0.02)
             score = round(level * 8) / 8 if kind == "ties" else level
             has_failed = kind == "failed" and rng.random() < (0.6 if params["lr"] == 0.1 else 0.15)
-            has_failed |= kind == "holes" and rng.random() < 0.03
             error = f"loss became nan in epoch {position}" if has_failed else ""
             status = Status.DIVERGED if has_failed else Status.COMPLETED
             folder = RunFolder(tmp_path / "grid" / str(position), position, identity(params), params)
@@ -244,90 +228,6 @@ def test_the_first_value_of_an_axis_has_the_best_mean_where_all_else_is_equal(ca
             assert float(rank[2]) == pytest.approx(expected.statistic, abs=0.0051)
             assert (rank[1] == "neither rises") == (expected.pvalue >= 0.05)
             assert rank[1] == "neither rises" or (rank[1] == "rises") == (expected.statistic > 0)
-
-
-def test_cells_of_a_heatmap_are_means_over_the_same_other_settings(case):
-    pair = case.data.together
-    if pair is None:
-        return
-    rest = [name for name in case.axes if name not in (pair.rows, pair.columns)]
-    groups = [group for _, group in case.settings.groupby(rest)] if rest else [case.settings]
-    tables = [group.pivot_table(index=pair.rows, columns=pair.columns, values="mean") for group in groups]
-    tables = [each.reindex(index=pair.row_values, columns=pair.column_values).to_numpy() for each in tables]
-    there = ~pd.isna(pair.means)
-    tables = [each for each in tables if not pd.isna(each[there]).any()]
-
-    assert len(tables) == pair.num
-    for row, column in zip(*there.nonzero(), strict=True):
-        assert pair.means[row, column] == pytest.approx(sum(each[row, column] for each in tables) / pair.num)
-    words = text.together_sentence(case.data, pair)
-    rows, columns = case.data.axis(pair.rows), case.data.axis(pair.columns)
-    assert (pair.num == 1) == ("one setting" in words)
-    for column, value in enumerate(pair.column_values):
-        best = max(case.sign * mean for mean in pair.means[:, column] if not math.isnan(mean))
-        label = re.escape(columns.label(value))
-        named = re.search(rf"(?:: |, )(\S+?)(?: or \S+)? with {columns.name} {label} \((\S+?)\)", words)
-        if named:
-            assert float(named[2]) == written(case.sign * best)
-            index = [rows.label(v) for v in pair.row_values].index(named[1])
-            assert case.sign * pair.means[index, column] == pytest.approx(best)
-        elif winner := re.match(rf"{rows.name} (\S+)(?: or \S+)* has the \S+ {case.metric} with every", words):
-            index = [rows.label(v) for v in pair.row_values].index(winner[1])
-            assert case.sign * pair.means[index, column] == pytest.approx(best)
-    drawn = heatmap(case.data, pair)
-    assert sum(cell.is_best for _, cells in drawn.cells for cell in cells) >= len(drawn.labels)
-
-
-@pytest.mark.parametrize("number", range(16))
-def test_no_sentence_on_two_axes_contradicts_an_incomplete_grid(number, tmp_path):
-    case = Case("holes", number, tmp_path)
-    pair = case.data.together
-    if pair is None:
-        return
-    rows, columns = case.data.axis(pair.rows), case.data.axis(pair.columns)
-    tried = pd.crosstab(case.table[pair.rows].map(rows.label), case.table[pair.columns].map(columns.label))
-    means = (
-        pd.DataFrame(
-            pair.means, [rows.label(v) for v in pair.row_values], [columns.label(v) for v in pair.column_values]
-        )
-        * case.sign
-    )  # checked against pandas above
-    words = text.together_sentence(case.data, pair)
-
-    sentence, *others = re.split(r"(?<=\.) (?=[A-Z])", words)
-    has = f"has the {'highest' if case.sign > 0 else 'lowest'} {case.metric}"
-    of = re.search(rf"[Oo]f {rows.name} (.+?)(?: {has} depends|, \S+(?: or \S+)* {has} with)", sentence)
-    compared = listed(of[1]) if of else list(tried.index)
-    if depends := re.match(rf"Which .* {has} depends on {columns.name}: (.*)\.$", sentence):
-        named = re.findall(rf"(?:^|, )(\S+(?: or \S+)*) with {columns.name} (\S+) \((\S+)\)", depends[1])
-        cells = means.loc[compared, [column for _, column, _ in named]]
-        best = {column: labels.split(" or ") for labels, column, _ in named}
-        assert {column: written(case.sign * cells[column].max()) for column in best} == {
-            column: float(value) for _, column, value in named
-        }
-        assert " more." in sentence or not set.intersection(*map(set, best.values()))
-    elif winner := re.search(rf"(\S+(?: or \S+)*) {has} with (.*?)(?:, but |; |$)", sentence):
-        every = f"every {columns.name}"
-        against = tried.columns if winner[2] == every else listed(winner[2].removeprefix(f"{columns.name} "))
-        cells = means.loc[compared, list(against)]
-        best = dict.fromkeys(against, winner[1].split(" or "))
-        if gaps := re.search(r"from (\S+) to (\S+)\.$", sentence):
-            sizes = cells.max() - cells.min()
-            assert [float(gap) for gap in gaps.groups()] == pytest.approx([sizes.min(), sizes.max()], rel=0.06)
-    else:
-        assert sentence.startswith("No two values of ")
-        pairs = itertools.combinations(means.index, 2)
-        assert all(means.loc[[a, b]].notna().all().sum() < 2 for a, b in pairs)
-        cells, best = pd.DataFrame(), {}
-    assert not cells.isna().to_numpy().any(), words  # each was tried with each
-    for column, labels in best.items():
-        assert cells.loc[labels, column].to_numpy() == pytest.approx(cells[column].max()), words
-    said = {"Never tried": 0, "Not compared, as some of these settings lack a result": 1}
-    for other in others:
-        title, _, names = other.removesuffix(".").partition(": ")
-        for label, column in re.findall(rf"(?:^|, | and )(\S+) with {columns.name} (\S+?)(?=,| and |$)", names):
-            assert math.isnan(means.loc[label, column])
-            assert (tried.loc[label, column] > 0) == said[title]
 
 
 def listed(words):

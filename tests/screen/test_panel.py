@@ -418,13 +418,6 @@ def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_
     assert rule not in one_by_one
 
 
-@pytest.mark.slow(everywhere=True)
-def test_devices_are_compared_where_both_executed_the_same_settings(tmp_path):
-    panel = str(outcome_of(tmp_path, {**SMALL, "device": ["cpu", "meta"]}).panel)
-
-    assert re.search(r"\ndevices An epoch on \w+ is [\d.]+ times as fast as on \w+ \(4 pairs", panel)
-
-
 def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
     root = tmp_path / "my runs"
 
