@@ -1,32 +1,36 @@
 """An execution of a run in a fresh process, which writes digests of its state and may kill itself."""
 
+import hashlib
 import json
 import os
+import pickle  # noqa: TID251 - what it writes is hashed, and never read
 import random
+import sys
 import threading
-import time
+import types
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from multiprocessing import set_start_method
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
 from runmanager.devices import ranks
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import device_of
-from runmanager.session.source_lines import Files
+from runmanager.session.train_call import call
 from runmanager.session.trial import CheckedEvaluation, Cut
-from runmanager.session.variables import Variable, digest_of, reached, user_variables
 from runmanager.storage import checkpoints
 from runmanager.storage.folders import Experiment
+from runmanager.storage.user_code import is_users_file
 from runmanager.training.causes import cause_of
 from runmanager.training.ending import LeaveTrain
 from runmanager.training.hooks import Hooks
@@ -38,6 +42,11 @@ from runmanager.training.trainer_state import TrainerState
 
 NUM_EPOCHS, NUM_STEPS = 2, 6
 """The maximum number of epochs, and of steps in an epoch."""
+
+_PACKAGE = __name__.partition(".")[0]
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))  # equal objects may be one object
+_MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole, and of a variable
+_NUM_SAMPLED = 1 << 19  # number of evenly spaced elements of a larger tensor
 
 Point = tuple[str, int, int]
 """The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
@@ -113,16 +122,16 @@ class Observer(RunListener):
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._files = Files()
         self._hooks: Hooks | None = None
+        self._manager: Any = None
         self._timer: threading.Timer | None = None
 
     def following(self, manager_of: Callable[[Hooks], Any]) -> Callable[[Hooks], Any]:
         """Return a function that creates a manager whose hooks this observer follows."""
 
         def follow(hooks: Hooks) -> Any:
-            self._hooks = hooks
-            return manager_of(hooks)
+            self._hooks, self._manager = hooks, manager_of(hooks)
+            return self._manager
 
         return follow
 
@@ -156,37 +165,65 @@ class Observer(RunListener):
             with suppress(RunManagerError):  # the others may be dead
                 ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
-        state = self._opened.resume_state
-        parts: Mapping[str, Any] = {}
-        compared: dict[str, Any] = {}
+        state, variables = self._opened.resume_state, self._variables()
+        parts = state.parts if isinstance(state, ResumeState) else {}
+        part_ids = {*map(id, parts.values())}
+        compared = dict(values or {})
         if isinstance(state, ResumeState):  # a loop that saves its own state may do without random states
-            parts = state.parts
             random_states = checkpoints.random_states(self._opened.device)
-            compared = {f"random state of {name}": value for name, value in random_states.items()}
+            compared |= {f"random state of {name}": value for name, value in random_states.items()}
         compared |= {f"state of {name}": checkpoints.state_of(name, part) for name, part in parts.items()}
-        variables = user_variables(self._files)
-        live = {name: one for name, one in variables.items() if one.is_read}
-        state_now = reached(live, parts)
-        for name, value in state_now.stateful.items() if kind == "end" else ():
-            with suppress(Exception):  # the object's own method raises whatever it likes
-                compared[f"state of {name}"] = value.state_dict()
-        digests, hidden = {}, dict(state_now.hidden)
-        for name, value in {**(values or {}), **compared}.items():
+        names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}
+        digests, rules, hidden = {}, {}, []
+        for name, value in variables.items():
+            is_part = id(value) in part_ids
+            rules[name] = self._rule(name, value, is_part=is_part)
             try:
-                digests[name] = digest_of(value)
-            except Exception:  # noqa: BLE001 - some tensors have no content, and objects raise what they like
-                hidden[name] = type(value).__name__
+                if kind == "end" and _has_state(value) and not is_part:
+                    compared[f"state of {name}"] = value.state_dict()
+                contents = [*_contents(name, value)]
+            except Exception:  # noqa: BLE001 - the object's own methods raise whatever they like
+                contents = []
+            named = {path: digest_of(content, value, names) for path, content in contents}
+            digests |= {path: digest for path, digest in named.items() if digest}
+            hidden += [name] if contents and not all(named.values()) else []
         self.write({
             "point": (kind, epoch, step),
-            "seconds": time.perf_counter(),
-            "compared": digests,
-            "leaves": state_now.leaves,
+            "compared": {name: digest for name, value in compared.items() if (digest := digest_of(value))},
+            "variables": digests,
+            "rules": rules,
             "hidden": hidden,
-            "iterators": state_now.iterators,
-            "stateful": [*state_now.stateful],
-            "lines": {**self._files.attributes(), **{name: one.line for name, one in live.items()}},
-            "workers": [name for name, one in variables.items() if _keeps_workers(one)],
         })  # fmt: skip
+
+    def _variables(self) -> dict[str, Any]:
+        """Return the variables of the user's frames and of their files, those of the innermost frame first."""
+        frame, frames = sys._getframe(1), []  # noqa: SLF001 - inspect.currentframe() is the same
+        while frame.f_back is not None and frame.f_code is not call.__code__:
+            file = frame.f_code.co_filename
+            if is_users_file(file) or (file.startswith("<") and not file.startswith("<frozen")):
+                frames.append(frame)
+            frame = frame.f_back
+        variables: dict[str, Any] = {}
+        for scope in [*(frame.f_locals for frame in frames), *(frame.f_globals for frame in frames)]:
+            for name, value in [*scope.items()]:
+                is_left_out = name.startswith("_") or isinstance(value, types.ModuleType)
+                if not is_left_out and value is not self._manager:
+                    variables.setdefault(name, value)
+        return variables
+
+    def _rule(self, name: str, value: Any, *, is_part: bool) -> str:
+        """Return what to do if a variable was not restored."""
+        if self._order.functions:
+            return "write it in save= and read it in load="
+        if isinstance(self._opened.resume_state, TrainerState):
+            return (
+                "let the trainer's checkpoint keep it, as by state_dict() and load_state_dict() of a callback"
+            )
+        if is_part:
+            return "its state_dict() leaves this out"
+        if _has_state(value) or isinstance(value, torch.Generator):
+            return f"write checkpoint={{..., {name!r}: {name}}}"
+        return "keep it in a dict, or an object with state_dict(), of checkpoint="
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Append a line to the trace; a line that is written survives the end of the process."""
@@ -229,27 +266,98 @@ class Observer(RunListener):
         """Load the state of the last epoch if the run has just resumed; let the run save each epoch."""
         assert isinstance(opened.resume_state, TrainerState)
         folder, (save_state, load_state) = self._order.experiment.parent / "saved", functions
-        variables = user_variables(self._files)
+
+        def arguments(function: Callable[..., object]) -> dict[str, Any]:
+            variables = self._variables()
+            return {
+                name: variables[name] for name in [*signature(function).parameters][1:] if name in variables
+            }
 
         def save(number: int) -> None:
             path = folder / str(number)
             path.mkdir(parents=True, exist_ok=True)
-            save_state(path, **_arguments(save_state, user_variables(self._files)))
+            save_state(path, **arguments(save_state))
 
         opened.resume_state.save_epoch = save
         if is_first and opened.number:
-            load_state(folder / str(opened.number), **_arguments(load_state, variables))
+            load_state(folder / str(opened.number), **arguments(load_state))
 
     def _end_late(self) -> None:
         self.write({"is_late": True})
         os._exit(1)
 
 
-def _arguments(function: Callable[..., object], variables: Mapping[str, Variable]) -> dict[str, Any]:
-    """Return the variables of `train` that a function's parameters after the first name."""
-    names = [*signature(function).parameters][1:]
-    return {name: variables[name].value for name in names if name in variables}
+def _has_state(value: Any) -> bool:
+    """Whether a variable may be a part of a checkpoint; a loader saves its own state."""
+    return hasattr(value, "state_dict") and not isinstance(value, type) and not hasattr(value, "dataset")
 
 
-def _keeps_workers(variable: Variable) -> bool:
-    return isinstance(variable.value, DataLoader) and variable.value.persistent_workers
+def _contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is compared of a variable: its state or content, and the attributes of the user's objects."""
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.partition(".")[0] == _PACKAGE:
+        return
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    attributes = getattr(value, "__dict__", {}) if file is None or is_users_file(file) else {}
+    if _has_state(value) or not attributes:
+        yield name, value.state_dict() if _has_state(value) else value
+    yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not key.startswith("__"))
+
+
+def digest_of(value: object, root: object = None, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return a digest of what pickle stores of an object, "" if it stores nothing or more than 4 MiB.
+
+    Of tensors above 4 MiB, 524,288 evenly spaced elements count. `names` maps the identity of objects that
+    count by their name, unless they are the `root`.
+
+    >>> digest_of(torch.zeros(2)) == digest_of(torch.zeros(2)), digest_of([1]) == digest_of([1.0])
+    (True, False)
+    """
+    writer = _Writer()
+    try:
+        _Pickler(writer, root, names).dump(value)
+    except Exception:  # noqa: BLE001 - objects raise what they like
+        return ""
+    return writer.hash.hexdigest()
+
+
+class _Writer:
+    """Hashes what pickle writes, up to a limit."""
+
+    def __init__(self) -> None:
+        self.hash, self._size = hashlib.blake2b(digest_size=8), 0
+
+    def write(self, content: bytes) -> None:
+        self._size += len(content)
+        if self._size > _MOST_BYTES:
+            raise ValueError("too large")
+        self.hash.update(content)
+
+
+class _Pickler(pickle.Pickler):
+    """Stores tensors by content, and functions, classes, modules and named objects by name."""
+
+    def __init__(self, file: _Writer, root: object, names: Mapping[int, str]) -> None:
+        super().__init__(file, 5)
+        self.fast = True  # equal objects are stored equally, whether they are one object or two
+        self._root, self._names = root, names
+
+    def persistent_id(self, value: Any) -> object:
+        if id(value) in self._names and value is not self._root:
+            return self._names[id(value)]
+        if isinstance(value, (types.ModuleType, types.FunctionType, type)):
+            return getattr(value, "__qualname__", value.__name__)
+        if isinstance(value, torch.Generator):
+            return value.get_state().numpy().tobytes()
+        if isinstance(value, AbstractSet):
+            return sorted(map(repr, value))
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            value = torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
+        if isinstance(value, torch.Tensor):
+            content = value.detach()
+            content = content.to_dense() if content.layout != torch.strided else content
+            content = content.resolve_conj().resolve_neg().reshape(-1)
+            step = content.numel() // _NUM_SAMPLED + 1 if content.nbytes > _MOST_BYTES else 1
+            sample = content[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            return str(value.dtype), tuple(value.shape), hashlib.blake2b(sample, digest_size=8).digest()
+        return None

@@ -1,7 +1,5 @@
 """Programs for the check of resuming, as data: one right program, and variants by what they insert."""
 
-from typing import NamedTuple
-
 BASE = """\
 import collections
 import copy
@@ -44,30 +42,6 @@ def train(run, manager):
 """Each comment is the name of a marker."""
 
 
-class Program(NamedTuple):
-    """A variant of `BASE`.
-
-    Attributes:
-        cause: The path that the check names; "" for a right program.
-        line: The beginning of the line that the check names.
-        source: The program.
-    """
-
-    cause: str
-    line: str
-    source: str
-
-
-def omission(cause: str, line: str, **inserted: str) -> Program:
-    """Return a program whose checkpoint= lacks something: marker -> code in place of the marker's line."""
-    return Program(cause, line, variant(**inserted))
-
-
-def right(**inserted: str) -> Program:
-    """Return a program that resumes."""
-    return Program("", "", variant(**inserted))
-
-
 def variant(**inserted: str) -> str:
     """Return the source of a variant of `BASE`."""
     lines = []
@@ -86,18 +60,6 @@ AVERAGE = """
 with torch.no_grad():
     for mean, parameter in zip(average.parameters(), network.parameters()):
         mean.lerp_(parameter, 0.1)
-"""
-NOISY = """
-class Noisy(Dataset):
-    def __init__(self, rng=None):
-        self.rng = np.random.default_rng(5)
-
-    def __len__(self):
-        return 80
-
-    def __getitem__(self, index):
-        inputs, label = DATA[index]
-        return inputs + float(self.rng.normal()) / 10, label
 """
 SHUFFLED = """
 class Shuffled(Sampler):
@@ -143,235 +105,48 @@ class Accuracy:
         self.right += int((outputs.argmax(1) == labels).sum())
         self.all += len(labels)
 """
-TEMPERATURE = """
-class Temperature:
-    def __init__(self):
-        self.value, self.calls = 1.0, 0
-
-    def __call__(self, loss):
-        self.calls += 1
-        self.value = 1.0 / (1 + self.calls)
-        return loss * self.value
-
-    def state_dict(self):
-        return {"value": self.value}
-
-    def load_state_dict(self, state):
-        self.value = state["value"]
-"""
-RATES = """
-def rates():
-    rate = 0.1
-    while True:
-        yield rate
-        rate *= 0.9
-"""
-COUNTED = """
-count = 0
-
-def counted(loss):
-    nonlocal count
-    count += 1
-    return loss / count
-"""
-SUBSET = "loader = DataLoader(Subset(DATA, part), batch_size=10, shuffle=True)"
 SCALED = {"backward": "scaler.scale(loss).backward()", "update": "scaler.step(optimizer)\nscaler.update()"}
 
 OMISSIONS = {
-    "numbers drawn before the seed": Program(
-        "target",
-        "target =",
-        variant(batch="inputs = inputs + target").replace(
-            "    torch.manual_seed(run.seed)\n",
-            "    target = torch.randn(8)\n    torch.manual_seed(run.seed)\n",
+    "a scheduler by step": (
+        "warm_up",
+        variant(
+            setup="warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, 30)", step="warm_up.step()"
         ),
     ),
-    "a scheduler by epoch": omission(
-        "scheduler",
-        "scheduler =",
-        setup="scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)",
-        end="scheduler.step()",
-    ),
-    "a scheduler by step": omission(
-        "warm_up",
-        "warm_up =",
-        setup="warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, 30)",
-        step="warm_up.step()",
-    ),
-    "an average of the weights": omission(
-        "average", "average =", setup="average = copy.deepcopy(network)", step=AVERAGE
-    ),
-    "the average of torch": omission(
-        "average",
-        "average =",
-        setup="average = torch.optim.swa_utils.AveragedModel(network)",
-        end="average.update_parameters(network)",
-    ),
-    "an average in plain tensors": omission(
-        "shadow",
-        "shadow =",
-        setup="shadow = [parameter.detach().clone() for parameter in network.parameters()]",
-        step="for mean, parameter in zip(shadow, network.parameters()):\n    mean.lerp_(parameter.data, 0.1)",
-        end="manager.track({'size': sum(float(mean.abs().sum()) for mean in shadow)}, how='last')",
-    ),
-    "a scaler of gradients": omission(
+    "an average of the weights": ("average", variant(setup="average = copy.deepcopy(network)", step=AVERAGE)),
+    "a scaler of gradients": (
         "scaler",
-        "scaler =",
-        setup="scaler = torch.amp.GradScaler('cpu', init_scale=8.0, growth_interval=2)",
-        **SCALED,
+        variant(setup="scaler = torch.amp.GradScaler('cpu', init_scale=8.0, growth_interval=2)", **SCALED),
     ),
-    "a global step": omission(
+    "a global step": (
         "step",
-        "step = 0",
-        setup="step = 0",
-        batch="step += 1\noptimizer.param_groups[0]['lr'] = 0.1 / (1 + step)",
+        variant(setup="step = 0", batch="step += 1\noptimizer.param_groups[0]['lr'] = 0.1 / (1 + step)"),
     ),
-    "a counter of epochs": omission(
-        "num_epochs",
-        "num_epochs = 0",
-        setup="num_epochs = 0",
-        begin="num_epochs += 1",
-        loss="loss = loss * (1 + num_epochs)",
+    "a counter of the module": (
+        "STEPS",
+        variant(top="STEPS = [0]", batch="STEPS[0] += 1", loss="loss = loss / STEPS[0]"),
     ),
-    "a counter of an object": omission(
-        "state.step",
-        "state =",
-        setup="state = types.SimpleNamespace(step=0)",
-        batch="state.step += 1",
-        loss="loss = loss / state.step",
-    ),
-    "a counter of the module": omission(
-        "STEPS", "STEPS =", top="STEPS = [0]", batch="STEPS[0] += 1", loss="loss = loss / STEPS[0]"
-    ),
-    "a counter of a class": omission(
-        "Noisy.calls",
-        "class Noisy",
-        top=NOISY,
-        setup="Noisy.calls = 0",
-        batch="Noisy.calls += 1",
-        loss="loss = loss / Noisy.calls",
-    ),
-    "a counter in a closure": omission("count", "count = 0", setup=COUNTED, loss="loss = counted(loss)"),
-    "a generator of numpy": omission(
+    "a generator of numpy": (
         "rng",
-        "rng =",
-        setup="rng = np.random.default_rng(0)",
-        batch="inputs = inputs * float(rng.normal(1, 0.1))",
+        variant(setup="rng = np.random.default_rng(0)", batch="inputs = inputs * float(rng.normal(1, 0.1))"),
     ),
-    "a generator of random": omission(
-        "noise", "noise =", setup="noise = random.Random(0)", batch="inputs = inputs * noise.uniform(0.9, 1.1)"
-    ),
-    "a generator of torch": omission(
-        "drops",
-        "drops =",
-        setup="drops = torch.Generator().manual_seed(1)",
-        batch="inputs = inputs * torch.rand(8, generator=drops)",
-    ),
-    "a generator of the data set": omission(
-        "loader.dataset.rng",
-        "loader =",
-        top=NOISY,
-        loader="loader = DataLoader(Noisy(), batch_size=10, shuffle=True)",
-    ),
-    "generators of persistent workers": omission(
-        "loader",
-        "loader =",
-        top=NOISY,
-        loader="loader = DataLoader(Noisy(), batch_size=10, num_workers=1, persistent_workers=True)",
-    ),
-    "an order by a generator of a sampler": omission(
-        "sampler",
-        "sampler =",
-        top=SHUFFLED,
-        loader="sampler = Shuffled()\nloader = DataLoader(DATA, batch_size=10, sampler=sampler)",
-    ),
-    "an order by the passes of a sampler": omission(
+    "an order by the passes of a sampler": (
         "sampler.passes",
-        "sampler =",
-        top=BY_PASSES,
-        loader="sampler = ByPasses()\nloader = DataLoader(DATA, batch_size=10, sampler=sampler)",
+        variant(
+            top=BY_PASSES,
+            loader="sampler = ByPasses()\nloader = DataLoader(DATA, batch_size=10, sampler=sampler)",
+        ),
     ),
-    "a metric over all epochs": omission(
-        "accuracy.right",
-        "accuracy =",
-        top=ACCURACY,
-        setup="accuracy = Accuracy()",
-        step="accuracy.update(network(inputs), labels)",
-        end="manager.track({'right': accuracy.right / accuracy.all}, how='last')",
-    ),
-    "a second optimizer": omission(
-        "second",
-        "second =",
-        setup="bias = nn.ParameterList([torch.zeros(2)])\nsecond = torch.optim.Adam(bias, 0.01)\n"
-        "checkpoint['bias'] = bias",
-        loss="loss = loss + (bias[0] - 1).square().sum()",
-        step="second.step()\nsecond.zero_grad()",
-    ),
-    "a second network": omission(
-        "teacher",
-        "teacher =",
-        setup="teacher = nn.Linear(8, 8)\noptimizer.add_param_group({'params': teacher.parameters()})",
-        batch="inputs = teacher(inputs)",
-    ),
-    "the optimizer": omission("optimizer", "optimizer =", checkpoint="checkpoint = {'network': network}"),
-    "an attribute that a part does not save": omission(
-        "temperature.calls",
-        "temperature =",
-        top=TEMPERATURE,
-        setup="temperature = Temperature()\ncheckpoint['temperature'] = temperature",
-        loss="loss = temperature(loss)",
-    ),
-    "a buffer that is not persistent": omission(
-        "network.calls",
-        "network =",
-        setup="network.register_buffer('calls', torch.zeros(()), persistent=False)",
-        batch="network.calls += 1",
-        loss="loss = loss / network.calls",
-    ),
-    "a split without a seed": omission(
-        "part", "part =", loader="part = np.random.permutation(80)[:70].tolist()\n" + SUBSET
-    ),
-    "the best value so far": omission(
-        "best",
-        "best = 1e9",
-        setup="best = 1e9",
-        loss="best = min(best, float(loss))",
-        end="manager.track({'best': best}, how='last')",
-    ),
-    "a memory of batches": omission(
-        "memory",
-        "memory =",
-        setup="memory = collections.deque(maxlen=3)",
-        batch="memory.append(inputs)\ninputs = torch.stack(list(memory)).mean(0)",
-    ),
-    "an endless iterator": omission(
-        "others",
-        "others =",
-        setup="others = iter(itertools.cycle(DataLoader(DATA, batch_size=10)))",
-        batch="inputs = inputs + next(others)[0]",
-    ),
-    "a generator function": omission(
-        "schedule",
-        "schedule =",
-        top=RATES,
-        setup="schedule = rates()",
-        batch="optimizer.param_groups[0]['lr'] = next(schedule)",
-    ),
-    "gradients across epochs": omission(
-        "the gradients of network",
-        "network =",
-        zero="pass",
-        update="if epoch % 2 == 0 and labels[0] >= 0:\n    optimizer.step()\n    optimizer.zero_grad()",
-    ),
-    "a sum inside an epoch": omission(
+    "the optimizer": ("optimizer", variant(checkpoint="checkpoint = {'network': network}")),
+    "a sum inside an epoch": (
         "total",
-        "total = 0.0",
-        begin="total = 0.0",
-        step="total += float(loss)",
-        end="manager.track({'total': total}, how='last')",
+        variant(
+            begin="total = 0.0", step="total += float(loss)", end="manager.track({'total': total}, how='last')"
+        ),
     ),
 }
-"""What is omitted -> the program."""
+"""What is omitted -> the variable that the check names, and the program."""
 
 ALL_PARTS = """
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -380,11 +155,6 @@ scaler = torch.amp.GradScaler('cpu', init_scale=8.0, growth_interval=2)
 drops = torch.Generator().manual_seed(1)
 state = {'step': 0, 'best': 1e9}
 checkpoint |= {'scheduler': scheduler, 'average': average, 'scaler': scaler, 'drops': drops, 'state': state}
-"""
-ADVERSARIES = """
-critic = nn.Linear(8, 1)
-of_critic = torch.optim.Adam(critic.parameters(), 0.01)
-checkpoint |= {'critic': critic, 'of_critic': of_critic}
 """
 HARMLESS = """
 began = time.time()
@@ -400,19 +170,6 @@ class Crops(Dataset):
     def __getitem__(self, index):
         inputs, label = DATA[index]
         return inputs * torch.rand(8) * np.random.rand() * random.random(), label
-"""
-BY_EPOCH = """
-class ByEpoch(Sampler):
-    epoch = 0
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __iter__(self):
-        return iter(torch.randperm(80, generator=torch.Generator().manual_seed(self.epoch)).tolist())
-
-    def __len__(self):
-        return 80
 """
 LIGHTNING = """
 import torch
@@ -517,76 +274,42 @@ def train(run, manager):
 """
 
 RIGHT = {
-    "the base": right(),
-    "parts of all kinds": right(
+    "parts of all kinds": variant(
         setup=ALL_PARTS,
         batch="state['step'] += 1\ninputs = inputs * torch.rand(8, generator=drops)",
         step=AVERAGE + "state['best'] = min(state['best'], float(loss))",
         end="scheduler.step()",
         **SCALED,
     ),
-    "no checkpoint inside epochs": right(epochs="for epoch in manager.epochs(3, checkpoint=checkpoint):"),
-    "a single epoch": right(
+    "a single epoch": variant(
         epochs="for epoch in manager.epochs(1, checkpoint=checkpoint, checkpoint_every=2):"
     ),
-    "state without effect": right(
+    "state without effect": variant(
         top=ACCURACY,
         setup=HARMLESS,
         begin="accuracy.reset()\nwarm = time.perf_counter()",
         step="seen += len(labels)\naccuracy.update(network(inputs), labels)",
         end="history.append(float(loss))\nprint(epoch, seen, time.time() - began, best_epoch)",
     ),
-    "the loop's own loader": right(batches=OWN_LOADER),
-    "a loader with workers": right(
-        loader="loader = DataLoader(DATA, batch_size=10, shuffle=True, num_workers=2)"
-    ),
-    "workers that draw": right(
+    "the loop's own loader": variant(batches=OWN_LOADER),
+    "workers that draw": variant(
         top=CROPS, loader="loader = DataLoader(Crops(), batch_size=10, shuffle=True, num_workers=2)"
     ),
-    "persistent workers without generators": right(
-        loader="loader = DataLoader(DATA, batch_size=10, num_workers=1, persistent_workers=True)"
-    ),
-    "the generators of the process": right(
-        top=CROPS, loader="loader = DataLoader(Crops(), batch_size=10, shuffle=True)"
-    ),
-    "a generator of the loader": right(
-        loader="loader = DataLoader(DATA, 10, shuffle=True, generator=torch.Generator().manual_seed(5))"
-    ),
-    "a sampler with a state": right(
+    "a sampler with a state": variant(
         top=SHUFFLED,
         loader="sampler = Shuffled()\nloader = DataLoader(DATA, batch_size=10, sampler=sampler)",
         setup="checkpoint['sampler'] = sampler",
     ),
-    "a sampler by epoch": right(
-        top=BY_EPOCH,
-        loader="sampler = ByEpoch()\nloader = DataLoader(DATA, batch_size=10, sampler=sampler)",
-        begin="sampler.set_epoch(epoch)",
-    ),
-    "a list of batches": right(loader="loader = [DATA[start : start + 10] for start in range(0, 80, 10)]"),
-    "a split with a seed": right(
-        loader="part = np.random.default_rng(1).permutation(80)[:70].tolist()\n" + SUBSET
-    ),
-    "two networks": right(
-        setup=ADVERSARIES,
-        step="of_critic.zero_grad()\ncritic(inputs).square().mean().backward()\nof_critic.step()",
-    ),
-    "accumulated gradients": right(
-        zero="pass", update="if float(inputs.sum()) < 1e9:\n    optimizer.step()\n    optimizer.zero_grad()"
-    ),
-    "an evaluation and the best weights": right(
+    "an evaluation and the best weights": variant(
         epochs="for epoch in manager.epochs(3, checkpoint=checkpoint, keep='best:test_loss', patience=2):",
         end="manager.evaluate(DataLoader(DATA, batch_size=20), 'test')",
     ),
-    "a frozen network": right(
-        setup="teacher = nn.Linear(8, 8).eval().requires_grad_(False)", batch="inputs = teacher(inputs)"
-    ),
-    "a loss that is not finite": right(loss="loss = loss * float('nan') if epoch == 2 else loss"),
-    "its own files": Program("", "", OWN_FILES),
-    "fit": Program("", "", FITTED),
-    "lightning": Program("", "", LIGHTNING),
-    "transformers": Program("", "", TRANSFORMERS),
+    "its own files": OWN_FILES,
+    "fit": FITTED,
+    "lightning": LIGHTNING,
+    "transformers": TRANSFORMERS,
 }
-"""What the program has -> a program that resumes."""
+"""What the program has -> its source; it resumes."""
 
 BAD = {
     "no epochs": (variant(epochs="for epoch in [1]:", batches="for inputs, labels in []:"), "it has no epoch"),

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 
 from runmanager import GridError, main, run_grid
 from runmanager.session import resume_check
-from runmanager.session.resume_check import ResumeComparison, Trace
 from runmanager.testing import assert_resumes
 from tests.nightly import IS_NIGHT
 from tests.session.planted import BAD, OMISSIONS, RIGHT, TRANSFORMERS, variant
@@ -48,44 +47,36 @@ def problem_of(train, tmp_path):
     return str(raised.value)
 
 
-def line_of(program):
-    lines = program.source.splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.strip().startswith(program.line))
-
-
 @pytest.mark.slow
-def test_an_omitted_scheduler_is_named_with_its_line_and_nothing_is_written(load, tmp_path):
-    program = OMISSIONS["a scheduler by step"]
+def test_an_omitted_scheduler_is_named_and_nothing_is_written(load, tmp_path):
+    _, source = OMISSIONS["a scheduler by step"]
 
-    problem = problem_of(load("scheduler", program.source), tmp_path)
+    problem = problem_of(load("scheduler", source), tmp_path)
 
     assert problem == (
         "the only setting: killed and resumed after epoch 1, it differs from step 2 of epoch 2 on in state of "
-        f"optimizer; not restored: warm_up (program_scheduler.py:{line_of(program)}): "
-        "write checkpoint={..., 'warm_up': warm_up}"
+        "optimizer; not restored: warm_up: write checkpoint={..., 'warm_up': warm_up}"
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*OMISSIONS][::EVERY])
-def test_the_cause_is_named_with_its_line(name, load, tmp_path):
-    program = OMISSIONS[name]
+def test_the_variable_that_is_not_restored_is_named(name, load, tmp_path):
+    cause, source = OMISSIONS[name]
 
-    problem = problem_of(load(name, program.source), tmp_path)
+    _, _, causes = problem_of(load(name, source), tmp_path).partition("; not restored: ")
 
-    _, _, causes = problem.partition("; not restored: ")
-    place = f"(program_{re.sub(r'[^a-z]', '_', name)}.py:{line_of(program)})"
-    assert any(cause.startswith(program.cause) and place in cause for cause in causes.split("; "))
+    assert cause in [each.partition(":")[0] for each in causes.split("; ")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RIGHT][::EVERY])
 def test_a_right_program_raises_no_alarm(name, load, tmp_path, caplog):
-    if RIGHT[name].source in IMPORTS_FOR_SECONDS:
+    if RIGHT[name] in IMPORTS_FOR_SECONDS:
         pytest.importorskip(name)
 
     with caplog.at_level("INFO", "runmanager"):
-        outcome = check(load(name, RIGHT[name].source), tmp_path, retry_failed=False)
+        outcome = check(load(name, RIGHT[name]), tmp_path, retry_failed=False)
 
     assert any(line.startswith("checked 1 setting in") for line in caplog.messages)
     assert outcome.exit_code in (0, 1)  # a loss that is not finite
@@ -111,7 +102,7 @@ def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path,
     (note,) = [line for line in caplog.messages if line.startswith("! ")]
     assert note == (
         "! not repeatable by itself on cpu from step 2 of epoch 1 on: state of network, state of optimizer; "
-        "other values too: rng (program_unseeded.py:24)"
+        "other values too: rng"
     )
 
 
@@ -160,7 +151,7 @@ PARTS = '"network": network, "optimizer": optimizer'
     ("parts", "exit_code", "sentence"),
     [
         (PARTS + ', "scheduler": scheduler', 0, "s: killed after and inside an epoch"),
-        (PARTS, 1, "not restored: scheduler (ranks.py:18): write"),
+        (PARTS, 1, "not restored: scheduler: write"),
     ],
     ids=["right", "an omitted scheduler"],
 )
@@ -176,51 +167,6 @@ def test_ranks_of_torchrun_are_killed_together(parts, exit_code, sentence, tmp_p
     output = ended.stdout + ended.stderr
     assert (ended.returncode, sentence in output) == (exit_code, True), output
     assert (tmp_path / "runs" / "e").exists() == (exit_code == 0)
-
-
-def trace(digests, lines=(), leaves=(), **more):
-    """Return a trace with one compared value, x, at the steps of an epoch."""
-    point = {
-        "lines": dict(lines),
-        "leaves": dict(leaves),
-        "hidden": {},
-        "iterators": [],
-        "stateful": [],
-        "workers": [],
-    }
-    steps = enumerate(digests, 1)
-    points = {("step", 1, step): {**point, "compared": {"x": digest}, **more} for step, digest in steps}
-    return Trace(points, is_saved=True, status="completed")
-
-
-def test_what_does_not_repeat_by_itself_is_not_blamed_on_resuming():
-    comparison = ResumeComparison(trace("abc"))
-
-    assert comparison.add(trace("abd")) == ""
-    assert comparison.problem_of(trace("xbc")) == ""
-    assert comparison.note.startswith("not repeatable by itself on cpu from step 3 of epoch 1 on: x")
-
-
-def test_what_was_not_seen_is_said():
-    comparison = ResumeComparison(trace("abc", hidden={"source": "Socket"}))
-
-    assert comparison.note == "not checked: source (Socket)"
-    assert comparison.problem_of(trace("abx")) == (
-        "killed and resumed after epoch 0, it differs from step 3 of epoch 1 on in x; "
-        "the cause was not found; not checked: source (Socket)"
-    )
-
-
-def test_a_variable_that_the_resumed_loop_assigns_first_is_no_cause():
-    first = trace(
-        "abc", {"step": "a.py:1", "loss": "a.py:2"}, {"step": ["1", "int", ""], "loss": ["2", "int", ""]}
-    )
-    resumed = trace("abx", {"step": "a.py:1"}, {"step": ["0", "int", ""]})
-
-    problem = ResumeComparison(first).problem_of(resumed)
-
-    assert "not restored: step (a.py:1)" in problem
-    assert "loss" not in problem
 
 
 def plain(run, manager):
@@ -256,9 +202,7 @@ def test_a_function_that_does_not_load_the_optimizer_fails_the_assertion():
     def load_network(folder, network):
         network.load_state_dict(torch.load(folder / "state.pt")[0])
 
-    with pytest.raises(
-        AssertionError, match=r"optimizer \(.*_check.py:\d+\): write it in save= and read it in load="
-    ):
+    with pytest.raises(AssertionError, match="optimizer: write it in save= and read it in load="):
         assert_resumes(plain, GRID, save=save_both, load=load_network)
 
 

@@ -1,53 +1,23 @@
 import pytest
 import torch
-from torch import nn
 
-from runmanager.session.variables import Variable, digest_of, reached
-
-
-class Raising:
-    """An object whose attributes raise."""
-
-    @property
-    def dataset(self):
-        raise RuntimeError("not set up")
-
-    def state_dict(self):
-        return {}
-
-
-class Holder:
-    """An object without a text of its own."""
-
-    def __init__(self, value):
-        self.value = value
-
-
-def test_an_object_whose_attributes_raise_is_hidden():
-    state = reached({"odd": Variable(Raising(), "", True, is_local=True)}, {})
-
-    assert state.hidden == {"odd": "Raising"}
-
-
-def test_an_object_is_compared_by_its_attributes_not_by_its_address():
-    assert digest_of(Holder(1)) == digest_of(Holder(1)) != digest_of(Holder(2))
-
-
-def test_the_order_of_a_set_does_not_count():
-    assert digest_of({"a", "b"}) == digest_of({"b", "a"})
+from runmanager.session.observed_run import digest_of
 
 
 @pytest.mark.parametrize(
-    "value", [torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.bfloat16)]
+    ("one", "other"),
+    [([1], [1.0]), (0.0, -0.0), ({"a": 1}, {"b": 1}), (torch.zeros(2), torch.zeros(2, 1)), (len, max)],
 )
-def test_tensors_that_numpy_does_not_know_have_a_digest(value):
-    assert digest_of(value) == digest_of(value.clone())
+def test_other_content_has_another_digest(one, other):
+    assert digest_of(one) != digest_of(other)
 
 
-def test_tied_weights_are_seen():
-    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
-    second.weight = first.weight
+def test_equal_content_has_one_digest_whether_it_is_one_object_or_two():
+    text = " ".join(["some", "text"][:2])
 
-    state = reached({"network": Variable([first, second], "", True, is_local=True)}, {})
+    assert digest_of([text, text]) == digest_of(["some text", " ".join(["some", "text"][:2])]) != ""
+    assert digest_of({"a", "b", "c"}) == digest_of({"c", "b", "a"})
 
-    assert "network[0].weight" in state.leaves
+
+def test_an_object_without_content_and_a_large_one_have_no_digest():
+    assert digest_of(i for i in [1]) == digest_of([*range(5_000_000)]) == ""
