@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -267,7 +267,6 @@ class Outcome:
         epochs: The number of committed epochs.
         log: Further evidence of the cause, such as the last output of a dead process; not in the journal.
         is_committed: Whether the outcome is in the journal; a dead process could not write it.
-        unread: The hyperparameters that `train` did not read; not in the journal.
         pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` pruned it; "" if the run waits at a rung
             for other runs.
 
@@ -282,7 +281,6 @@ class Outcome:
     epochs: int = 0
     log: str = ""
     is_committed: bool = True
-    unread: tuple[str, ...] = field(default=(), repr=False, compare=False)
     pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:

@@ -444,20 +444,6 @@ def test_a_kept_metric_gets_the_similar_one():
     assert grid({"lr": [0.1]}, train, retry_failed=True).exit_code == 0
 
 
-@pytest.mark.slow(everywhere=True)
-def test_an_axis_that_is_never_read_gets_a_name_that_is_read_off_the_run(capsys):
-    def train(run, manager):
-        nn.Linear(4, 3)
-        with manager.run(run):
-            pass
-
-    grid({"liinear": [0.1]}, train, display=True)
-
-    assert (
-        "never read the axis 'liinear': its values change nothing; read run.liinear" in capsys.readouterr().out
-    )
-
-
 def test_several_problems_of_a_table_do_not_say_that_nothing_was_started():
     grid()
     with pytest.raises(InvalidArgumentError) as raised:

@@ -20,7 +20,6 @@ from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.train_call import check_calls
-from runmanager.session.unread_axes import missing_axes
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import fingerprint
@@ -75,7 +74,6 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         problems += _problems_of_axes(grid or {})
     if callable(train):
         check_calls(train, runs, problems)
-        problems += missing_axes(train, runs)
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()

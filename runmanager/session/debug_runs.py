@@ -16,7 +16,6 @@ from runmanager.session.dispatch import Dispatcher
 from runmanager.session.display import Display
 from runmanager.session.plan import Plan
 from runmanager.session.task import RunTask
-from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folder_names import varying
@@ -113,12 +112,6 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
         finally:
             set_back(before)
         dispatcher.run_ended(run, outcome)
-        is_first = outcome.status.is_success and planned is plan.due[0]
-        # runs of expand() have no axes
-        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()
-        repeats = task.experiment.design.repeating(plan.varying)
-        if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
-            display.say(f"! {sentence}")
 
 
 def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:

@@ -38,7 +38,6 @@ class Execution:
 
     is_over = False
     """Whether the search has ended, with no further runs."""
-    _has_named_unread = False  # whether the axes that train does not read have been reported
     num_lanes = 0
     """The maximum number of concurrent runs."""
     exit_code = COMPLETED
@@ -73,9 +72,7 @@ class Execution:
         self._ends_at_failure = options.on_error == "stop"
         stoppers = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
         self.stoppers = [*(["prune="] if options.prune or not stoppers else []), *stoppers]
-        self._repeats = design.repeating(plan.varying)
         self._design = design
-        self._varying = plan.varying
         self.display = display
         display.begin_grid(design, plan.varying, self._results(plan))
         self._notes = notes  # lines to print at the start
@@ -118,7 +115,8 @@ class Execution:
             folders = [planned.folder for planned in batch.due]
             self.display.begin_batch(folders, lanes=lanes, past=batch.costs, more=self._search.num_more())
             if is_first:
-                for note in filter(None, [*self._notes, self._design.assumption(batch.varying)]):
+                notes = [*self._notes, self._design.assumption(batch.varying), self._unread(batch)]
+                for note in filter(None, notes):
                     self.display.say(note)
                 where = paths.for_people(self.experiment)
                 announce(self.display.say, where, batch, self._search, self._pruner)
@@ -222,14 +220,18 @@ class Execution:
                     commit_outcome(planned, uncommitted(Status.PRUNED, "behind"), self._task)
                     self._decisions.journals.run_ended(planned.folder.id)
 
-    def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
-        """Warn about axes that `train` has never read in a run."""
-        number = planned.folder.number
+    def _unread(self, batch: Plan) -> str:
+        """Return a warning about axes that `train` never reads, or ""."""
+        if not batch.due:
+            return ""
+        run = batch.due[0].run
         # a run of expand() also has values of its configuration, which are not axes
-        if hasattr(planned.run, "__dict__"):
-            unread = [name for name in unread if name in self._varying]
-        if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
-            self.display.say(f"! {sentence}")
+        names = batch.varying if hasattr(run, "__dict__") else run._fields
+        axes = [
+            name for name in names if name != "device" and name not in self._design.repeating(batch.varying)
+        ]
+        sentence = unread_axes(self._task.train, axes)
+        return sentence and f"! {sentence}"
 
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show the outcome of a run; return the outcome, and whether the run is retried."""
@@ -245,7 +247,4 @@ class Execution:
             self._retries[id_] -= 1
             self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
         self._dispatcher.run_ended(run, outcome, is_retried=is_retried)
-        if outcome.status.is_success and not self._has_named_unread:
-            self._has_named_unread = True
-            self._name_unread(planned, ended.unread)
         return outcome, is_retried

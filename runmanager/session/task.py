@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import TensorBoard, run_logs
@@ -19,7 +19,6 @@ from runmanager.outcome import Outcome, Status
 from runmanager.run import Run, copy_of, params_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
-from runmanager.session.unread_axes import Reads, without_named
 from runmanager.storage import loaded_files, paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolders
@@ -78,14 +77,13 @@ class RunTask:
         from runmanager.training.listeners import RunListener, UserListeners
         from runmanager.training.threads import Threads
 
-        reads = Reads(run)
         listeners: list[RunListener] = [NextRung(self.prune)] if self.prune else []
         listeners += [listener for listener in self.listeners if isinstance(listener, RunListener)]
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
         if users and ranks.is_main():
             listeners.append(UserListeners(users, copy_of(run), self.rule))
         context = GridContext(
-            run=reads.run,
+            run=run,
             jobs=self.jobs,
             fingerprint=self.fingerprint,
             keep_changed=self.keep_changed,
@@ -107,8 +105,7 @@ class RunTask:
         threads.keep(num_threads)
         try:
             with loaded_files.noting_files():
-                outcome = self._execute(reads.run, hooks)
-            return replace(outcome, unread=without_named(reads.unread, self.train))
+                return self._execute(run, hooks)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) or ends_grid(error):
                 hooks.end_interrupted()

@@ -14,7 +14,6 @@ from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run
 from tests.board.reading import folder_scalars
 from tests.nightly import of_night_but
 
-AXIS = str.lower("QZXV")  # a name that no code has
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
 
@@ -332,25 +331,6 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
 
     assert outcome.exit_code == 130
     assert heard == [(0.1, "interrupted")]
-
-
-@pytest.mark.slow
-def test_reading_of_a_listener_is_no_reading_of_train(tmp_path, capsys):
-    class Reading(Listener):
-        where, axis = "worker", AXIS
-
-        def run_began(self, run, network, loader):
-            assert getattr(run, self.axis)
-
-    execute(tmp_path, {AXIS: [1, 2]}, never_reads, Reading(), display=None)
-
-    assert f"run 1 never read the axis {AXIS!r}" in capsys.readouterr().out
-
-
-def never_reads(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(0.5, 1)
 
 
 @pytest.mark.slow
