@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from runmanager.devices import process_state, torch_devices
+from runmanager.devices import torch_devices
 from runmanager.training import open_epoch, optimizer_step
 
 PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
@@ -286,7 +286,6 @@ class _Here:
                           "memory_allocated": lambda device=None: self.allocated[self.index(device)],
                           "reset_peak_memory_stats": reset_peak}  # fmt: skip
         patch.setattr(torch.Tensor, "pin_memory", _pinned)
-        patch.setattr(process_state, "_has_cuda", lambda: kind == "cuda" and machine.count > 0)
         patch.setattr(torch_devices, "_warmed", set())
         patch.setattr(open_epoch, "_begun", set())
         for name, value in of_accelerator.items():

@@ -696,10 +696,8 @@ def resumed(root, device="cuda:0", *, before=lambda: None, precision="fp32"):
 
 SETTINGS = {
     "deterministic algorithms": lambda _: torch.use_deterministic_algorithms(mode=True),
-    "torch.backends.cudnn.deterministic": lambda patch: patch.setattr(
-        torch.backends.cudnn, "deterministic", True
-    ),
-    "torch.backends.cudnn.allow_tf32": lambda patch: patch.setattr(torch.backends.cudnn, "allow_tf32", False),
+    "cudnn.deterministic": lambda patch: patch.setattr(torch.backends.cudnn, "deterministic", True),
+    "cudnn.allow_tf32": lambda patch: patch.setattr(torch.backends.cudnn, "allow_tf32", False),
     "the precision of float32": lambda _: torch.set_float32_matmul_precision("high"),
     "CUBLAS_WORKSPACE_CONFIG": lambda patch: patch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
 }
@@ -720,17 +718,6 @@ def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path
 
 
 @pytest.mark.slow(everywhere=True)
-def test_a_run_resumed_with_other_variables_of_metal_is_mixed(machine, tmp_path, monkeypatch):
-    with (
-        installed(Machine(machine.folder, 1, "mps")),
-        pytest.warns(RunsWarning, match="began with other values of .*PYTORCH_MPS_FAST_MATH.*marked as mixed"),
-    ):
-        row = resumed(tmp_path, "mps", before=lambda: monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", "1"))
-
-    assert row["mixed"]
-
-
-@pytest.mark.slow(everywhere=True)
 def test_a_run_resumed_with_its_settings_is_not_mixed_and_its_journal_has_them(here, tmp_path, monkeypatch):
     process = process_state()
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -746,7 +733,7 @@ def test_a_run_resumed_with_its_settings_is_not_mixed_and_its_journal_has_them(h
     ]
     assert not row["mixed"]
     assert [start["settings"]["the precision of float32"] for start in starts] == ["high", "high"]
-    assert starts[0]["settings"]["environment variable CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert starts[0]["settings"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 @pytest.mark.slow(everywhere=True)

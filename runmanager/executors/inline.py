@@ -59,19 +59,9 @@ class InlineExecutor(Executor):
             try:
                 outcome = task(run, partial(watch.run_progressed, run))
             finally:
-                changed, left = set_back(before)
+                changed = set_back(before)
             if changed and not is_reported:
                 is_reported = True
-                warnings.warn(_changed(repr(run), changed, left), RunsWarning, stacklevel=user_level())
+                fact = f"{run!r} left settings of this process changed: {', '.join(changed)}"
+                warnings.warn(f"{fact}; they are restored after each run", RunsWarning, stacklevel=user_level())
             yield run, outcome
-
-
-def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
-    """Return a sentence about process settings that a run has changed, and about settings that stay changed."""
-    from runmanager.devices.process_state import listed_changes
-
-    fact = f"{run} left settings of this process changed: {listed_changes(changed)}"
-    if not left:
-        return f"{fact}; they were restored, as after each run"
-    step = "use executor='lanes', which gives the next run another process"
-    return f"{fact}; {listed_changes(left)} cannot be set back: {step}"

@@ -117,7 +117,7 @@ def _serve(connection: Connection, output: Connection | FileIO, settings: LaneSe
     import torch
 
     from runmanager.devices import torch_devices
-    from runmanager.devices.process_state import listed_changes, process_state, state_changes
+    from runmanager.devices.process_state import process_state, state_changes
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
@@ -152,7 +152,7 @@ def _serve(connection: Connection, output: Connection | FileIO, settings: LaneSe
         if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if names := state_changes(state, process_state()):
-            send(Changed(listed_changes(names)))
+            send(Changed(", ".join(names)))
         send(outcome)
 
 

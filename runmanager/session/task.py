@@ -124,12 +124,12 @@ class RunTask:
         return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, hooks: "Hooks") -> Outcome:
-        from runmanager.devices.process_state import as_before, process_state, restored_seed
+        from runmanager.devices.process_state import as_before, process_state
 
         manager = self.manager_of(hooks)
         process, before = os.getpid(), process_state()
         try:
-            with _spare_descriptors(), self._without_debugger(run), restored_seed():
+            with _spare_descriptors(), self._without_debugger(run):
                 call(self.train, run, manager)
             if hooks.is_open:
                 with as_before(before):

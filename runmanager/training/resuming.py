@@ -233,7 +233,7 @@ def changed_settings(earlier: RunResult) -> str:
     """Return the reason why the settings of an accelerator make a resumed run mixed, or ""."""
     before, now = earlier.start.get("settings", {}), process_state.settings_of_numbers()
     names = [name for name, value in before.items() if value != now.get(name)]
-    return f"it began with other values of {process_state.listed_changes(names)}" if names else ""
+    return f"it began with other values of {', '.join(names)}" if names else ""
 
 
 def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:

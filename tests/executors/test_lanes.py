@@ -1,12 +1,10 @@
 import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-import warnings
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,18 +255,11 @@ def test_a_process_stays_warm_from_run_to_run():
 
 CHANGES = {
     "directory": lambda: os.chdir(os.sep),
-    "variable": lambda: os.environ.update(LEFT_BEHIND="yes"),
-    "removed variable": lambda: os.environ.pop("PATH"),
-    "umask": lambda: os.umask(0),
-    "limit": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, 100)),
-    "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-    "output": lambda: setattr(sys, "stdout", None),
-    "warnings": lambda: warnings.simplefilter("error"),
     "dtype": lambda: torch.set_default_dtype(torch.float64),
     "device": lambda: torch.set_default_device("meta"),
     "grad mode": lambda: torch.set_grad_enabled(False),
     "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-    "mkldnn": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     "tf32": lambda: torch.set_float32_matmul_precision("medium"),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
 }
@@ -302,7 +293,7 @@ def test_a_process_whose_settings_a_run_changed_is_replaced_before_the_next_run(
 
 def test_a_run_that_gives_up_its_process_has_its_own_outcome():
     def work(_run, _report):
-        os.environ["LEFT_BEHIND"] = "yes"
+        torch.set_default_dtype(torch.float64)
         return Outcome(Status.FAILED, "no")
 
     outcomes = execute(work, 3, jobs=2)

@@ -94,7 +94,11 @@ def test_a_program_that_cannot_be_checked_gets_a_sentence(name, load, tmp_path, 
 
 @pytest.mark.slow
 def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path, caplog):
-    source = variant(setup="rng = np.random.default_rng()", batch="inputs = inputs * float(rng.normal())")
+    source = variant(
+        setup="rng = np.random.default_rng()",
+        batch="inputs = inputs * float(rng.normal())",
+        epochs="for epoch in manager.epochs(3, checkpoint=checkpoint):",
+    )
 
     with caplog.at_level("INFO", "runmanager"):
         check(load("unseeded", source), tmp_path)
