@@ -267,8 +267,7 @@ class Outcome:
         epochs: The number of committed epochs.
         log: Further evidence of the cause, such as the last output of a dead process; not in the journal.
         is_committed: Whether the outcome is in the journal; a dead process could not write it.
-        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` pruned it; "" if the run waits at a rung
-            for other runs.
+        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` pruned it; "" if it is not pruned.
 
     Example:
         >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)

@@ -123,7 +123,6 @@ class RunLog(RunListener):
         self,
         records: Sequence[EpochRecord] = (),
         *,
-        num_committed: int = 0,
         keep: str | None = None,
         last_step: int = 0,
     ) -> None:

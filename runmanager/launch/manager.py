@@ -221,7 +221,6 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, or the last epoch has not ended.
-            InvalidArgumentError: The pruner may stop the run at a rung, but the run saves no checkpoint.
 
         Example:
             >>> manager = RunManager("example", display=False)

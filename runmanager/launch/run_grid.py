@@ -140,9 +140,8 @@ def run_grid(
         GridError: The grid or an argument cannot be used, `train` cannot be sent to the workers, or a setting
             fails in a `check`; the message lists all problems, and nothing was written.
         ExperimentLockedError: Another process executes this experiment.
-        InvalidArgumentError: A run of a search does not have the goal's metric, or runs cannot be stopped
-            early: `train` gives ``manager.epochs`` no checkpoint, or the epoch of a rung lacks the metric.
-            Committed results are kept.
+        InvalidArgumentError: A run of a search does not have the goal's metric, or an epoch lacks the metric by
+            which `prune` compares runs. Committed results are kept.
         StorageError: The experiment's folder could not be written before the first run.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while data were loaded or settings were checked;
             nothing was written. With `only`, Ctrl-C and these signals raise this exception at any time.

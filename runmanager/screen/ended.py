@@ -20,7 +20,7 @@ def ended_row(
     """Return the row of a run that has ended; without a result, the row gives the cause.
 
     Args:
-        count: The number of ended runs and of all runs, for example "7/12"; not shown for a run that waits.
+        count: The number of ended runs and of all runs, for example "7/12".
         folder: The folder of the run.
         outcome: The outcome of the run.
         running: The progress of the run; None if the run never began.
@@ -30,10 +30,7 @@ def ended_row(
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
     epochs = running.epochs if running else ""
-    if _is_waiting(outcome):  # until all runs have reached the rung, whose last epoch is not that of the run
-        count, epochs = " " * len(count), epochs.partition("/")[0]
-        notes, cause = ["waits for the other runs", "waits", ""], ""
-    elif outcome.status is Status.PRUNED:
+    if outcome.status is Status.PRUNED:
         notes, cause = [f"{status} {cause.removeprefix('after ')}".rstrip(), status, ""], ""
     elif begin and outcome.status is Status.COMPLETED:
         notes = [begin, begin.replace("epoch ", ""), ""]
@@ -56,11 +53,6 @@ def _sign(status: Status) -> str:
     if status is Status.COMPLETED:
         return "✓"
     return "–" if status is Status.PRUNED else "✗"  # noqa: RUF001 - a dash
-
-
-def _is_waiting(outcome: Outcome) -> bool:
-    """Whether a run waits at a rung until the other runs have reached it."""
-    return outcome.status is Status.PRUNED and not outcome.pruned_by
 
 
 def _status(outcome: Outcome) -> str:

@@ -84,8 +84,8 @@ class Decide:
             The search, to be used once.
 
         Example:
-            >>> Decide().search("seed").is_asynchronous
-            True
+            >>> Decide().search("seed").introduction()
+            '0 repeats (seed) of 0 settings, until it is decided'
         """
         return _Deciding(self, repeats)
 
@@ -95,8 +95,6 @@ class _Deciding(Search):
 
     The requested repeats are a function of the results so far, so a restart requests the same repeats.
     """
-
-    is_asynchronous = True
 
     def __init__(self, rule: Decide, repeats: str) -> None:
         self._rule = rule

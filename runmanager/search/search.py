@@ -21,14 +21,11 @@ class Decision:
 
     Attributes:
         due: The runs to execute now, in this order. A run that was executed before is resumed.
-        behind: All runs that are behind now; the grid commits each of them as pruned if its journal does not
-            say so.
         sentences: Sentences to print.
         new: New runs, to execute after the runs in `due`; the grid creates their folders.
     """
 
     due: Sequence[str] = ()
-    behind: Sequence[str] = ()
     sentences: Sequence[str] = ()
     new: Sequence[Run] = ()
 
@@ -36,10 +33,9 @@ class Decision:
 class Search(ABC):
     """Chooses the next runs of a grid, from their folders and journals.
 
-    Each launch of a grid creates a search and calls `begin` once. The grid calls `next` before the first run.
-    After that, the grid calls `next` after every outcome if the search `is_asynchronous`, while other runs may
-    be in progress; otherwise, it calls `next` only when all due runs have ended. The grid ends when no run is
-    due or in progress; runs that were never due stay pending and do not count as missing.
+    Each launch of a grid creates a search and calls `begin` once. The grid calls `next` before the first run,
+    and after every outcome, while other runs may be in progress. The grid ends when no run is due or in
+    progress; runs that were never due stay pending and do not count as missing.
 
     A search may hold state during a launch. State that must survive a kill is derived from the journals, or is
     stored with the runs (`trials_of`): a search that is restarted with the same runs makes the same decisions.
@@ -53,9 +49,6 @@ class Search(ABC):
     ends the grid; committed epochs stay.
     """
 
-    is_asynchronous = False
-    """Whether the search decides after every single run. Otherwise each decision is a separate batch, with as
-    many lanes as its runs can use. An asynchronous search keeps the lanes of its first decision."""
     num_lanes = 1
     """The maximum number of concurrent runs; the grid sets this number before the first decision."""
     axes: Sequence[str] = ()
@@ -187,7 +180,7 @@ class Pruner(Listener, ABC):
 
 
 class AllRuns(Search):
-    """Executes every executable run in one batch, in the order of the grid."""
+    """Executes every executable run, in the order of the grid."""
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Select the due runs."""

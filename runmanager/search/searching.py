@@ -29,8 +29,6 @@ class Searching(Search):
     towards `n` as soon as it is stored with one of its runs.
     """
 
-    is_asynchronous = True
-
     def __init__(
         self, options: OptunaSearch, space: SearchSpace, goals: Sequence[Goal], experiment: Path
     ) -> None:

@@ -35,8 +35,7 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
     numbers = {
         "done before": statuses[Action.LEAVE, Status.COMPLETED],
         "failed before": num_failed,
-        "pruned before": sum(statuses[action, Status.PRUNED] for action in (Action.WAIT, Action.LEAVE))
-        + len(plan.behind),
+        "pruned before": sum(statuses[action, Status.PRUNED] for action in (Action.WAIT, Action.LEAVE)),
         "unavailable": missing.total(),
     }
     more = search.num_more()

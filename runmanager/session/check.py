@@ -49,7 +49,7 @@ class CheckTask:
         ):
             experiment = Experiment(Path(folder) / name)
             task = replace(
-                self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False, prune=None,
+                self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False,
                 rule="", asks=False, listeners=[OneEpoch()], raises=False,
                 epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
             )  # fmt: skip

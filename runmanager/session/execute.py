@@ -9,9 +9,8 @@ from functools import partial
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 from runmanager.executors import Executor
-from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.outcome import Outcome, Status
+from runmanager.outcome import Outcome
 from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
 from runmanager.session.announce import announce, point_to_tensorboard
@@ -34,14 +33,12 @@ COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 
 
 class Execution:
-    """Executes the due runs of a plan, batch by batch."""
+    """Executes the due runs of a plan, and further runs of its search."""
 
     is_over = False
     """Whether the search has ended, with no further runs."""
     num_lanes = 0
     """The maximum number of concurrent runs."""
-    exit_code = COMPLETED
-    """The stopwatch of the runs executed so far."""
     error: StorageError | None = None
     """The storage error that has ended the grid."""
 
@@ -103,35 +100,50 @@ class Execution:
 
     def run(self) -> int:
         """Execute runs until no run is due; return the exit code."""
-        is_first = True
         self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
-        while True:
-            batch = self._decisions.next()
-            if not (is_first or batch.due or batch.behind or batch.sentences):
-                break
-            runs = deque(planned.run for planned in batch.due)
-            lanes = self._executor.num_lanes([*runs, *self._examples])
-            self.num_lanes = max(self.num_lanes, lanes)
-            folders = [planned.folder for planned in batch.due]
-            self.display.begin_batch(folders, lanes=lanes, past=batch.costs, more=self._search.num_more())
-            if is_first:
-                notes = [*self._notes, self._design.assumption(batch.varying), self._unread(batch)]
-                for note in filter(None, notes):
-                    self.display.say(note)
-                where = paths.for_people(self.experiment)
-                announce(self.display.say, where, batch, self._search, self._pruner)
-                for follower in self._followers:
-                    follower.grid_began(self.display.say)
-                if self._task.tensorboard and self.display.is_shown and batch.due:
-                    point_to_tensorboard(self.display.say, where)
-            ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
-            self.exit_code, is_first = ended or self.exit_code, False
-            if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
-                return self.exit_code
-            if not batch.due:
-                break
+        first, say = self._decisions.first(), self.display.say
+        runs = deque(planned.run for planned in first.due)
+        self.num_lanes = self._executor.num_lanes([*runs, *self._examples])
+        folders = [planned.folder for planned in first.due]
+        self.display.begin_batch(folders, lanes=self.num_lanes, past=first.costs, more=self._search.num_more())
+        for note in filter(None, [*self._notes, self._design.assumption(first.varying), self._unread(first)]):
+            say(note)
+        where = paths.for_people(self.experiment)
+        announce(say, where, first, self._search, self._pruner)
+        for follower in self._followers:
+            follower.grid_began(say)
+        if self._task.tensorboard and self.display.is_shown and first.due:
+            point_to_tensorboard(say, where)
+        exit_code = COMPLETED
+        outcomes = self._executor.execute(runs, replace(self._task, jobs=self.num_lanes), self._dispatcher)
+        try:
+            with self.display, self._stop.at_once(), contextlib.closing(outcomes):
+                self._begin(first)
+                for run, ended in outcomes:
+                    with self._stop.later():
+                        outcome, is_retried = self._end(run, ended)
+                        if is_retried:
+                            runs.append(run)
+                    if is_retried:
+                        continue
+                    exit_code = exit_code if outcome.status.is_success else SOME_FAILED
+                    if exit_code and self._ends_at_failure:
+                        say("stopped at the first failure (on_error='stop')")
+                        return exit_code
+                    more = self._decisions.next(self._in_progress.keys())
+                    self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
+                    self._begin(more)
+                    runs.extend(planned.run for planned in more.due)
+        except KeyboardInterrupt:
+            self.stopwatch.stop()
+            self.display.stopping(self._stop)
+            return self._stop.exit_code or INTERRUPTED
+        except StorageError as error:
+            say(f"✗ {error}")
+            self.error = error
+            return STORAGE_FAILED
         self.is_over = True
-        return self.exit_code
+        return exit_code
 
     @property
     def plan(self) -> Plan:
@@ -170,55 +182,13 @@ class Execution:
                     self._task.experiment.forget(others)
         return plan
 
-    def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
-        """Execute a batch, with runs that an asynchronous search adds; return the exit code."""
-        exit_code = COMPLETED
-        outcomes = self._executor.execute(runs, task, self._dispatcher)
-        try:
-            with self.display, self._stop.at_once(), contextlib.closing(outcomes):
-                self._begin(batch)
-                for run, ended in outcomes:
-                    with self._stop.later():
-                        outcome, is_retried = self._end(run, ended)
-                        if is_retried:
-                            runs.append(run)
-                    if is_retried:
-                        continue
-                    exit_code = exit_code if outcome.status.is_success else SOME_FAILED
-                    if exit_code and self._ends_at_failure:
-                        self.display.say("stopped at the first failure (on_error='stop')")
-                        break
-                    if self._search.is_asynchronous:
-                        self._add_more(runs)
-        except KeyboardInterrupt:
-            self.stopwatch.stop()
-            self.display.stopping(self._stop)
-            return self._stop.exit_code or INTERRUPTED
-        except StorageError as error:
-            self.display.say(f"✗ {error}")
-            self.error = error
-            return STORAGE_FAILED
-        return exit_code
-
-    def _add_more(self, runs: deque[Run]) -> None:
-        """Request more runs from the search while other runs are in progress."""
-        more = self._decisions.next(self._in_progress.keys())
-        self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
-        self._begin(more)
-        runs.extend(planned.run for planned in more.due)
-
     def _begin(self, batch: Plan) -> None:
-        """Print the decision, and commit runs that are behind as pruned, unless their journals record this."""
+        """Print the decision."""
         due = {planned.folder.id: planned for planned in batch.due}
         self._in_progress |= due
         self._retries |= dict.fromkeys(due, self._max_retries)
         for sentence in batch.sentences:
             self.display.say(sentence)
-        if ranks.is_main():
-            with self._stop.later():
-                for planned in batch.behind:
-                    commit_outcome(planned, uncommitted(Status.PRUNED, "behind"), self._task)
-                    self._decisions.journals.run_ended(planned.folder.id)
 
     def _unread(self, batch: Plan) -> str:
         """Return a warning about axes that `train` never reads, or ""."""

@@ -233,12 +233,8 @@ class GridOptions:
                 check(problems, option.name, getattr(self, option.name))
         if isinstance(self.decide, Decide) and self.prune:
             problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
-        if isinstance(self.search, OptunaSearch):
-            if self.decide:
-                problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
-            if isinstance(self.prune, SuccessiveHalving) and not self.prune.asynchronous:
-                rule = "search= decides after every run, and prune= compares all of them at once"
-                problems.append(f"{rule}: write SuccessiveHalving(asynchronous=True)")
+        if isinstance(self.search, OptunaSearch) and self.decide:
+            problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
 
     def changed_from_default(self, names: Iterable[str]) -> list[str]:
         """Return the options whose value is not the default."""

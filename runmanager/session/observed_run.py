@@ -104,7 +104,7 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     observer = Observer(order)
     task = replace(
         task, experiment=Experiment(order.experiment), train=Cut(task.train),
-        manager_of=observer.following(task.manager_of), tensorboard=False, prune=None, rule="", asks=False,
+        manager_of=observer.following(task.manager_of), tensorboard=False, rule="", asks=False,
         listeners=[observer], raises=False, epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
     )  # fmt: skip
     try:

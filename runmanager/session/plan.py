@@ -39,7 +39,6 @@ class Action(StrEnum):
     # execute the run from its first epoch, as code, data, versions or loaded weights have changed
     START_OVER = "start over"
     WAIT = "wait"  # the run waits for a decision of the search
-    PRUNE = "prune"  # commit the run as pruned: the run is behind, but its journal says interrupted
     LEAVE = "leave"
 
     @property
@@ -76,11 +75,6 @@ class Plan:
         indexes = {id_: index for index, id_ in enumerate(self.order)}
         due = [planned for planned in self.runs if planned.action.is_due]
         return sorted(due, key=lambda planned: indexes.get(planned.folder.id, 0))
-
-    @cached_property
-    def behind(self) -> list[PlannedRun]:
-        """The runs to commit as pruned."""
-        return [planned for planned in self.runs if planned.action is Action.PRUNE]
 
     @property
     def changes(self) -> list[str]:
@@ -137,12 +131,16 @@ class Decisions:
         if ranks.is_main():
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
-    def next(self, in_progress: Collection[str] = ()) -> Plan:
-        """Return the plan in which the due runs are executed and all other runs wait.
+    def first(self) -> Plan:
+        """Return the plan in which the due runs are executed and all other runs wait."""
+        return self._next((), whole=True)
 
-        While runs are in progress, the plan has only the runs of this decision.
-        """
-        plan, new = ranks.from_main(lambda: self._decided(in_progress))
+    def next(self, in_progress: Collection[str]) -> Plan:
+        """Return the plan of the runs that become due now."""
+        return self._next(in_progress, whole=False)
+
+    def _next(self, in_progress: Collection[str], *, whole: bool) -> Plan:
+        plan, new = ranks.from_main(lambda: self._decided(in_progress, whole=whole))
         if new and not ranks.is_main():
             self._runs |= {planned.folder.id: planned for planned in new}
         return plan
@@ -158,7 +156,7 @@ class Decisions:
         runs = [run for run in self._runs.values() if run.before.attempts or run.folder.id not in left_out]
         return replace(self._plan, runs=runs)
 
-    def _decided(self, in_progress: Collection[str]) -> tuple[Plan, list[PlannedRun]]:
+    def _decided(self, in_progress: Collection[str], *, whole: bool) -> tuple[Plan, list[PlannedRun]]:
         decision = self._search.next(self.journals, in_progress)
         due, sentences = list(decision.due), list(decision.sentences)
         all_new: list[PlannedRun] = []
@@ -174,25 +172,16 @@ class Decisions:
                 break
             decision = self._search.next(self.journals, in_progress)
             due, sentences = list(decision.due), [*sentences, *decision.sentences]
-        return self._planned(due, decision.behind, sentences, whole=not in_progress), all_new
-
-    def _planned(
-        self, order: Sequence[str], behind: Collection[str], sentences: Sequence[str], *, whole: bool
-    ) -> Plan:
-        due, behind = set(order), set(behind)
-        runs: list[PlannedRun] = []
-        asked_for = self.asked_for().runs if whole else [self._runs[id_] for id_ in (*order, *behind)]
-        for planned in asked_for:
+        runs, now = [], set(due)
+        for planned in self.asked_for().runs if whole else [self._runs[id_] for id_ in due]:
             id_, action, before = planned.folder.id, planned.action, planned.before
-            result = self.journals[id_] if id_ in due or id_ in behind else before
-            if id_ in due and (action is not Action.START_OVER or result.attempts):
-                action, before = _executed(result), result
-            elif id_ in behind and result.status.is_stopped:
-                action, before = Action.PRUNE, result
-            elif id_ not in due and action is not Action.LEAVE:
+            if id_ in now and (action is not Action.START_OVER or self.journals[id_].attempts):
+                before = self.journals[id_]
+                action = _executed(before)
+            elif id_ not in now and action is not Action.LEAVE:
                 action = Action.WAIT
             runs.append(PlannedRun(planned.run, planned.folder, before, action))
-        return replace(self._plan, runs=runs, order=order, sentences=sentences)
+        return replace(self._plan, runs=runs, order=due, sentences=sentences), all_new
 
 
 def _executed(before: RunResult) -> Action:

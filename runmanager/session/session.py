@@ -73,7 +73,7 @@ class Session:
     saving: Any = None  # the functions of a loop that saves and loads its own state, for the check of resuming
 
     def __post_init__(self) -> None:
-        self._rule, self.pruner = _rules_of(self.options, self.design.goal)
+        self.pruner = _pruner_of(self.options, self.design.goal)
 
     @classmethod
     @contextlib.contextmanager
@@ -168,7 +168,7 @@ class Session:
         """Show the plan: runs to execute, their devices, and completed runs; nothing is written."""
         search = AllRuns() if self.search.axes else self.search
         plan = self.plan(is_written=False)
-        batch = Decisions(plan, search).next()
+        batch = Decisions(plan, search).first()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
         if ranks.is_main():
             self.display.show_plan(batch, self.search, lanes, self._foresight(plan))
@@ -267,7 +267,7 @@ class Session:
             train=self.train, manager_of=self.manager_of, experiment=self.experiment,
             tensorboard=options.tensorboard,
             fingerprint=self.fingerprint, keep_changed=options.changed == "keep", jobs=1,
-            prune=self._rule, rule=self.stopping_rule, asks=self._is_asked,
+            rule=self.stopping_rule, asks=self._is_asked,
             listeners=options.listeners_in("worker"), goal=design.goal,
             x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip
@@ -340,8 +340,7 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
         return _searching(options.search, params, design, options.path)
     if options.decide and design.repeats:
         return options.decide.search(*design.repeats)
-    rule = _rules_of(options, design.goal)[0]
-    return rule.search() if rule else AllRuns()
+    return AllRuns()
 
 
 def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
@@ -361,18 +360,15 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
     return Searching(search, space_for(params, goals, search, repeats), goals, experiment)
 
 
-def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
-    """Return the rule that stops runs at rungs, and the pruner that runs ask; at least one of the two is None.
+def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:
+    """Return the pruner that runs ask, None without one.
 
     Raises:
         InvalidArgumentError: There is no metric by which runs can be compared.
     """
     prune = None if options.is_alone else options.prune
-    if prune is None:
-        return None, None
-    if isinstance(prune, SuccessiveHalving):
-        rule = prune.towards(goal)
-        return (None, rule.pruner()) if rule.asynchronous else (rule, None)
+    if prune is None or isinstance(prune, SuccessiveHalving):
+        return prune and prune.pruner(goal)
     if goal is None:
         raise InvalidArgumentError([NO_METRIC])
-    return None, OptunaPruner(prune, goal)
+    return OptunaPruner(prune, goal)

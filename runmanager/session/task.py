@@ -17,7 +17,6 @@ from runmanager.goal import Goal
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run, copy_of, params_of
-from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.storage import loaded_files, paths
 from runmanager.storage.fingerprint_changes import Fingerprint
@@ -50,7 +49,6 @@ class RunTask:
     fingerprint: Fingerprint
     keep_changed: bool
     jobs: int  # the maximum number of runs of the grid that share the machine
-    prune: SuccessiveHalving | None = None  # the rule that stops the run at rungs
     rule: str = ""  # the rule to record if a listener stops a run
     asks: bool = False  # whether the run asks listeners in the parent
     listeners: Sequence[Listener] = ()  # listeners in the process of the run
@@ -66,19 +64,18 @@ class RunTask:
 
         Raises:
             StorageError: The outcome or an epoch could not be committed.
-            InvalidArgumentError: The run cannot be stopped at a rung, or cannot be compared at a rung.
+            InvalidArgumentError: The run cannot be compared with other runs.
             Exception: The exception of `train`, if the task `raises`. Under torchrun, the exception is always
                 raised, as the other ranks wait until this process ends.
         """
         from runmanager.devices import ranks
-        from runmanager.session.run_listeners import Messenger, NextRung
+        from runmanager.session.run_listeners import Messenger
         from runmanager.training.grid_context import GridContext
         from runmanager.training.hooks import Hooks
         from runmanager.training.listeners import RunListener, UserListeners
         from runmanager.training.threads import Threads
 
-        listeners: list[RunListener] = [NextRung(self.prune)] if self.prune else []
-        listeners += [listener for listener in self.listeners if isinstance(listener, RunListener)]
+        listeners = [listener for listener in self.listeners if isinstance(listener, RunListener)]
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
         if users and ranks.is_main():
             listeners.append(UserListeners(users, copy_of(run), self.rule))

@@ -59,7 +59,7 @@ class Ending:
 
         Raises:
             CheckpointError: The epoch lacks the metric of `patience`.
-            InvalidArgumentError: The run cannot be compared at a rung.
+            InvalidArgumentError: The run cannot be compared with other runs.
         """
         stop_reason = self.early_stop.epoch_ended(record, None)
         reason = self._listeners.epoch_ended(record)
@@ -73,7 +73,7 @@ class Ending:
             return
         if reason and not stop_reason and reason.rule is not None:
             where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
-            self.set(Status.PRUNED, f"{where}: {reason.why}" if reason.why else where)
+            self.set(Status.PRUNED, f"{where}: {reason.why}")
             self._pruned_by = reason.rule
         else:
             self.stopped_early = stop_reason or (reason.why if reason else "")

@@ -42,7 +42,7 @@ class RunListener(Listener):
 
     Attributes:
         rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
-            if the stopped run only waits for other runs; None if the stopped run counts as completed.
+            if the listener stops no run; None if the stopped run counts as completed.
         last_epoch: The epoch after which the listener stops the run, None if this is unknown in advance.
         seconds: The time (s) spent in the listener so far that is part of no duration.
     """
@@ -55,7 +55,6 @@ class RunListener(Listener):
         self,
         records: Sequence[EpochRecord] = (),
         *,
-        num_committed: int = 0,
         keep: str | None = None,
         last_step: int = 0,
     ) -> None:
@@ -63,7 +62,6 @@ class RunListener(Listener):
 
         Args:
             records: The epochs of earlier attempts that are not executed again.
-            num_committed: The number of these epochs that are in earlier journals.
             keep: The rule that selects the kept weights.
             last_step: The last step that is not executed again; later steps of earlier attempts do not count.
         """

@@ -172,7 +172,7 @@ class OpenRun:
         return self.journal is not None
 
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        """Return the loop over the epochs up to epoch `n`, or up to the next rung.
+        """Return the loop over the epochs up to epoch `n`, or up to the last epoch of a listener.
 
         It calls the manager's hooks `begin` and `end`, which the user may have overridden.
         """
@@ -207,7 +207,6 @@ class OpenRun:
         """Zero the sums and start the epoch's clock.
 
         Raises:
-            InvalidArgumentError: The run may be stopped at a rung, and saves no checkpoint.
             StorageError: The journal could not be created.
         """
         state = self.resume_state
@@ -451,7 +450,7 @@ class OpenRun:
         keep = self._details.get("keep")
         last_step = inside.step if inside else sum(record.steps for record in records)
         for listener in self.listeners:
-            listener.attempt_began(records, num_committed=num_committed, keep=keep, last_step=last_step)
+            listener.attempt_began(records, keep=keep, last_step=last_step)
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics

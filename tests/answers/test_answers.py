@@ -92,7 +92,7 @@ CASES = {
         SEEDS,
     ),
     "tie": Case(runs_of(lr=[0.1, 0.01], width=[8, 16]), lambda _: 0.75),
-    "pruned": Case(PLAIN, accuracy, ending(width=(8, Status.PRUNED, "waits at rung 1"))),
+    "pruned": Case(PLAIN, accuracy, ending(width=(8, Status.PRUNED, "behind 1 of 2 runs"))),
     "failed": Case(PLAIN, accuracy, ending(width=(8, Status.FAILED, "ValueError: width 8 is too little"))),
     "diverged": Case(PLAIN, accuracy, ending(lr=(0.1, Status.DIVERGED, "loss became nan in epoch 1"))),
     "killed and out of memory": Case(

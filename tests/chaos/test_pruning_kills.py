@@ -1,4 +1,4 @@
-"""SIGKILL and Ctrl-C at random moments of grids that are pruned asynchronously: each row is there once."""
+"""SIGKILL and Ctrl-C at random moments of grids that are pruned: each row is there once."""
 
 import os
 import shutil

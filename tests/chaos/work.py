@@ -233,7 +233,7 @@ def execute(
         if "rival" in params:
             options |= {"repeats": "seed", "goal": "max:score", "decide": Decide(max_repeats=40)}
         if "climber" in params:
-            options["prune"] = SuccessiveHalving("min:score", factor=3, asynchronous=True)
+            options["prune"] = SuccessiveHalving("min:score", factor=3)
         if "searched" in params:
             options |= {"search": OptunaSearch(*params["searched"]), "goal": "min:score"}
             params = SEARCHED_AXES

@@ -212,18 +212,6 @@ def test_nothing_is_started_after_the_iterator_is_closed(executor, runs, machine
     assert sum(event[1:] == ("start",) for event in watch.seen) < 50
 
 
-@pytest.mark.slow
-def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(executor, machine, tmp_path):
-    outcome = run_grid(
-        on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train_on) if machine else train_on,
-        experiment="exp", root=tmp_path, executor=executor,
-        prune=SuccessiveHalving("loss"), tensorboard=False, display=False,
-    )  # fmt: skip
-
-    ended = [("completed", 2), ("pruned", 1), ("pruned", 1)]
-    assert list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) == ended
-
-
 def asking_work(run, report):
     """Ask after each of three epochs whether to go on; answer how many there were, and the last answer."""
     for epoch in (1, 2, 3):
@@ -259,14 +247,14 @@ def test_a_run_that_asks_gets_its_answer_after_each_epoch(executor, runs, machin
 
 
 @pytest.mark.slow
-def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none(executor, machine, tmp_path):
+def test_runs_that_are_behind_are_stopped_and_continued_by_a_grid_that_stops_none(executor, machine, tmp_path):
     def grid(prune):
         return run_grid(
             on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train_on) if machine else train_on,
             experiment="exp", root=tmp_path, executor=executor, prune=prune, tensorboard=False, display=False,
         )  # fmt: skip
 
-    rule = SuccessiveHalving("loss", asynchronous=True)
+    rule = SuccessiveHalving("loss")
     outcomes = [grid(rule), grid(rule), grid(None)]
 
     ended = [list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) for outcome in outcomes]

@@ -170,7 +170,7 @@ def test_one_that_may_stop_runs_and_gives_no_reason_changes_nothing(executor, ki
 @pytest.mark.parametrize("where", ["parent", "worker"])
 def test_others_hear_and_decide_as_if_it_was_not_there(executor, where, without, tmp_path):
     """A pruner beside it is asked about the values of the journal, whatever it did with its own record."""
-    prune = SuccessiveHalving("loss", factor=2, asynchronous=True)
+    prune = SuccessiveHalving("loss", factor=2)
 
     start(tmp_path, executor, listener(Spoiling, where), prune=prune)
 

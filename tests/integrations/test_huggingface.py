@@ -122,7 +122,7 @@ def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
     assert run["epochs"] < study.NUM_EPOCHS
 
 
-def test_pruned_runs_stop_at_their_rung_and_the_best_continue(tmp_path, study):
+def test_a_run_that_is_behind_is_pruned_at_its_rung(tmp_path, study):
     prune = SuccessiveHalving("eval_loss", factor=2, min_epochs=2)
 
     execute(tmp_path, study.train, {**GRID, "lr": [0.1, 1e-9]}, prune=prune)

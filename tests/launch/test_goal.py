@@ -101,9 +101,9 @@ def test_a_goal_that_no_run_tracks_is_told_at_the_end_and_can_be_corrected(tmp_p
 
 
 def test_pruning_follows_the_goal(tmp_path):
-    outcome = start(tmp_path, {"lr": [0.1, 0.2, 0.3]}, goal="max:reward", prune=SuccessiveHalving())
+    outcome = start(tmp_path, {"lr": [0.3, 0.1, 0.2]}, goal="max:reward", prune=SuccessiveHalving())
 
-    assert outcome.runs["status"].tolist() == ["pruned", "pruned", "completed"]
+    assert outcome.runs["status"].tolist() == ["completed", "pruned", "pruned"]
 
 
 def test_pruning_follows_the_goal_that_an_earlier_start_gave(tmp_path):

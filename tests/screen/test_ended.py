@@ -63,7 +63,7 @@ def test_rows_of_all_kinds_are_aligned():
         "         run    lr  net     epoch  run duration  test_accuracy    loss",
         "✓  7/12    3   0.1  a        4/10    1 min 23 s         0.7500     nan  from epoch 4",
         "✗  8/12   10  0.01  resnet   4/10        2.04 s  diverged · loss became nan",
-        "–         10  0.01  resnet      4        2.04 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
+        "–  8/12   10  0.01  resnet   4/10        2.04 s         0.7500     nan  pruned",  # noqa: RUF001 - a dash
         "✗  8/12   10  0.01  resnet   4/10        2.04 s  out of memory",
         "    17 GiB more are needed than there are, so that this is long",
     ]

@@ -306,16 +306,6 @@ def test_the_next_step_is_printed_once_for_each_cause(capsys):
     ]
 
 
-def test_later_batches_of_a_grid_count_on(capsys):
-    with grid() as shown:
-        for run in RUNS:
-            told(shown).run_ended(run, Outcome(Status.PRUNED, "waits"))
-        shown.begin_batch(FOLDERS[1:])
-        told(shown).run_ended(RUNS[1], COMPLETED)
-
-    assert [line[:5] for line in capsys.readouterr().out.splitlines()] == ["–    ", "–    ", "✓ 2/2"]  # noqa: RUF001
-
-
 def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_terminal):
     terminal = open_terminal(60)
 

@@ -337,12 +337,13 @@ def test_pruned_runs_are_no_failures(tmp_path):
             for _ in manager.epochs(9, checkpoint={}):
                 manager.track(val_accuracy=run.lr + run.width)
 
-    lines = text_of(tmp_path, {**SMALL, "lr": [0.1, 0.2, 0.3]}, train, prune=SuccessiveHalving("val_accuracy"))
+    grid = {"lr": [0.3, 0.2, 0.1], "width": [9, 8]}
+    lines = text_of(tmp_path, grid, train, prune=SuccessiveHalving("val_accuracy"))
 
     assert lines[0].startswith(f"━━ {tmp_path}/e · 1 completed · 5 pruned ━") or "pruned" in lines[0]
     assert "    the same grid without prune= continues them" in lines
     assert not any(line.startswith("✗") for line in lines)
-    assert lines[1].startswith("✓ Run 6 (lr=0.3 width=9) ")
+    assert lines[1].startswith("✓ Run 1 (lr=0.3 width=9) ")
     page = reading.parse(write_report(tmp_path / "e", tmp_path / "report.html"))
     assert not [element for element in page.iter() if element.get("id") == "wrong"]
     assert "the best first by val_accuracy, then pruned runs by their last epoch." in reading.text_of(page)

@@ -102,7 +102,6 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
     [
         ({"prune": SuccessiveHalving("max:a"), "decide": Decide()}, "decide= compares whole runs"),
         ({"search": OptunaSearch(n=3), "decide": Decide()}, "decide= repeats all of them"),
-        ({"search": OptunaSearch(n=3), "prune": SuccessiveHalving("max:a")}, "asynchronous=True"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(options, expected):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, run_grid
-from runmanager.errors import InvalidArgumentError, LifecycleError
+from runmanager.errors import LifecycleError
 
 GRID = {"lr": [0.1]}
 
@@ -138,15 +138,6 @@ def test_loops_that_continue_by_themselves_are_pruned(tmp_path):
     runs = load_runs(tmp_path / "exp")
     assert runs[["status", "epochs"]].values.tolist() == [["completed", 4], ["pruned", 1], ["pruned", 1]]
     assert load_results(tmp_path / "exp").query("run == 1")["epoch"].tolist() == [1, 2, 3, 4]
-
-
-def test_a_loop_that_cannot_continue_is_not_pruned_but_refused(tmp_path):
-    def without(run, manager):
-        with manager.run(run):
-            manager.begin_epoch()
-
-    with pytest.raises(InvalidArgumentError):
-        execute(tmp_path, without, prune=SuccessiveHalving("min:loss"))
 
 
 def test_only_an_epoch_that_is_committed_can_be_continued_after(start):
