@@ -20,7 +20,6 @@ EXPECTED = {
     r"root may write into any folder": os.geteuid() == 0,
     r"needs chromium": shutil.which("chromium") is None,
     r"strace (is not installed|does not work here)": True,  # a container may refuse to trace
-    r"(only Linux|Windows) has ": True,  # under a pretended system
     r"other Pythons compile the training function": True,  # the quick tests on other Pythons
 }
 """Reason, as it begins -> whether this machine explains it."""

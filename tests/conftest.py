@@ -13,11 +13,6 @@ from hypothesis import HealthCheck, settings
 # threads of torch that wait for one another leave their cores to other tests; read when torch is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from tests import pretended
-
-if pretended.ASKED:  # before a test imports the package
-    pretended.install(pretended.ASKED)
-
 from tests.nightly import IS_NIGHT
 from tests.warm import Warm
 
@@ -93,7 +88,6 @@ def _warmer_lanes():
 @pytest.fixture(scope="session")
 def warm():
     """A process that has imported everything, for programs that need a process of their own."""
-    pytest.importorskip("pty", reason="Windows has no processes that fork")
     with Warm() as warm:
         yield warm
 

@@ -17,14 +17,6 @@ _SIGKILL = 9  # Windows lacks the name
 # what C++ prints about an exception that nothing catches: a failed GPU raises one as it frees pinned memory
 _UNCAUGHT = re.compile(r"^terminate called after throwing an instance of .*\n +what\(\): +(.*)", re.MULTILINE)
 _ASSERTION = re.compile(r"Assertion (`.*`) failed")  # printed by a CUDA kernel
-# exit code -> its meaning; the names are those of Windows (NTSTATUS)
-_OF_WINDOWS = {
-    0xC0000005: "access violation",
-    0xC0000017: "no memory",
-    0xC000001D: "illegal instruction",
-    0xC00000FD: "stack overflow",
-    0xC0000409: "aborted",
-}
 
 
 class Deaths:
@@ -42,8 +34,6 @@ class Deaths:
         An exception of C++ that ended the process is a failure of the run, like one of Python.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
-        if code in _OF_WINDOWS:
-            return Status.KILLED, f"its process crashed ({_OF_WINDOWS[code]}){where}"
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
         if code == -signal.SIGABRT and (uncaught := _UNCAUGHT.search(log)):

@@ -3,13 +3,10 @@
 import multiprocessing
 import os
 import signal
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from io import FileIO
-from multiprocessing import connection as connections
 from multiprocessing import process
 from pathlib import Path
 from typing import Any
@@ -46,35 +43,18 @@ class Lane:
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)
         self.connection, its_connection = context.Pipe()
-        self.requests: Any = None
-        its_requests = None
-        self.output: Any
-        self.faults: Any
-        if os.name == "posix":
-            self.output, its_output = context.Pipe(duplex=False)
-            self.faults, its_faults = context.Pipe(duplex=False)
-        else:
-            # a pipe of Windows is no standard output, and no signal reaches another process
-            self._folder = tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True)
-            its_output, its_faults = (f"{self._folder.name}/{name}" for name in ("output", "faults"))
-            self.output, self.faults = FileIO(its_output, "a+"), FileIO(its_faults, "a+")
-            its_requests, self.requests = context.Pipe(duplex=False)
+        self.output, its_output = context.Pipe(duplex=False)
+        self.faults, its_faults = context.Pipe(duplex=False)
         environment = dict(os.environ)
         settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), environment)
-        ends = worker.LaneEnds(its_connection, its_output, its_faults, its_requests)
+        ends = its_connection, its_output, its_faults
         self.process = context.Process(
-            target=worker.work, args=(ends, settings, task), name=f"{PREFIX}{number}: {device}"
+            target=worker.work, args=(*ends, settings, task), name=f"{PREFIX}{number}: {device}"
         )
         with without_main():
             self.process.start()
         for end in ends:
-            if end is not None and not isinstance(end, str):
-                end.close()
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The output, if one can wait for it: a file has no end to wait for."""
-        return [] if self.requests else [self.output]
+            end.close()
 
     def begin(self, run: Run, number: int) -> None:
         """Assign a run, which executes in lane `number`; the run is sent when the process is ready."""
@@ -128,44 +108,27 @@ class Lane:
 
     def show_stacks(self) -> None:
         """Request the stacks of the process's threads."""
-        if not self.process.is_alive():
+        if not self.process.is_alive() or not hasattr(signal, "SIGUSR1"):
             return
-        if self.requests:
-            self._request(worker.STACKS)
-        else:
-            os.kill(self.process.pid, signal.SIGUSR1)
-        connections.wait([self.faults] if self.requests is None else [self.process.sentinel], 1.0)
+        os.kill(self.process.pid, signal.SIGUSR1)
+        self.faults.poll(1.0)
         while part := _pending(self.faults):
             self._stacks += part
             time.sleep(0.2)  # time to write the stacks
-
-    def stop(self) -> None:
-        """Request the end of the run, and of the process."""
-        if self.requests:
-            self._request(worker.STOP)
-        else:
-            self.process.terminate()
-
-    def _request(self, request: str) -> None:
-        with suppress(OSError):
-            self.requests.send(request)
 
     def kill(self) -> None:
         """Kill the process and its children, except processes that cannot be killed."""
         self.process.kill()
         self.process.join(_PATIENCE_S)
-        if hasattr(os, "killpg") and self.process.pid:
+        if os.name == "posix" and self.process.pid:
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> bool:
         """End the process if it is alive, and release its resources; return whether it has ended."""
         self.kill()
-        for end in (self.connection, self.output, self.faults, self.requests):
-            if end is not None:
-                end.close()
-        if self.requests:
-            self._folder.cleanup()
+        for end in (self.connection, self.output, self.faults):
+            end.close()
         if self.process.is_alive():  # the process is blocked in the kernel until its device answers
             # otherwise this process would wait for it at exit
             vars(process)["_children"].discard(self.process)
@@ -177,10 +140,7 @@ class Lane:
 def _pending(source: Any) -> bytes:
     """Read the content of a pipe, without waiting."""
     content = b""
-    while (
-        len(content) < _MOST_READ
-        and (isinstance(source, FileIO) or source.poll())
-        and (part := os.read(source.fileno(), 1 << 16))
-    ):
-        content += part
+    with suppress(OSError):
+        while len(content) < _MOST_READ and source.poll() and (part := os.read(source.fileno(), 1 << 16)):
+            content += part
     return content

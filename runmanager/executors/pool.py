@@ -1,6 +1,5 @@
 """The pool of a grid's lanes: assigns runs to lanes, and replaces lanes that die, hang or lose their device."""
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ _TICK_S = 1.0
 _PATIENCE_S = 5.0  # grace period before a lane is killed
 _MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device, of one filled by other processes
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # time before the next probe, doubled after each probe
-_MOST_AWAITED, _TURN_S = 60, 0.05  # Windows awaits at most 63 sources at once, before Python 3.13
 _BIND_S = 120.0  # timeout for a lane to bind its device
 
 
@@ -52,7 +50,6 @@ class Pool:
         self._looked = time.monotonic()
         self._since_measured = 0.0
         self._has_reported_changes = False
-        """Runs sent to lanes since the caller's last check."""
 
     @property
     def busy(self) -> list[Lane]:
@@ -83,16 +80,15 @@ class Pool:
         """Wait for an event or a tick; yield the runs that have ended."""
         sources: dict[Any, Lane] = {}
         for lane in self._lanes:
-            for source in (lane.connection, *lane.outputs, lane.process.sentinel):
+            for source in (lane.connection, lane.output, lane.process.sentinel):
                 sources[source] = lane
-        ready = _ready(list(sources), _TICK_S)
+        ready = connections.wait(list(sources), _TICK_S)
         now = time.monotonic()
         awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
-        unwaited = [lane for lane in self._lanes if not lane.outputs]
-        for lane in dict.fromkeys([*(sources[source] for source in ready), *unwaited]):
+        for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
         if self._since_measured >= _TICK_S:
@@ -109,13 +105,13 @@ class Pool:
                     with suppress(OSError):
                         lane.connection.send(None)
                 else:
-                    lane.stop()
+                    lane.process.terminate()
             until = time.monotonic() + _PATIENCE_S
             while self._lanes and time.monotonic() < until:
                 alive = [lane for lane in self._lanes if lane.process.is_alive()]
                 if not alive:
                     break
-                _ready([s for lane in alive for s in (lane.process.sentinel, *lane.outputs)], 0.2)
+                connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output)], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
                         pass  # read the pipe, so that the lane does not block on a full pipe
@@ -275,14 +271,3 @@ def _error(message: Raised | Refused) -> BaseException:
         return GridError([f"train() cannot be loaded by a worker process: {message.why}"])
     error: BaseException = serialize.load_dumped(message.error)
     return error
-
-
-def _ready(sources: list[Any], timeout_s: float) -> list[Any]:
-    """Wait for the first of some sources; on Windows, look at parts of many sources in turn."""
-    if not sources:  # Windows does not wait for an empty list
-        time.sleep(timeout_s)
-        return []
-    if os.name != "nt" or len(sources) <= _MOST_AWAITED:
-        return connections.wait(sources, timeout_s)
-    parts = [sources[k : k + _MOST_AWAITED] for k in range(0, len(sources), _MOST_AWAITED)]
-    return [source for part in parts for source in connections.wait(part, _TURN_S)]

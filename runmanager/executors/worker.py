@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from io import FileIO
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -75,31 +74,24 @@ class LaneSettings(NamedTuple):
     environment: Mapping[str, str]  # the parent's variables; the variables of the ancestor may be outdated
 
 
-STOP, STACKS = "stop", "stacks"
-"""Requests of the parent, on systems without signals between processes."""
-
-
 class _Stopped(KeyboardInterrupt):
     """The parent has requested the end of the run."""
 
 
-class LaneEnds(NamedTuple):
-    """What a lane writes to and hears from; a path is that of a file."""
-
-    connection: Connection  # events as a `Message`; runs and answers of the parent
-    output: Connection | str  # standard output and standard error
-    faults: Connection | str  # stacks of the threads, after a crash or on request
-    requests: Connection | None  # `STOP` and `STACKS`, on systems without signals between processes
-
-
-def work(ends: LaneEnds, settings: LaneSettings, task: bytes) -> None:
+def work(
+    connection: Connection, output: Connection, faults: Connection, settings: LaneSettings, task: bytes
+) -> None:
     """Execute the runs received through a connection until it is closed.
 
-    `task` and the runs come from `serialize.dump`.
+    Args:
+        connection: Sends events as a `Message`; receives runs and answers of the parent.
+        output: Gets standard output and standard error.
+        faults: Gets the stacks of the threads, after a crash or on request.
+        settings: The settings of the lane.
+        task: From `serialize.dump`, like the runs.
     """
-    connection, output, faults = ends.connection, _opened(ends.output), _opened(ends.faults)
     with suppress(_Stopped, EOFError, ConnectionError):
-        _obey(faults, ends.requests)
+        _obey(faults)
         os.environ.clear()
         os.environ.update(settings.environment)
         # loaders of runs start their processes by the parent's method
@@ -109,11 +101,7 @@ def work(ends: LaneEnds, settings: LaneSettings, task: bytes) -> None:
         _serve(connection, output, settings, task)
 
 
-def _opened(end: Connection | str) -> Connection | FileIO:
-    return FileIO(end, "a") if isinstance(end, str) else end
-
-
-def _serve(connection: Connection, output: Connection | FileIO, settings: LaneSettings, task: bytes) -> None:
+def _serve(connection: Connection, output: Connection, settings: LaneSettings, task: bytes) -> None:
     import torch
 
     from runmanager.devices import torch_devices
@@ -171,21 +159,19 @@ def _tell(connection: Connection, process: int, news: Message) -> str | None:
         raise _Stopped from None
 
 
-def _obey(faults: Connection | FileIO, requests: Connection | None) -> None:
+def _obey(faults: Connection) -> None:
     """Ignore Ctrl-C, end this process when the parent ends, and dump stacks on request."""
     for number in KEYS:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    faulthandler.enable(faults.fileno())
-    if hasattr(faulthandler, "register"):
+    if os.name == "posix":
+        faulthandler.enable(faults.fileno())
         faulthandler.register(signal.SIGUSR1, faults.fileno())
-    if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # make a process group with the loaders' processes, to end all of them together
-    if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # signals blocked until now
     if sys.platform == "linux":
         _die_with_parent()
-    threading.Thread(target=_follow_parent, args=[faults, requests], daemon=True).start()
+    threading.Thread(target=_follow_parent, daemon=True).start()
 
 
 def _die_with_parent() -> None:
@@ -219,28 +205,24 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _follow_parent(faults: Connection | FileIO, requests: Connection | None) -> None:
-    with suppress(EOFError, OSError):
-        while requests:
-            if requests.recv() == STOP:
-                signal.raise_signal(signal.SIGTERM)
-            else:
-                faulthandler.dump_traceback(faults.fileno())
+def _follow_parent() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
-        if hasattr(os, "killpg"):
+        if os.name == "posix":
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
 
-def _redirect(output: Connection | FileIO) -> None:
-    """Redirect standard output and standard error to the parent, line by line."""
+def _redirect(output: Connection) -> None:
+    """Redirect standard output and standard error to the parent, line by line; Windows shows them directly."""
+    if os.name == "nt":
+        return
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         with suppress(OSError, ValueError):
             getattr(sys, name).flush()
         os.dup2(output.fileno(), descriptor)
-        if getattr(sys, name).closed or os.name == "nt":  # Windows has another class for a console
+        if getattr(sys, name).closed:
             setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8", closefd=False))
         getattr(sys, name).reconfigure(line_buffering=True)
 

@@ -5,7 +5,6 @@ import pytest
 from runmanager.executors import BatchProgress, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.outcome import EpochRecord, Status
-from tests.systems import needs
 
 
 @pytest.mark.parametrize(
@@ -16,7 +15,6 @@ from tests.systems import needs
         (-signal.SIGSEGV, "its process crashed (segmentation fault, signal 11) in epoch 1"),
         (-signal.SIGTERM, "its process crashed (SIGTERM, signal 15) in epoch 1"),
         (-99, "its process crashed (signal 99) in epoch 1"),
-        (0xC0000005, "its process crashed (access violation) in epoch 1"),
         (-9, "its process was killed (SIGKILL) in epoch 1, not by the system's out-of-memory killer"),
     ],
 )
@@ -26,7 +24,6 @@ def test_the_cause_of_a_death_is_read_from_the_exit_code(code, cause, monkeypatc
     assert Deaths().explain(code, " in epoch 1", 0) == (Status.KILLED, cause)
 
 
-@needs("/proc")
 def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not(monkeypatch):
     kills = iter([7, 8, 8])
     monkeypatch.setattr(deaths, "_num_oom_kills", lambda: next(kills))

@@ -63,7 +63,6 @@ def execute(work, num_runs=1, watch=None, **options):
     return list(LanesExecutor(**options).execute(runs, work, watch or Watcher()))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the C++ of Windows writes nothing")
 def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
     def work(run, _):
         os.write(2, b"terminate called after throwing an instance of 'std::logic_error'\n  what():  no\n")
@@ -517,7 +516,7 @@ def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills_group", [True, False] if hasattr(os, "killpg") else [False])  # as kill %1 does
+@pytest.mark.parametrize("kills_group", [True, False])  # as kill %1 does
 def test_a_lane_dies_with_its_parent_and_so_do_new_processes_of_its_loaders(tmp_path, kills_group):
     program = textwrap.dedent(
         """
@@ -736,7 +735,6 @@ def test_a_run_that_closes_its_output_harms_no_other():
 
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no processes that fork")
 def test_a_daemon_that_a_run_starts_lives_on(tmp_path):
     def work(_run, _report):
         if not os.fork():

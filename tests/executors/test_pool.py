@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
-from multiprocessing import connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from runmanager import GridError, RunBuilder, run_grid
 from runmanager.executors import pool
 from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor
-from runmanager.executors.placement import Placement
 from runmanager.outcome import EpochRecord, Outcome, Status
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, Machine, installed
@@ -454,33 +452,3 @@ def busy(run, report):
     except RuntimeError as error:
         return Outcome(Status.FAILED, str(error))
     return Outcome(Status.COMPLETED, "", 30)
-
-
-def test_more_lanes_are_heard_than_windows_can_wait_for_at_once(monkeypatch):
-    wait = connection.wait
-
-    def wait_for_63(sources, timeout):
-        assert len(sources) <= 63, "need at most 63 handles"
-        return wait(sources, timeout)
-
-    monkeypatch.setattr(pool, "os", SimpleNamespace(name="nt"))
-    monkeypatch.setattr(pool, "connections", SimpleNamespace(wait=wait_for_63))
-    pipes = [multiprocessing.Pipe() for _ in range(130)]
-    pipes[129][1].send("ended")
-
-    ready = pool._ready([receiver for receiver, _ in pipes], 60)
-
-    assert ready == [pipes[129][0]]
-    for end in sum(pipes, ()):
-        end.close()
-
-
-def test_runs_that_wait_for_a_device_do_not_keep_a_core_busy(monkeypatch):
-    """On Windows, a wait for no object returns at once."""
-    monkeypatch.setattr(pool, "_TICK_S", 0.2)
-    monkeypatch.setattr("multiprocessing.connection.wait", lambda *_: pytest.fail("it pauses twice"))
-    without_lanes = pool.Pool(None, b"", Placement(1, 1, ["cpu"], 1), 1, Watcher(), None)
-    before = time.monotonic()
-
-    assert list(without_lanes.wait(deque())) == []
-    assert time.monotonic() - before >= 0.2

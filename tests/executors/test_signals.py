@@ -14,7 +14,6 @@ from torch.utils.data._utils import signal_handling
 
 from runmanager.executors.process_start import signals_blocked
 from runmanager.executors.signals import Stop, signals_wait
-from tests.systems import needs
 
 
 class Dropping:
@@ -144,7 +143,6 @@ def test_a_second_signal_waits_for_nothing():
 
 
 @pytest.mark.slow(everywhere=True)
-@needs("SIGCHLD")
 @pytest.mark.parametrize("is_term", [False, True])
 def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_term):
     before = signal.getsignal(signal.SIGCHLD)
@@ -175,22 +173,5 @@ def test_the_timer_of_a_grid_whose_time_is_over_already_forces_nothing():
             stop.check()
         for _ in range(20):  # the grid stops, and the timer sends its signal
             time.sleep(0.02)
-
-    assert stop.exit_code == 75
-
-
-def wait_for_interrupt():
-    for _ in range(600):  # unlike Windows, this system does not wake a sleep
-        time.sleep(0.02)
-    pytest.fail("nothing interrupted the block")
-
-
-def test_a_time_limit_interrupts_the_main_thread_where_a_thread_gets_no_signal_as_on_windows(monkeypatch):
-    monkeypatch.delattr(signal, "pthread_kill")
-
-    with Stop() as stop:
-        stop.end_after(time.monotonic(), 0.2)
-        with pytest.raises(KeyboardInterrupt), stop.at_once():
-            wait_for_interrupt()
 
     assert stop.exit_code == 75

@@ -16,7 +16,6 @@ from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
 from tests.nightly import of_night_but
-from tests.systems import needs
 
 PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
 
@@ -258,7 +257,6 @@ def test_it_says_that_it_watches_a_holder_that_may_be_gone(tmp_path, quick):
     assert said == [f"{tmp_path.name} was held by {holder}: watching for 0 s for a sign of life"]
 
 
-@needs("boots")
 def test_one_that_was_in_another_container_of_this_machine_is_succeeded_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it was watched"))
     kernel = processes.this_process()["boot"].partition(" ")[0]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from runmanager import RunManager, run_grid
 from runmanager.errors import GridError
 from runmanager.storage import paths
-from tests.systems import SYSTEM
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -148,7 +147,3 @@ def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused
 def test_no_runs_folder_ends_with_a_dot_which_windows_cuts_off():
     assert paths.run_folder(1, {"note": "v1."}) == "001-note=v1"
     assert paths.combination({"note": "v1."}) != paths.combination({"note": "v1"})
-
-
-def test_paths_are_short_on_windows_alone():
-    assert paths.has_short_paths() is (SYSTEM == "windows")

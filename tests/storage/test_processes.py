@@ -7,10 +7,8 @@ import pytest
 
 from runmanager.storage import processes
 from tests.damaging import NO_PROCESS
-from tests.systems import needs
 
 
-@needs("/proc")
 def test_containers_of_one_machine_are_told_apart(monkeypatch):
     here = processes.this_process()
     processes._boot.cache_clear()
@@ -63,7 +61,6 @@ def test_of_a_process_without_its_start_nothing_is_known_as_its_number_may_be_us
     assert processes.lives(process) is None
 
 
-@needs("boots")
 def test_a_machine_whose_name_has_changed_knows_its_processes():
     process = processes.this_process() | {"host": "another"}
 

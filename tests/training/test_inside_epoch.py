@@ -31,7 +31,6 @@ from runmanager.training import inside_epoch, step_log, weighted_sum
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import folder_scalars
 from tests.damaging import flip
-from tests.systems import needs
 
 SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(22) % 3
@@ -846,7 +845,6 @@ def test_finished_journals_are_still_read_at_once(tmp_path, monkeypatch):
     assert len(read_run(run_folder(tmp_path)).epochs) == 3
 
 
-@needs("a fine clock")
 def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
     def execute(root, stop):
         manager = RunManager("exp", root, display=False, tensorboard=TensorBoard(histogram_every=0))
