@@ -1,17 +1,15 @@
 """The output of tables and lines to a terminal, a notebook or a file."""
 
 import contextlib
-import os
 import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
-from rich.control import Control
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
-from rich.segment import ControlType, Segment
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
@@ -89,7 +87,7 @@ class Screen:
         self.links: Mapping[str, Callable[[], str]] = {}
         self._console = console
         self._live: Live | None = None
-        self._picture = _Below(console)
+        self._below: Any = ""
 
     @property
     def width(self) -> int:
@@ -145,16 +143,17 @@ class Screen:
                 live, self._live = self._live, None
                 if live:
                     live.stop()
-                    self._console.pop_render_hook()
                 return
-            self._picture.content = content
+            self._below = content
             if self._live:
                 self._live.refresh()
             elif self.is_live:
-                self._picture.lengths = []
-                self._console.push_render_hook(self._picture)
-                self._live = Live(self._picture, console=self._console, auto_refresh=False, transient=True)
+                self._live = Live(self, console=self._console, auto_refresh=False, transient=True)
                 self._live.start(refresh=True)
+
+    def __rich__(self) -> Any:
+        """Return the content below the lines, which rich renders at each redraw."""
+        return _now(self._below)
 
     def _colored(self, line: str) -> Text:
         content = colored(line)
@@ -173,39 +172,6 @@ class Screen:
 
 def _now(content: Any) -> Any:
     return content() if callable(content) else content
-
-
-class _Below(RenderHook):
-    """The content that rich's `Live` draws below the lines and erases again.
-
-    `Live` erases as many lines as it drew. If the terminal is narrowed, it wraps these lines into more lines;
-    this class erases the extra lines.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self.content: Any = ""
-        self.lengths: Sequence[int] = []  # lengths of the lines drawn last
-        self._console = console
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        lines = console.render_lines(_now(self.content), options, pad=False)
-        self.lengths = [Segment.get_line_length(line) for line in lines]
-        for line in lines:
-            yield from line
-            yield Segment.line()
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Erase the extra lines from wrapping; rich erases all other lines."""
-        width = self._console.width
-        num_more = 0 if _cuts_lines() else sum(max(length - 1, 0) // width for length in self.lengths)
-        more: list[Any] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * num_more
-        return [Control(*more), *renderables] if more else renderables
-
-
-def _cuts_lines() -> bool:
-    """Whether a narrowed terminal cuts lines instead of wrapping them, as xterm and GNU screen do."""
-    term = os.environ.get("TERM", "")
-    return "TMUX" not in os.environ and ("XTERM_VERSION" in os.environ or term.startswith(("screen", "linux")))
 
 
 class NotebookScreen(Screen):

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import statistics
 import threading
 import time
 from collections import deque
@@ -18,12 +17,12 @@ from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import default_goal
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.run import Run
-from runmanager.screen import time_left
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
+from runmanager.screen.time_left import costs, rounded, scheduled
 from runmanager.search.search import Search
 from runmanager.session.display import Display
 from runmanager.session.grid_options import GridOptions
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 _LIVE_S = 0.25  # minimum time between two pictures
 _CLOCK_S = 1.0  # maximum time between two pictures, as pictures show clocks
-_NUM_PAUSES = 50  # number of the latest pauses that the estimate uses
 _PLAIN_S = 60.0  # minimum time between two plain lines about the whole grid
 _MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
 _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
@@ -89,9 +87,9 @@ class GridProgress(Display):
 
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
         """Set the goals of the grid, and add the existing results of the experiment."""
-        repeats = design.repeating(varying)
+        self._repeats = design.repeating(varying)
         self._design = design
-        axes = sorted(varying, key=lambda name: name in repeats)
+        axes = sorted(varying, key=lambda name: name in self._repeats)
         self._columns = RunColumns(axes, has_device=DEVICE in axes)
         self._rows: list[Row] = []  # rows of ended runs, if the screen keeps them
         self._folders: dict[str, RunFolder] = {}
@@ -118,11 +116,9 @@ class GridProgress(Display):
         self._headings: Sequence[str] = ()
         self._num_below = 0  # number of rows printed since the last headings
         self._explained: dict[str, int] = {}  # a printed cause or next step -> the first run with this text
-        self._free_since: dict[int, float] = {}  # lane -> end time of the last run in it
-        self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self._num_more = 0
         self._is_stopping = False
-        self._left: time_left.Estimate | None = None
+        self._left: float | None = None
         self._estimated = self._estimate_next = float("-inf")
         self._began = time.monotonic()
         if self.is_shown:
@@ -195,8 +191,6 @@ class GridProgress(Display):
         self._devices[lane] = device
         if len({*self._devices.values()}) > 1:
             self._columns = replace(self._columns, has_device=True)
-        if lane in self._free_since:
-            self._pauses.append(now - self._free_since.pop(lane))
         self._running[id_] = Running(folder.number, folder.params, lane, device, now, now)
         self._is_changed = True
 
@@ -233,7 +227,6 @@ class GridProgress(Display):
         running = self._running.pop(folder.id, None)
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
-        is_completed = outcome.status is Status.COMPLETED
         metrics = dict(running.metrics) if running else {}
         if self.is_shown:
             result = read_run(folder)
@@ -242,10 +235,8 @@ class GridProgress(Display):
             self._best.add(result)
             self._is_best_old = True
             self._rank()
-        if running:
-            self._free_since[running.lane] = now
-            if is_completed:
-                self._past.append((folder.params, (now - running.started) / running.part))
+        if running and outcome.status is Status.COMPLETED:
+            self._past.append((folder.params, (now - running.started) / running.part))
         if self._left is None:
             self._estimate_next = float("-inf")
         total = str(self._total)
@@ -340,7 +331,7 @@ class GridProgress(Display):
                 return
         from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table, time_of_runs
 
-        seconds = estimated_seconds(plan, plan.costs)
+        seconds = estimated_seconds(plan, plan.costs, self._repeats)
         names = [name for name in plan.varying if name != "device"]
         self.flush()
         self._screen.print_table(plan_table(plan, seconds, names))
@@ -422,13 +413,20 @@ class GridProgress(Display):
             before = time.perf_counter()
             self._left, self._estimated = self._time_left(now), now
             self._estimate_next = now + max(_CLOCK_S, 200 * (time.perf_counter() - before))
-        return time_left.about(self._left.after(now - self._estimated)) if self._left else ""
+        if self._left is None:
+            return ""
+        return f"{rounded(max(self._left - (now - self._estimated), 0.0))} left"
 
-    def _time_left(self, now: float) -> time_left.Estimate | None:
+    def _time_left(self, now: float) -> float | None:
         running = list(self._running.values())
-        underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        # the median ignores the first pause, which is long, as pandas is imported
-        pause = statistics.median_low(self._pauses.copy())
+        past = [*self._past, *((run.params, run.total / run.part) for run in running if run.total is not None)]
+        if not past:
+            return None
         waiting = list(self._waiting.values())
         waiting += [folder.params for folder in list(self._folders.values())[-1:]] * self._num_more
-        return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)
+        seconds = costs([*(run.params for run in running), *waiting], past, self._repeats)
+        busy = [
+            max((cost * run.part if run.total is None else run.total) - (now - run.started), 0.0)
+            for run, cost in zip(running, seconds, strict=False)
+        ]
+        return scheduled(seconds[len(running) :], [*busy, *[0.0] * (self._num_lanes - len(busy))])

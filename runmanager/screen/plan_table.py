@@ -3,11 +3,11 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.screen import time_left
+from runmanager.screen.time_left import Cost, costs, rounded, scheduled
 from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.table import Table
@@ -17,14 +17,14 @@ Seconds = Sequence[float | None]
 """The estimated remaining time of each run; None if the run is not executed or there is no estimate."""
 
 
-def estimated_seconds(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
+def estimated_seconds(plan: Plan, past: Sequence[Cost], repeats: Collection[str] = ()) -> Seconds:
     """Estimate the remaining time of each run from the durations of other runs."""
     if not past:
         return [None] * len(plan.runs)
-    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)[0]
+    estimated = costs([planned.folder.params for planned in plan.runs], past, repeats)
     return [
         max(cost - _spent(planned), 0.0) if planned.action.is_due else None
-        for planned, cost in zip(plan.runs, costs, strict=True)
+        for planned, cost in zip(plan.runs, estimated, strict=True)
     ]
 
 
@@ -43,13 +43,7 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     """Return the number of runs per action, and the estimated time in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
-    total = ""
-    if estimated:
-        params = [planned.folder.params for planned in plan.due]
-        whole = time_left.time_left(params, [], plan.costs, lanes)
-        assert whole
-        middle = time_left.scheduled(estimated, [0.0] * lanes)
-        total = f"about {time_left.ranged(whole.scaled(middle))}"
+    total = f"about {rounded(scheduled(estimated, [0.0] * lanes))}" if estimated else ""
     whats = (f"{what} {number:,}" for what, number in counts.items())
     return join([counted(len(plan.runs), "run"), *whats, total])
 
@@ -58,9 +52,8 @@ def time_of_runs(plan: Plan, lanes: int, number: int) -> str:
     """Return the time from now until this number of runs like those of a plan have ended; "" if unknown."""
     if not plan.costs:
         return ""
-    costs = time_left.costs([planned.folder.params for planned in plan.runs], plan.costs)[0]
     number -= sum(not planned.action.is_due for planned in plan.runs)
-    return time_left.rounded(statistics.fmean(costs) * max(number, 0) / lanes)
+    return rounded(statistics.fmean(seconds for _, seconds in plan.costs) * max(number, 0) / lanes)
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:

@@ -71,13 +71,11 @@ class Terminal:
         assert [part for part in parts if part not in "\n".join(lines)] == [], "\n".join(lines)
         return lines
 
-    def resize(self, width, height, *, breaks_lines=True):
-        """Change the size; most terminals break lines that are now too long, some cut them."""
+    def resize(self, width, height):
+        """Change the size; the terminal breaks lines that are now too long."""
         with self._lock:
             rows, cursor = self._rows(), self.screen.cursor
             self.screen.resize(height, width)
-            if not breaks_lines:
-                return
             parts = [[row[x : x + width] for x in range(0, max(len(row), 1), width)] for row in rows]
             lines = [part for parts_of_row in parts for part in parts_of_row]
             above, visible = lines[:-height], lines[-height:]

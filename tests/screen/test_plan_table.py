@@ -57,9 +57,9 @@ def test_a_plan_says_what_becomes_of_each_run(plan):
         "  5  0.5  cpu     1 min 40 s  execute",
     ]
     assert plan_summary(plan, seconds, 1) == (
-        "5 runs · completed 1 · failed 1 · unavailable 1 · continue 1 · execute 1 · about 3 min (1 to 8 min)"
+        "5 runs · completed 1 · failed 1 · unavailable 1 · continue 1 · execute 1 · about 2 min 50 s"
     )
-    assert plan_summary(plan, seconds, 2).endswith("execute 1 · about 2 min (35 s to 5 min)")
+    assert plan_summary(plan, seconds, 2).endswith("execute 1 · about 1 min 40 s")
 
 
 def test_where_nothing_is_known_no_time_is_told(plan):
