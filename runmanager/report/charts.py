@@ -1,4 +1,4 @@
-"""Figures of points: scores by hyperparameter, by run duration and by two goals."""
+"""Figures of points: scores by hyperparameter and by two goals."""
 
 import itertools
 import math
@@ -19,16 +19,13 @@ from runmanager.report.svg import (
     apart,
     cut_text,
     polyline,
-    range_of,
     spaced,
     value_scale,
 )
-from runmanager.wording import aligned, capital, cell, durations
+from runmanager.wording import cell
 
 _GOLDEN = 0.618034  # the step of the jitter: multiples of this number modulo 1 are spread evenly
 _MOST_POINTS = 1500  # maximum number of points per figure
-_STRIP = 110  # the height of the strip plot
-_FEW = 8  # minimum number of dots for jitter
 
 
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
@@ -60,43 +57,6 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
     for x, mean in means:
         figure.path(f"M{x - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")
     return str(figure)
-
-
-def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Plot the scores by run duration, with the Pareto front of score and duration."""
-    seconds = {index: _seconds(data, index) for index in data.order}
-    indices = [index for index in data.order if seconds[index] > 0]
-    if len(indices) < 2:  # noqa: PLR2004 - a trade-off needs two runs
-        return None
-    front = _front(data, indices, seconds)
-    scores = [data.scores[index] for index in indices]
-    y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
-    x = value_scale(
-        min(seconds[i] for i in indices), max(seconds[i] for i in indices), LEFT, WIDTH - RIGHT - 40
-    )
-    best, cheapest = front[-1], front[0]
-    words = f"{capital(data.names[best])} has both the best {data.goal.metric} and the shortest run duration."
-    if best != cheapest:
-        ends = cheapest, best
-        scored = " against ".join(aligned([data.scores[index] for index in ends]))
-        times = " against ".join(durations([seconds[index] for index in ends]))
-        words = (
-            f"{len(front)} runs have no rival that is both faster and better: from {data.names[cheapest]} to "
-            f"{data.names[best]}, {scored} in {times}."
-        )
-    figure = Figure(
-        "cost", f"{data.goal.metric} by run duration", words, facts={"figure": "points", "what": "run duration"}
-    )
-    figure.axes(None, y, "run duration (s)")
-    for tick in x.ticks(4):
-        figure.text(x(tick), HEIGHT - BOTTOM + 15, cell(tick))
-    drawn = {*spaced(indices, _MOST_POINTS), *front}
-    dots = [(x(seconds[index]), y(data.scores[index]), index) for index in indices if index in drawn]
-    corners = [(x(seconds[index]), y(data.scores[index])) for index in front]
-    points(figure, dots, colored, "")
-    figure.path(_staircase(corners), "front")
-    _name(figure, corners[::-1], [data.names[index] for index in front[::-1]])
-    return str(figure), words
 
 
 def _name(figure: Figure, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
@@ -144,36 +104,6 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     return str(figure), words
 
 
-def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
-    """Plot all scores in one strip, with a ring around the best run; None for a single score."""
-    scores = [data.scores[index] for index in data.rated]
-    if len(scores) < 2 or not data.order:  # noqa: PLR2004 - the text already gives a single score
-        return None
-    low, high = range_of(scores, [scores[0]])
-    x = value_scale(low, high, LEFT, WIDTH - RIGHT)
-    runs = [index for index in data.rated if low <= data.scores[index] <= high]
-    outside = len(scores) - len(runs)
-    which = "of the leading setting" if data.findings.repeats else "the best one"
-    words = f"Each dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
-    if len(data.rated) > len(data.order):
-        words += " Pruned runs are drawn at the score of their last epoch."
-    if outside:
-        words += f" {counted(outside, 'run')} further out {'is' if outside == 1 else 'are'} left out."
-    middle, best = (TOP + _STRIP - BOTTOM) / 2, x(scores[0])
-    facts = {"figure": "points", "what": data.goal.metric}
-    figure = Figure("strip", f"{data.goal.metric} of all runs", words, height=_STRIP, facts=facts)
-    for tick in x.ticks(4):
-        figure.line(x(tick), TOP, x(tick), _STRIP - BOTTOM, "grid")
-        figure.text(x(tick), _STRIP - BOTTOM + 15, cell(tick))
-    figure.text((LEFT + WIDTH - RIGHT) / 2, _STRIP - 3, data.goal.metric, "name")
-    spread = 0.0 if len(runs) < _FEW else (middle - TOP - 6)
-    heights = [middle + (2 * (rank * _GOLDEN % 1) - 1) * spread for rank in range(len(runs))]
-    heights[0] = middle
-    points(figure, list(zip((x(data.scores[i]) for i in runs), heights, runs, strict=True)), colored, "")
-    figure.path(f"M{best - 7:.1f} {middle:.1f}a7 7 0 1 0 14 0a7 7 0 1 0 -14 0", "circle")
-    return str(figure), words
-
-
 def points(
     figure: Figure, dots: Sequence[tuple[float, float, int]], colored: PageAxis | None, kind: str
 ) -> None:
@@ -193,19 +123,3 @@ def _staircase(corners: Sequence[tuple[float, float]]) -> str:
     pairs = itertools.pairwise(corners)
     steps = [point for (x1, y1), (x2, y2) in pairs for point in ((x1, y1), (x2, y1), (x2, y2))]
     return polyline(steps or corners)
-
-
-def _seconds(data: ReportData, index: int) -> float:
-    epochs = data.results[index].epochs
-    seconds = epochs[-1].metrics.get("run duration", math.nan) if epochs else math.nan
-    return seconds if math.isfinite(seconds) else 0.0
-
-
-def _front(data: ReportData, indices: Sequence[int], seconds: dict[int, float]) -> list[int]:
-    """Return the Pareto front of time and score, the fastest run first."""
-    sign = data.goal.sign
-    front: list[int] = []
-    for index in sorted(indices, key=lambda index: (seconds[index], -sign * data.scores[index])):
-        if not front or sign * data.scores[index] > sign * data.scores[front[-1]]:
-            front.append(index)
-    return front

@@ -111,16 +111,6 @@ class ReportData:
         return [index for index in self.ranked if math.isfinite(self.scores[index])]
 
     @property
-    def lost(self) -> list[int]:
-        """The runs that were executed and have no score."""
-        rated = {*self.rated}
-        return [
-            index
-            for index, run in enumerate(self.results)
-            if index not in rated and not (run.status.is_open or run.status is Status.UNAVAILABLE)
-        ]
-
-    @property
     def goals(self) -> Sequence[Goal]:
         """The goals; empty if there is only one goal."""
         return self.findings.goals if len(self.findings.goals) > 1 else ()

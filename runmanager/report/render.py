@@ -23,7 +23,7 @@ from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
+from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
@@ -47,10 +47,10 @@ else:
 
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
 _LEAST_S = 2.0  # minimum time between two checks for changes
-_MOST_AXES = 8  # maximum number of axes in the parallel coordinates, and of panels of effects
+_MOST_AXES = 8  # maximum number of panels of effects
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 _SCRIPTS = (
-    "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js", "brushes.js",
+    "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js",
     "figures.js", "curves.js", "page.js",
 )  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
@@ -254,16 +254,14 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         note=_markdown(data.note),
         legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
         landscape=slices.two_axes(data),
-        picture=charts.front(data, colored) or charts.strip(data, colored),
+        picture=charts.front(data, colored),
         dots=_legend(colored, data.rated) if colored else [],
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
         curves_key=curves.key(data, _metrics(data)[0], colored) if _metrics(data) else [],
-        parallel=_parallel(data, colored),
-        effects=_effects(data, colored),
+        effects=_effects(data, colored) if data.varying(data.rated) and len(data.order) > 1 else [],
         timeline=timeline.timeline(busy, colored),
-        cost=charts.cost(data, colored),
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
         failed=text.failures_sentence(data.answers),
@@ -408,16 +406,6 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
             figure = curves.curves(data, metric, colored, words, f"curves-{number}")
             figures.append({"name": metric, "figure": figure, "words": words})
     return figures
-
-
-def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, str] | None:
-    """Return the parallel coordinates, their sentence, and what several highlighted runs are."""
-    axes = data.varying(data.rated)
-    if not axes or len(data.order) < 2:  # noqa: PLR2004 - common values need two runs
-        return None
-    words, (top, name) = text.parallel_sentence(data), text.best_runs(data)
-    figure = parallel.parallel(data, axes[:_MOST_AXES], top, words, colored)
-    return figure, words, name if len(top) > 1 else ""
 
 
 def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from runmanager.wording import cell
 _ROOM = 0.03  # margin beside the outermost dots, as a share of the range
 _OUTER = 0.25  # outer share of a range: if all best runs are in this share, the range may be too narrow
 _FEWEST = 5  # minimum number of best runs; all five are in an outer quarter by chance in 1 of 500 axes
-_MOST_OF_RANGE = 0.5  # the best runs have a value in common if they span at most this share
 _MOST_NAMED = 4  # maximum number of values in a sentence
 
 
@@ -40,20 +39,6 @@ def range_sentence(data: ReportData, axis: PageAxis) -> str:
         hint = " They are at the upper end: larger values may be better."
     have = f"{low} to {high}" if low != high else low
     return f"{which} have {axis.name} {have}; {ends[0]} to {ends[1]} were tried.{hint}"
-
-
-def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
-    """Return the interval of the runs' values as text.
-
-    The text is empty if the interval spans more than half of the tried range.
-    """
-    numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
-    low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
-    tried = [number for number in axis.numbers if not math.isnan(number)]
-    share = _scale_of(tried, 0.0, 1.0)
-    if not numbers or share(high[0]) - share(low[0]) > _MOST_OF_RANGE:
-        return []
-    return [f"{axis.name} {cell(low[0])}" + (f" to {cell(high[0])}" if low != high else "")]
 
 
 def best_tenth(data: ReportData) -> Sequence[int]:

@@ -110,16 +110,6 @@ class Figure:
         position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
         ET.SubElement(self._root, "text", {**position, **dashed}).text = printable(words)
 
-    def label(self, x: float, y: float, words: str, number: str = "") -> None:
-        """Write a value and its number of runs beside an axis, on a background that hides the lines below."""
-        end = 1.1 * _LETTER * len(words)
-        width = end + (10 + _LETTER * len(number) if number else 6)
-        rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{width:.1f}"}
-        ET.SubElement(self._root, "rect", {**rect, "height": "14", "class": "under"})
-        self.text(x, y + 4, words, "value", "start")
-        if number:
-            self.text(x + end + 4, y + 4, number, "count", "start")
-
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid lines and numbers of the y-axis, and label the x-axis."""
         end = self.width - self.right
@@ -169,15 +159,6 @@ def polyline(points: Iterable[tuple[float, float]]) -> str:
     """Return the SVG path of a line; a single point becomes a dot."""
     start, *rest = [f"{x:.1f} {y:.1f}" for x, y in points]
     return f"M{start}" + (f"L{' '.join(rest)}" if rest else "h0")
-
-
-def smooth(points: Sequence[tuple[float, float]]) -> str:
-    """Return the SVG path of a curve that is horizontal at every point."""
-    parts = [f"M{points[0][0]:.0f} {points[0][1]:.1f}"]
-    for (x1, y1), (x2, y2) in itertools.pairwise(points):
-        middle = (x1 + x2) / 2
-        parts.append(f"C{middle:.0f} {y1:.1f} {middle:.0f} {y2:.1f} {x2:.0f} {y2:.1f}")
-    return "".join(parts)
 
 
 def cut_text(label: str, room: float = 74.0) -> str:

@@ -12,7 +12,6 @@ from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.report import search_text
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
@@ -115,50 +114,6 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
         keep = f'; keep="{direction}:{metric}" keeps the weights of the best one'
         parts.append(f"{were} at an earlier epoch{keep if metric == data.findings.metric else ''}.")
     return " ".join(parts)
-
-
-def best_runs(data: ReportData) -> tuple[Sequence[int], str]:
-    """Return the runs that the parallel coordinates highlight, and what they are; repeats stay together."""
-    settings, number = data.findings.settings, len(data.order)
-    if not data.findings.repeats:
-        top = data.order[: max(1, min(3, number // 3), number // 10)]
-        return top, f"the best {len(top)} runs" if len(top) > 1 else "the best run"
-    best = settings[: max(1, len(settings) // 10)]
-    rows = {row for setting in best for row in setting.rows}
-    top = [row for row in data.order if row in rows]
-    which = f"the {len(top)} runs of" if len(top) > 1 else "the run of"
-    return top, f"{which} the {f'{len(best)} leading settings' if len(best) > 1 else 'leading setting'}"
-
-
-def parallel_sentence(data: ReportData) -> str:
-    """Return sentences on common values of the best runs, and on how runs without a score are drawn."""
-    top, name = best_runs(data)
-    left_out = len(data.lost)
-    begins = "begins" if left_out == 1 else "begin"
-    lost = f" {counted(left_out, 'run')} without a score {begins} below the first axis."
-    absent = lost if left_out else ""
-    axes = [axis for axis in data.axes if axis.name not in data.findings.repeats]  # there, values are chance
-    is_one = len({tuple(axis.codes[index] for axis in axes) for index in top}) == 1
-    which = f"Of {name} (thick),"
-    if is_one:
-        which = capital(f"{name} has" if len(top) == 1 else f"{name} (thick) have")
-    common: list[str] = []
-    for axis in axes:
-        if axis.is_sampled:
-            common += search_text.in_common(axis, top)
-            continue
-        counts = Counter(axis.codes[index] for index in top)
-        code, number = counts.most_common(1)[0]
-        base = sum(axis.codes[index] == code for index in data.order) / len(data.order)
-        share = number / len(top)
-        if is_one:
-            common.append(f"{axis.name}={axis.labels[code]}")
-        elif share >= max(0.6, 1.3 * base):
-            amount = "all" if share == 1 else f"{number}"
-            common.append(f"{amount} have {axis.name}={axis.labels[code]}")
-    if not common:
-        return f"No value is much more frequent among {name} (thick) than among all.{absent}"
-    return f"{which} {', '.join(common)}.{absent}"
 
 
 def shared_sentence(data: ReportData) -> str:

@@ -166,65 +166,11 @@ def test_curves_that_leave_the_frame_are_counted(tmp_path):
     assert "1 curve leaves the frame." in text_of(by_id(page, "learning"))
 
 
-def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
-    outcomes = {0: Outcome(Status.DIVERGED, "loss became nan", 1)}
-    page = page_of(tmp_path, GRID, lambda run: run["lr"] + 0.01 * run["seed"], outcomes=outcomes)
-
-    runs = marks(page, "parallel", "run")
-    at_lr = [numbers(run.get("d"))[7] for run in runs]
-    assert len(runs) == len(set(at_lr)) == 8
-    (lost,) = [mark for mark in marks(page, "parallel", "lost") if mark.tag == "path"]
-    assert numbers(lost.get("d"))[1] > max(numbers(run.get("d"))[1] for run in runs if run is not lost)
-    labels = [text_of(text) for text in figure(page, "parallel").iter("text")]
-    assert "1 without" in labels
-    assert labels.count("\N{MULTIPLICATION SIGN}4") == 2
-    words = text_of(by_id(page, "parallel-words"))
-    assert words.startswith("The 3 runs of the leading setting (thick) have lr=0.1. 1 run")
-    assert "the 3 runs of the leading setting" in text_of(by_id(page, "why"))
-
-
-def test_only_runs_that_are_drawn_are_counted(tmp_path):
-    outcomes = {run: Outcome(Status.PENDING) for run in (2, 3)}
-    outcomes[1] = Outcome(Status.INTERRUPTED, "", 1)
-    grid = [{"lr": lr, "width": width} for lr in (1, 2, 3) for width in (16, 64)]
-    page = page_of(tmp_path, grid, lambda run: run["lr"], outcomes=outcomes)
-
-    labels = [text_of(text) for text in figure(page, "parallel").iter("text")]
-    counts = [label for label in labels if label.startswith("\N{MULTIPLICATION SIGN}")]
-    assert sorted(counts) == sorted(f"\N{MULTIPLICATION SIGN}{number}" for number in (1, 0, 2, 2, 1))
-
-
-def test_the_best_and_fastest_run_is_called_both(tmp_path):
-    grid = [{"device": device, "lr": lr} for device, lr in (("cpu", 0.1), ("cuda", 0.2))]
-    page = page_of(tmp_path, grid, lambda run: run["lr"])
-
-    assert (
-        text_of(by_id(page, "cost-words"))
-        == "Run 2 has both the best test_accuracy and the shortest run duration."
-    )
-
-
 def test_a_curve_of_one_point_is_a_dot(tmp_path):
     outcomes = {0: Outcome(Status.PRUNED, "", 1)}
     page = page_of(tmp_path, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"], outcomes=outcomes)
 
     assert [mark.get("data-r") for mark in marks(page, "curves-0", "dot")] == ["0"]
-
-
-def test_a_long_label_is_whole_where_there_is_room(tmp_path):
-    page = page_of(tmp_path, [{"net": "a network with a name"}, {"net": "small"}], lambda run: len(run["net"]))
-
-    assert "a network with a name" in [text_of(text) for text in figure(page, "parallel").iter("text")]
-
-
-def test_the_runs_that_nothing_cheaper_beats_are_joined(tmp_path):
-    grid = [{"device": device, "lr": lr} for device in ("cuda", "cpu") for lr in (0.1, 0.2)]
-    page = page_of(tmp_path, grid, lambda run: run["lr"] + 0.5 * (run["device"] == "cpu"))
-
-    assert len(marks(page, "cost", "front")) == 1
-    assert "2 runs have no rival that is both faster and better: from run 2 to run 4" in text_of(
-        by_id(page, "time")
-    )
 
 
 def test_attempts_have_a_bar_on_their_device(tmp_path):
@@ -325,31 +271,3 @@ def test_no_control_character_of_a_name_gets_into_the_page(tmp_path):
     )
 
     assert [char for char in path.read_text("utf-8") if not char.isprintable() and char != "\n"] == []
-
-
-def test_the_first_picture_has_a_dot_for_every_score_and_a_ring_for_the_best(tmp_path):
-    page = page_of(tmp_path, GRID, lambda run: run["lr"] + run["seed"] / 100)
-
-    dots = marks(page, "strip", "dots")
-    assert sum(dot.attrib["d"].count("h0") for dot in dots) == len(GRID)
-    assert len(marks(page, "strip", "circle")) == 1
-    assert (
-        text_of(by_id(page, "strip-words")) == "Each dot is a run; run 4, of the leading setting, has a ring."
-    )
-    first = next(page.iter("svg"))
-    assert (first.get("aria-labelledby") or "").startswith("strip-title")
-
-
-def test_a_score_far_out_is_left_out_of_the_first_picture_and_counted(tmp_path):
-    grid = [{"x": number} for number in range(60)]
-
-    page = page_of(tmp_path, grid, lambda run: -900.0 if run["x"] == 0 else run["x"] / 100)
-
-    assert text_of(by_id(page, "strip-words")).endswith(" 1 run further out is left out.")
-    assert sum(dot.attrib["d"].count("h0") for dot in marks(page, "strip", "dots")) == 59
-
-
-def test_one_score_needs_no_first_picture(tmp_path):
-    page = page_of(tmp_path, GRID[:1], lambda run: run["lr"])
-
-    assert not [element for element in page.iter() if element.get("id") == "picture"]

@@ -252,33 +252,6 @@ def test_failures_count_the_runs_that_they_name(case):
             assert failed.sum() == 1
 
 
-def test_what_the_best_runs_have_in_common_is_so(case):
-    top, _ = text.best_runs(case.data)
-    rows = case.table.iloc[list(top)]
-
-    words = text.parallel_sentence(case.data)
-    if case.has_repeats:
-        best = case.data.findings.settings[0]
-        values = ", ".join(
-            f"{axis.name}={axis.label(best.params[axis.name])}"
-            for axis in case.data.axes
-            if axis.name != "seed"
-        )
-        number = (
-            f"The {len(top)} runs of the leading setting (thick) have"
-            if len(top) > 1
-            else "The run of the leading setting has"
-        )
-        assert len(top) == best.number
-        assert words.startswith(f"{number} {values}.")
-    for amount, name, value in re.findall(r"(all|\d+) have (\w+)=(\S+?)[,.](?= |$)", words):
-        labels = rows[name].map(case.data.axis(name).label)
-        assert (labels == value).sum() == (len(rows) if amount == "all" else int(amount))
-    scores = case.table["score"].iloc[list(case.data.order)]
-    means = [case.settings["mean"].max(), case.settings["mean"].min()]
-    assert scores.between(min(means) - 1, max(means) + 1).all()
-
-
 def test_none_is_called_so_also_where_a_column_of_numbers_has_nan():
     keys = [json.dumps(canonical(value)) for value in (0.1, None)]
     axis = PageAxis("lr", ["0.1", "None"], [0, 1], is_ordered=False, keys=keys)

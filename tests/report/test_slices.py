@@ -1,4 +1,3 @@
-import itertools
 import math
 import sys
 
@@ -187,43 +186,3 @@ def test_any_scores_make_a_page(tmp_path, values):
     page = page_of(tmp_path, space, n=30, score=values)
 
     assert by_id(page, "headline") is not None
-
-
-@pytest.mark.slow(everywhere=True)
-def test_the_best_runs_have_a_part_of_a_range_in_common(tmp_path):
-    page = page_of(tmp_path)
-
-    words = text_of(by_id(page, "parallel-words"))
-    assert words.startswith("Of the best 6 runs (thick), lr 0.0")
-    assert "dropout" not in words
-
-
-def test_ranges_have_round_numbers_and_runs_at_their_value_in_parallel_coordinates(tmp_path):
-    page = page_of(tmp_path)
-
-    drawn = figure(page, "parallel")
-    labels = [text.text for text in drawn.iter("text") if text.get("class") == "value"]
-    assert {"0.0001", "0.001", "0.01"} <= {*labels}  # as lr is spread over magnitudes
-    assert {"0.2", "0.4"} <= {*labels}
-    axes = drawn.get("data-axes", "").split("|")
-    heights = dict(zip(axes[1:], drawn.get("data-heights", "").split("|"), strict=True))
-    rates = [float(height) for height in heights["lr"].split()]
-    assert rates == sorted(rates, reverse=True)
-    assert len({round(b - a, 1) for a, b in itertools.pairwise(rates)}) > 10  # by value, not by rank
-
-
-@pytest.mark.slow(everywhere=True)
-def test_runs_without_a_number_of_a_range_pass_below_its_axis(tmp_path):
-    grid = [run._asdict() for run in RunBuilder.sample(SPACE, 40, seed=0)]
-    for params in grid[:12]:
-        params["lr"] = None
-
-    page = parse(
-        write_report(write_runs(tmp_path / "grid", grid, lambda run: run["dropout"]), tmp_path / "r.html")
-    )
-
-    heights = figure(page, "parallel").get("data-heights", "")
-    assert (
-        "292.0"
-        in heights.split("|")[[*figure(page, "parallel").get("data-axes", "").split("|")].index("lr") - 1]
-    )

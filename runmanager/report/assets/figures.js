@@ -25,7 +25,7 @@ const figures = (() => {
     words(mark) {
       const seconds = page.columns.get("run duration");
       const time = seconds && !Number.isNaN(seconds[mark.run]) ? `, ${short(seconds[mark.run])} s` : "";
-      return super.words(mark) + (this.svg.dataset.figure === "bars" || this.svg.dataset.what === "run duration" ? time : "");
+      return super.words(mark) + (this.svg.dataset.figure === "bars" ? time : "");
     }
 
     marks() { return this.all.filter((mark) => isVisible(mark.run)); }
@@ -109,48 +109,7 @@ const figures = (() => {
     }
   }
 
-  class Parallel extends Lines {
-    constructor(svg) {
-      super(svg);
-      this.xs = numbers(svg.dataset.xs);
-      for (const line of this.lines) {
-        const positions = [...line.path.getAttribute("d").matchAll(/[MC ](-?[\d.]+) (-?[\d.]+)(?=C|$)/g)];
-        line.heights = positions.map(([, , y]) => Number(y));
-      }
-      this.brushes = brushes.add(this);
-    }
-
-    heightAt(line, x) {
-      const { xs } = this;
-      const index = Math.max(0, Math.min(xs.length - 2, xs.findIndex((each) => each > x) - 1));
-      const at = xs[xs.length - 1] <= x ? xs.length - 2 : index;
-      const share = Math.max(0, Math.min(1, (x - xs[at]) / (xs[at + 1] - xs[at])));
-      let [low, high] = [0, 1]; // the parameter of the curve at which its x is there
-      for (let n = 0; n < 12; n += 1) {
-        const t = (low + high) / 2;
-        if (1.5 * t * (1 - t) + t ** 3 < share) low = t;
-        else high = t;
-      }
-      const rise = 3 * low ** 2 - 2 * low ** 3;
-      return line.heights[at] + rise * (line.heights[at + 1] - line.heights[at]);
-    }
-
-    nearest(x, y) {
-      let best = null;
-      for (const line of this.seen) {
-        const height = this.heightAt(line, x);
-        if (!best || Math.abs(height - y) < Math.abs(best.y - y)) best = { run: line.run, x, y: height };
-      }
-      if (best) best.x = Math.max(this.xs[0], Math.min(this.xs.at(-1), x));
-      return best;
-    }
-
-    hint() { this.readout.textContent = "Point at a line, or press the arrow keys. Drag along an axis to choose runs."; }
-
-    marks() { return this.seen.map((line) => ({ run: line.run, x: this.xs[0], y: line.heights[0] })); }
-  }
-
-  const kinds = { parallel: Parallel, points: Points, bars: Points };
+  const kinds = { points: Points, bars: Points };
   const start = () => {
     const readers = [...document.querySelectorAll("svg[data-figure]")].map((svg) => new kinds[svg.dataset.figure](svg));
     const update = () => readers.forEach((reader) => { reader.show(null); reader.update(); });

@@ -52,8 +52,7 @@
     body.replaceChildren(...left.slice(0, MOST).map((run) => rowOf.get(run) || makeRow(run)));
     const isFiltered = left.length < runs.length;
     const cut = left.length > MOST ? `, the first ${MOST.toLocaleString("en")} in the table` : "";
-    const brushed = state.brushes.size ? `, brushed by ${[...state.brushes.keys()].join(", ")}` : "";
-    const words = isFiltered || cut ? `${left.length} of ${runs.length} run${runs.length === 1 ? "" : "s"}${brushed}${cut}` : "";
+    const words = isFiltered || cut ? `${left.length} of ${runs.length} run${runs.length === 1 ? "" : "s"}${cut}` : "";
     if (!shown.classList.contains("bad")) shown.textContent = words;
     everything.hidden = !isFiltered;
   };
@@ -134,7 +133,6 @@
   everything.addEventListener("click", () => {
     filter.value = "";
     state.hidden.clear();
-    brushes.clear();
     choose();
     filter.focus();
   });

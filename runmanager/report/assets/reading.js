@@ -76,7 +76,7 @@ const reading = (() => {
         if (event.pointerType !== "touch" && document.activeElement !== svg) this.show(null);
       });
       svg.addEventListener("click", (event) => {
-        if (event.detail && this.current && !event.target.closest(".brush") && this.isMouse !== false) {
+        if (event.detail && this.current && this.isMouse !== false) {
           views.open(this.current.run);
         }
       });

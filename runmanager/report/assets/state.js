@@ -1,5 +1,5 @@
 "use strict";
-// What the page is about, and which of its runs are visible: those that the filter, the brushes and the legend leave.
+// What the page is about, and which of its runs are visible: those that the filter and the legend leave.
 const page = (() => {
   const data = JSON.parse(document.getElementById("page-data").textContent);
   const runs = [...data.scores.keys()];
@@ -39,7 +39,6 @@ const page = (() => {
 
   const state = {
     filter: null, // a function of a run
-    brushes: new Map(), // heading of an axis -> a function of a run
     hidden: new Set(), // codes of the colored axis
     colored: data.axes.find((axis) => axis.name === data.colored) || null,
     lit: null,
@@ -52,7 +51,7 @@ const page = (() => {
 
   const update = () => {
     if (isHeld) return;
-    const tests = [...state.brushes.values()];
+    const tests = [];
     if (state.filter) tests.push(state.filter);
     if (state.hidden.size) tests.push((run) => !state.hidden.has(state.colored.codes[run]));
     visible = runs.map((run) => tests.every((test) => test(run)));
