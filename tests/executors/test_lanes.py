@@ -20,7 +20,7 @@ from runmanager.devices import torch_devices
 from runmanager.executors import BatchProgress, worker
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
-from tests.executors.test_contract import Watcher
+from tests.border.test_executors import Watcher
 from tests.locations import line_with
 
 HOME = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from runmanager.executors.lanes import LanesExecutor
 from runmanager.outcome import EpochRecord, Outcome, Status
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, Machine, installed
-from tests.executors.test_contract import Watcher
+from tests.border.test_executors import Watcher
 
 GIB = 2**30
 

@@ -9,7 +9,7 @@ import pytest
 from runmanager import RunBuilder
 from runmanager.executors.ray.executor import RayExecutor
 from runmanager.outcome import Outcome, Status
-from tests.executors.test_contract import Watcher
+from tests.border.test_executors import Watcher
 
 ray = pytest.importorskip("ray")
 

@@ -1,12 +1,22 @@
+"""What a run has beside its epochs: summary, artifacts, weights."""
+
 import math
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
-from runmanager import RunManager, best, load_results, load_runs, show
-from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError
-from runmanager.storage import paths
+from runmanager import (
+    CheckpointError,
+    RunManager,
+    StorageError,
+    best,
+    load_results,
+    load_run,
+    load_runs,
+    show,
+)
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
 
@@ -86,31 +96,24 @@ def test_a_run_that_was_interrupted_before_it_ended_has_it_in_the_end(manager, t
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ({"loss": 1}, "'loss' is a column of the epochs: give it another name, as final_f1"),
-        ({"status": 1}, "'status' is a column already"),
-        ({"folder": 1}, "'folder' is a column already"),
-        ({"lr": 1}, "'lr' is a hyperparameter"),
-        ({"a b": 1}, "'a b' is not an identifier"),
-        ({"score": "good"}, "score must be a number or a tensor of one, got 'good'"),
-        ({"score": torch.zeros(2)}, "score must be a single value"),
+        {"loss": 1}, {"status": 1}, {"folder": 1}, {"lr": 1}, {"a b": 1}, {"score": "good"},
+        {"score": torch.zeros(2)},
     ],
-)
-def test_what_is_no_result_is_refused(manager, values, message):
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_result_or_has_the_name_of_another_column_is_refused(manager, values):
     def add():
-        with pytest.raises(InvalidArgumentError) as raised:
+        with pytest.raises(ValueError, match=next(iter(values))):
             manager.summary(values)
-        assert message in str(raised.value)
 
     train(manager, after=add)
 
 
 def test_a_column_of_the_epochs_is_not_evaluated_again_after_them(manager):
     def after():
-        with pytest.raises(
-            InvalidArgumentError, match="'test_loss' is a column of the epochs: give it another name"
-        ):
+        with pytest.raises(ValueError, match="test_loss"):
             manager.evaluate(LOADER)
 
     with manager.run({"lr": 0.1}, nn.Linear(4, 3)):
@@ -130,20 +133,9 @@ def test_a_metric_of_an_earlier_epoch_has_its_last_word_in_the_summary(manager, 
     assert load_runs(tmp_path)["f1"].tolist() == [0.5]
 
 
-def test_in_the_tutorials_loop_an_evaluation_after_an_epoch_is_still_refused(manager):
-    manager.begin_run({"lr": 0.1}, nn.Linear(4, 3))
-    manager.begin_epoch()
-    manager.end_epoch()
-
-    with pytest.raises(LifecycleError, match="evaluate\\(\\) after epoch 1 has ended: call it before"):
-        manager.evaluate(LOADER)
-    manager.summary(score=1)
-    manager.end_run()
-
-
 def test_without_kept_weights_there_are_none_to_load(manager, tmp_path):
     def load():
-        with pytest.raises(CheckpointError, match=r"exp/001-lr=0.1 has kept no weights: write manager.epochs"):
+        with pytest.raises(CheckpointError, match=r"001-lr=0.1.*keep="):
             manager.load_weights()
 
     train(manager, nn.Linear(4, 3), after=load)
@@ -151,13 +143,11 @@ def test_without_kept_weights_there_are_none_to_load(manager, tmp_path):
 
 def test_damaged_weights_and_those_of_another_network_are_named(manager, tmp_path):
     def load():
-        with pytest.raises(
-            CheckpointError, match=r"does not fit the network \('weight' has the shape \(3, 4\) in "
-        ):
+        with pytest.raises(CheckpointError, match="weight"):
             manager.load_weights(nn.Linear(5, 3))
-        path = manager.folder / paths.WEIGHTS
+        path = manager.folder / "weights.pt"
         path.write_bytes(path.read_bytes()[:100])
-        with pytest.raises(CheckpointError, match=r"weights.pt cannot be loaded: "):
+        with pytest.raises(CheckpointError, match=r"weights\.pt"):
             manager.load_weights()
 
     train(manager, nn.Linear(4, 3), after=load, keep="last")
@@ -182,8 +172,6 @@ def test_an_artifact_is_kept_over_a_resume_and_belongs_to_its_run(manager, tmp_p
         keep(manager, "first")
         raise KeyboardInterrupt
 
-    with pytest.raises(LifecycleError, match=r"artifact\(\) outside a run: write `with manager.run"):
-        manager.artifact("text", "notes.txt")
     with pytest.raises(KeyboardInterrupt):
         train(manager, after=interrupt, checkpoint={"state": {}})
     again = RunManager("exp", tmp_path, tensorboard=False, display=False)
@@ -206,3 +194,33 @@ def test_a_figure_of_matplotlib_is_kept_as_png(manager):
 
     assert (manager.folder / "artifacts" / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (manager.folder / "artifacts" / "axes.svg").read_bytes()
+
+
+def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
+    (tmp_path / "given" / "deep").mkdir(parents=True)
+    (tmp_path / "given" / "deep" / "a.csv").write_text("1")
+
+    def keep():
+        manager.artifact(tmp_path / "given")
+        manager.artifact(tmp_path / "given" / "deep" / "a.csv", "renamed.csv")
+        manager.artifact("old", "text.txt")
+        manager.artifact("new\n", "text.txt")  # replaces it
+        manager.artifact(Image.new("L", (8, 8)), "mask")
+
+    train(manager, after=keep)
+
+    artifacts = load_run(manager.folder).artifacts
+    assert artifacts["text.txt"].read_text() == "new\n"
+    assert artifacts["given/deep/a.csv"].read_text() == artifacts["renamed.csv"].read_text() == "1"
+    assert artifacts["mask.png"].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["../up.txt", "/abs.txt", "", "con", "a\x00b"])
+def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(manager, tmp_path, name):
+    def keep():
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises((ValueError, StorageError)):
+            manager.artifact("text", name)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    train(manager, after=keep)

@@ -1,0 +1,52 @@
+"""Experiments to ask about, written by `run_grid` as a user's program does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runmanager import GridOutcome, run_grid
+
+QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
+Scores = Callable[[Any], Mapping[str, Any]]
+
+
+class Scored:
+    """A training function: in each epoch it tracks what `scores(run)` returns.
+
+    Args:
+        scores: Run -> its metrics, in the last of all epochs; may raise.
+        epochs: Number of epochs.
+    """
+
+    def __init__(self, scores: Scores, epochs: int = 1) -> None:
+        self.scores, self.epochs = scores, epochs
+        self.executed: list[Any] = []
+
+    def __call__(self, run: Any, manager: Any) -> None:
+        with manager.run(run):
+            self.executed.append(run)
+            for epoch in manager.epochs(self.epochs, checkpoint={}):
+                metrics = dict(self.scores(run))
+                if "loss" in metrics:
+                    manager.track_loss(metrics.pop("loss"), 1)
+                manager.track({name: value * epoch / self.epochs for name, value in metrics.items()})
+
+
+def execute(
+    root: Path, params: Any, scores: Scores | Scored, name: str = "e", *, epochs: int = 1, **options: Any
+) -> GridOutcome:
+    """Execute a grid in this process, without a display, with the same data whenever it is called."""
+    train = scores if isinstance(scores, Scored) else Scored(scores, epochs)
+    return run_grid(params, train, experiment=name, root=root, **{**QUIET, "data": "same", **options})
+
+
+def journals(folder: Path) -> Sequence[Path]:
+    """Find the journals of a run."""
+    return sorted(folder.glob("attempt-*[0-9].jsonl"))
+
+
+def flip(path: Path, position: float = 0.5) -> None:
+    """Flip a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= 1
+    path.write_bytes(content)

@@ -1,0 +1,440 @@
+"""The commands that ask: list, show, best, compare, decide, diff, devices (docs/command-line.md)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import runmanager
+from runmanager import RunManager, available_devices, load_runs, run_grid
+from tests.border.experiments import QUIET, execute, flip, journals
+from tests.border.screens import command, terminal
+
+GRID = {"lr": [0.1, 0.01, 0.001], "width": [16, 64], "device": ["cpu"]}
+SEEDS = {"lr": [0.1, 0.2], "device": ["cpu"], "seed": [1, 2, 3, 4]}
+COMMANDS = [
+    "list",
+    "show",
+    "best",
+    "compare",
+    "diff",
+    "decide",
+    "report",
+    "export",
+    "tensorboard",
+    "note",
+    "rm",
+]
+
+
+def scores(run):
+    """Let run 2 fail and run 5 diverge; run 4 is the best."""
+    if (run.lr, run.width) == (0.1, 64):
+        raise ValueError("no batch was left")
+    accuracy = {(0.1, 16): 0.5, (0.01, 16): 0.6, (0.01, 64): 0.9, (0.001, 64): 0.7}.get(run[:2], 0.1)
+    loss = float("nan") if (run.lr, run.width) == (0.001, 16) else 1 - accuracy
+    return {"loss": loss, "test_accuracy": accuracy, "test_loss": 1 - accuracy}
+
+
+def kl(run):
+    if run.lr == 0.1 and run.seed == 4:
+        raise ValueError("no")
+    return {"kl": run.lr + 0.01 * run.seed + 0.001 * (run.seed % 3) + getattr(run, "dropout", 0.0)}
+
+
+def train_again(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track(**kl(run))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Experiments: `sweep` of six runs, `many` of 45; `a` and `b` with seeds, which differ in an axis."""
+    root = tmp_path_factory.mktemp("runs")
+    execute(root, GRID, scores, "sweep", epochs=2)
+    manager = RunManager("many", root, tensorboard=False, display=False)
+    for number in range(45):
+        with manager.run({"number": number}):
+            for _ in manager.epochs(1):
+                manager.track_loss(number, 1)
+    (root / "seeds").mkdir()
+    execute(root / "seeds", SEEDS, kl, "a", goal="min:kl", repeats="seed")
+    options = {"goal": "min:kl", "repeats": "seed", "root": root / "seeds", **QUIET}
+    run_grid({**SEEDS, "dropout": [0.5]}, train_again, experiment="b", **options)
+    return root
+
+
+def columns(lines):
+    return [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()]
+
+
+# Tables
+
+
+def test_experiments_are_listed_with_statuses_goal_best_value_and_size(root):
+    heading, *rows = command("list", root).rows
+
+    assert heading[:2] == ["experiment", "runs"]
+    assert {"completed", "failed", "diverged", "goal", "best"} < set(heading)
+    sweep = next(row for row in rows if row[0].endswith("sweep"))
+    assert {"6", "4", "1", "max:test_accuracy", "0.9"} < set(sweep)
+    num_bytes = sum(path.stat().st_size for path in (root / "sweep").rglob("*") if path.is_file())
+    assert str(num_bytes) in sweep
+
+
+def test_a_pipe_gets_every_column_in_one_line_per_run_and_sentences_go_to_standard_error(root):
+    answer = command("list", root / "sweep")
+
+    heading, *rows = answer.out.splitlines()
+    assert heading.split()[:3] == ["run", "lr", "width"]
+    assert {"status", "device", "epochs", "folder"} < set(heading.split())
+    assert [row.split()[:3] for row in rows[:2]] == [["1", "0.1", "16"], ["2", "0.1", "64"]]
+    assert len(rows) == 6
+    assert "ValueError: no batch was left" in rows[1]
+    assert " diverged " in rows[4]
+    assert not set("\x1b✓✗…") & set(answer.out)
+    assert "4 completed" in answer.err
+    assert "0.9" in answer.err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "width"]])
+def test_a_table_fits_the_terminal_and_cuts_no_number(root, width, words):
+    with terminal(width) as screen:
+        answer = command(*words, root / "sweep")
+
+    assert answer.code == 0
+    assert max(map(len, screen.lines)) <= width
+    numbers = [word for row in screen.lines for word in row.split() if word[:1].isdigit()]
+    assert numbers
+    assert not [word for word in numbers if "…" in word]
+    assert words[0] == "compare" or ("not shown: " in answer.err and "--all" in answer.err)
+
+
+def test_a_status_has_a_sign_and_a_color_and_the_best_row_is_bold(root):
+    with terminal(120) as screen:
+        command("list", root / "sweep")
+    with terminal(120, NO_COLOR="1") as plain:
+        command("list", root / "sweep")
+
+    assert screen.style_of("✓ completed")[0] == "green"
+    assert screen.style_of("✗ failed")[0] == "red"
+    bold = [line.split()[0] for line in screen.lines[1:] if screen.style_of(line.strip())[1]]
+    assert bold == ["4"]
+    assert plain.style_of("✗ failed")[0] == "default"
+
+
+def test_rows_and_columns_are_chosen_and_sorted(root):
+    chosen = ("--columns", "lr,run,epochs", "--sort=-lr,-width", "-n", 3)
+    with terminal(80) as screen:
+        answer = command("list", root / "sweep", *chosen)
+
+    assert screen.lines[0].split() == ["lr", "run", "epochs"]
+    assert [line.split()[:2] for line in screen.lines[1:]] == [["0.1", "2"], ["0.1", "1"], ["0.01", "4"]]
+    assert "3 of 6" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("condition", "runs"),
+    [
+        ("lr<0.1", [3, 4, 5, 6]),
+        ("width=64", [2, 4, 6]),
+        ("status=failed", [2]),
+        ("status!=completed", [2, 5]),
+        ("test_accuracy>=0.7", [4, 6]),
+    ],
+)
+def test_a_condition_chooses_rows(root, condition, runs):
+    (experiment,) = json.loads(command("list", root / "sweep", "--where", condition, "--json").out)
+
+    assert [run["run"] for run in experiment["runs"]] == runs
+
+
+def test_a_condition_with_an_unknown_column_suggests_a_similar_one(root):
+    answer = command("list", root / "sweep", "--where", "widht=64")
+
+    assert answer.code == 2
+    assert "'widht'" in answer.err
+    assert "'width'" in answer.err
+
+
+def test_a_terminal_gets_40_rows_of_many_and_all_on_demand(root):
+    with terminal(80) as screen:
+        answer = command("list", root / "many")
+    with terminal(80) as every:
+        command("list", root / "many", "--all")
+
+    assert len(columns(screen.lines)) == 40
+    assert "40 of 45" in answer.err
+    assert "--all" in answer.err
+    assert len(columns(every.lines)) == 45
+    assert len(command("list", root / "many").out.splitlines()) == 46
+
+
+def test_scripts_get_types_as_json(root):
+    (experiment,) = json.loads(command("list", root / "sweep", "--json").out)
+    (chosen,) = json.loads(command("list", root / "sweep", "--json", "--columns", "run,lr").out)
+
+    assert experiment["experiment"] == "sweep"
+    first, second, *_ = experiment["runs"]
+    assert first["params"] == {"lr": 0.1, "width": 16, "device": "cpu"}
+    assert first["metrics"]["test_accuracy"] == 0.5
+    assert second["status"] == "failed"
+    assert chosen["runs"][0] == {"run": 1, "lr": 0.1}
+
+
+def test_what_is_damaged_is_named_the_rest_is_listed_and_the_exit_code_is_1(root, tmp_path):
+    shutil.copytree(root / "sweep", tmp_path / "sweep")
+    flip(journals(next((tmp_path / "sweep").glob("001-*")))[0], 0.2)
+
+    answer = command("list", tmp_path / "sweep", "--json")
+
+    assert answer.code == 1
+    assert len(json.loads(answer.out)[0]["runs"]) == 6
+    assert "attempt-1.jsonl" in answer.err
+
+
+@pytest.mark.parametrize("words", [["list"], ["best"], ["compare", "lr"], ["show"], ["decide"]])
+def test_a_folder_that_does_not_exist_is_refused_in_one_line(tmp_path, words):
+    answer = command(*words, tmp_path / "missing")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "missing" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_an_empty_folder_has_no_runs_and_is_no_error(tmp_path):
+    assert command("list", tmp_path).code == 0
+    assert json.loads(command("list", tmp_path, "--json").out) == []
+
+
+def test_list_of_one_run_names_the_command_that_shows_it(root):
+    answer = command("list", next((root / "sweep").glob("001-*")))
+
+    assert answer.code == 2
+    assert "runmanager show" in answer.err
+
+
+# One run
+
+
+def test_one_run_is_shown_with_settings_outcome_and_traceback(root):
+    by_number = command("show", root / "sweep" / "2")
+    by_folder = command("show", next((root / "sweep").glob("002-*")))
+
+    assert by_number.code == 0
+    assert by_number.out == by_folder.out
+    for part in ("lr", "0.1", "width", "64", "failed", "Traceback", "ValueError: no batch was left"):
+        assert part in by_number.out
+    assert Path(__file__).name in by_number.out
+
+
+def test_a_run_as_json_has_its_settings_results_and_files(root, tmp_path):
+    manager = RunManager("one", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}):
+        manager.summary(final_f1=0.598666)
+        manager.artifact("text", "notes.txt")
+
+    document = json.loads(command("show", tmp_path / "one/1", "--json").out)
+
+    assert document["params"] == {"lr": 0.1}
+    assert document["status"] == "completed"
+    assert document["files"]["artifacts/notes.txt"] == 4
+    assert "0.5987" in command("show", tmp_path / "one/1").out
+
+
+@pytest.mark.parametrize(("run", "named"), [("sweep/9", "9"), ("swep/1", "sweep"), ("sweep/x", "x")])
+def test_a_run_that_does_not_exist_is_refused_with_what_there_is(root, run, named):
+    answer = command("show", root / run)
+
+    assert answer.code == 2
+    assert named in answer.err
+
+
+# Answers
+
+
+def test_best_ranks_settings_by_the_goal_and_counts_lost_repeats(root):
+    heading, first, second = command("best", root / "seeds/a").rows
+
+    assert heading[:2] == ["lr", "kl"]
+    assert first[0] == "0.1"
+    assert {"3", "4,", "failed"} <= set(first)
+    assert second[0] == "0.2"
+
+
+def test_best_takes_another_goal_other_repeats_and_a_number_of_rows(root):
+    def rows(*words):
+        return json.loads(command("best", root / "seeds/a", *words, "--json").out)
+
+    assert [row["lr"] for row in rows("--goal", "max:kl")] == [0.2, 0.1]
+    assert [row["seed"] for row in rows("--repeats", "lr")] == [1, 2, 3, 4]
+    assert [row["run"] for row in rows("--repeats", "()", "-n", 2)] == [1, 2]
+
+
+def test_best_of_two_goals_is_the_pareto_front(root):
+    goals = ("--goal", "max:test_accuracy", "--goal", "min:lr")
+
+    rows = json.loads(command("best", root / "sweep", *goals, "--json").out)
+
+    assert [row["run"] for row in rows] == [4, 6]
+
+
+def test_best_asks_for_the_direction_of_an_unknown_metric(root):
+    answer = command("best", root / "sweep", "--goal", "width")
+
+    assert answer.code == 2
+    assert "max:width" in answer.err
+    assert "min:width" in answer.err
+
+
+def test_compare_pairs_runs_that_differ_in_one_axis_and_counts_what_it_left_out(root):
+    answer = command("compare", "lr", root / "seeds/a")
+
+    assert answer.code == 0
+    assert "kl" in answer.err
+    assert "3 pairs" in answer.words
+    assert "1 pair is left out" in answer.words
+    assert "failed" in answer.words
+
+
+def test_compare_takes_the_axis_last_and_two_experiments(root):
+    a, b = root / "seeds/a", root / "seeds/b"
+
+    assert command("compare", a, "lr", "--json").out == command("compare", "lr", a, "--json").out
+    rows = json.loads(command("compare", "experiment", a, b, "--json").out)
+    assert len(rows) == 7
+    assert {round(row["b vs a"], 9) for row in rows} == {0.5}
+
+
+def test_decide_says_whether_the_repeats_decide(root):
+    text = command("decide", "lr", root / "seeds/a")
+    document = json.loads(command("decide", root / "seeds/a", "--json").out)
+    between = json.loads(command("decide", "experiment", root / "seeds/a", root / "seeds/b", "--json").out)
+
+    assert text.code == 0
+    first = text.out.splitlines()[0]
+    for part in ("lr=0.1", "lr=0.2", "do not decide", "failed"):
+        assert part in first
+    assert (document["better"], document["decided"], document["repeats"]) == ({"lr": 0.1}, False, 3)
+    assert (between["better"], between["outcome"]) == ("a", "undecided")
+
+
+def test_decide_names_all_mistakes_at_once(root):
+    answer = command("decide", "lear", root / "seeds/a", "--margin", "-1")
+
+    assert answer.code == 2
+    assert "margin" in answer.err
+    assert "'lear'" in answer.err
+
+
+def test_diff_lists_what_differs_between_experiments(root):
+    rows = json.loads(command("diff", root / "seeds/a", root / "seeds/b", "--json").out)
+    by_name = {(row["what"], row["name"]): row for row in rows}
+
+    assert by_name["parameter", "dropout"]["second"] == "0.5"
+    assert ("code", "train_again") in by_name
+    means = [row["difference"] for row in rows if row["what"] == "metric" and "pairs" in row["name"]]
+    assert means[0] == pytest.approx(0.5)
+    assert ("parameter", "lr") not in by_name  # the same in both
+
+
+def test_diff_lists_what_differs_between_runs_and_says_when_nothing_does(root):
+    a = root / "seeds/a"
+    rows = json.loads(command("diff", a / "5", a / "1", "--json").out)
+
+    lr = next(row for row in rows if (row["what"], row["name"]) == ("parameter", "lr"))
+    assert (lr["first"], lr["second"]) == ("0.2", "0.1")
+    metric = next(row for row in rows if (row["what"], row["name"]) == ("metric", "kl"))
+    assert metric["difference"] == pytest.approx(-0.1)
+    assert "nothing differs" in command("diff", a, a).words
+
+
+@pytest.mark.parametrize(("first", "second", "named"), [("a", "nope", "nope"), ("a/99", "b/1", "99")])
+def test_diff_refuses_what_does_not_exist(root, first, second, named):
+    answer = command("diff", root / "seeds" / first, root / "seeds" / second)
+
+    assert answer.code == 2
+    assert named in answer.err
+
+
+def test_the_devices_of_this_machine_are_listed():
+    answer = command("devices")
+
+    assert answer.code == 0
+    assert set(available_devices()) <= {row[0] for row in answer.rows if row}
+    assert "memory_gib" in answer.out
+
+
+# The command line itself
+
+
+def test_the_version_is_that_of_the_package():
+    answer = command("--version")
+
+    assert (answer.code, answer.out.split()) == (0, ["runmanager", runmanager.__version__])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples_and_exit_codes(name):
+    answer = command(name, "--help")
+
+    assert answer.code == 0
+    assert f"runmanager {name}" in answer.out
+    assert "--help" in answer.out
+    assert name == "tensorboard" or "Exit codes" in answer.words
+
+
+def test_help_lists_the_commands_and_the_completion():
+    words = command("--help").out.split()
+
+    assert {*COMMANDS, "devices", "--version", "--install-completion"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["lits"], ["lits", "list"]),
+        (["best", "--gaol", "loss"], ["--gaol", "--goal"]),
+        (["--verison"], ["--verison", "--version"]),
+        (["show"], ["RUN"]),
+        (["list", "a", "b"], ["argument"]),
+        (["tensorboard", "--port", "70000"], ["--port", "65535", "70000"]),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_refused_and_a_similar_name_suggested(words, named):
+    answer = command(*words)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert [name for name in named if name not in answer.err] == []
+    assert "Traceback" not in answer.err
+
+
+HEAVY = ("torch", "tensorboard", "pandas", "numpy")
+
+
+@pytest.mark.slow
+def test_python_m_is_the_command_and_imports_nothing_heavy(root):
+    def python(*words):
+        environment = {**os.environ, "PYTHONPATH": str(Path(runmanager.__file__).parents[1])}
+        return subprocess.run(
+            [sys.executable, *map(str, words)], env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = python("-m", "runmanager", "list", root / "sweep", "--json")
+    program = (
+        "import runpy, sys\n"
+        "try:\n    runpy.run_module('runmanager', run_name='__main__')\n"
+        f"finally:\n    print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    listing = python("-c", program, "list", root / "sweep", "--json")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == json.loads(command("list", root / "sweep", "--json").out)
+    assert listing.stdout.splitlines()[-1] == "[]"
+    assert load_runs(root / "sweep")["run"].tolist() == [1, 2, 3, 4, 5, 6]

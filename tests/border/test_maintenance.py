@@ -1,0 +1,355 @@
+"""The commands that write: note, rm, export, report, tensorboard (docs/command-line.md, docs/keeping.md)."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import runmanager
+from runmanager import RunManager, load_results, load_runs, load_table
+from tests.border.experiments import Scored, execute
+from tests.border.screens import command
+
+GRID = {"lr": [0.1, 0.2], "device": ["cpu"]}
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Two completed runs of `runs/e`."""
+    return execute(tmp_path / "runs", GRID, lambda run: {"val_loss": run.lr}, epochs=3).folder
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """An experiment whose first run was interrupted after two of three epochs, and its second not begun."""
+    execute(tmp_path / "runs", GRID, Interrupted(tmp_path))
+    return tmp_path / "runs/e"
+
+
+class Interrupted(Scored):
+    """Tracks three epochs; Ctrl-C comes in the third, unless there is a file `go on`."""
+
+    def __init__(self, folder):
+        super().__init__(dict, epochs=3)
+        self.folder = folder
+
+    def __call__(self, run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3, checkpoint={}):
+                self.executed.append((run.lr, epoch))
+                manager.track(val_loss=run.lr)
+                if epoch == 3 and not (self.folder / "go on").exists():
+                    raise KeyboardInterrupt
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Notes
+
+
+def test_a_note_is_written_shown_replaced_and_removed(experiment):
+    written = command("note", experiment, "larger steps?\n\n- **half** the lr")
+    of_run = command("note", experiment / "2", "the \x1b[31mbest")
+
+    assert (written.code, of_run.code) == (0, 0)
+    assert command("note", experiment).out == "larger steps?\n\n- **half** the lr\n"
+    assert "\x1b" not in command("note", experiment / "2").out
+    assert load_runs(experiment).attrs["notes"] == {"e": "larger steps?\n\n- **half** the lr"}
+    assert "larger steps?" in command("list", experiment).words
+    assert "the best" in command("show", experiment / "2").words.replace("\\x1b[31m", "")
+    assert "larger steps?" in command("show", experiment / "1").words
+    assert command("note", experiment, "").code == 0
+    assert command("note", experiment).out == ""
+
+
+def test_a_note_of_the_grid_is_kept_by_starts_without_one(tmp_path):
+    def start(**options):
+        execute(tmp_path, GRID, lambda run: {"val_loss": run.lr}, **options)
+        return load_runs(tmp_path).attrs["notes"]
+
+    assert start(note="why") == {"e": "why"}
+    assert start() == {"e": "why"}
+
+
+def test_diff_prints_the_notes_of_both_sides(experiment):
+    execute(experiment.parent, GRID, lambda run: {"val_loss": run.lr}, "other", note="after the change")
+
+    rows = json.loads(command("diff", experiment, experiment.parent / "other", "--json").out)
+
+    (note,) = [row for row in rows if row["what"] == "note"]
+    assert (note["first"], note["second"]) == ("", "after the change")
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "named"),
+    [("e", "x" * 1001, "1000"), ("f", "text", "f"), ("e/9", "text", "9"), ("", "text", "e")],
+)
+def test_a_note_that_cannot_be_written_is_refused(experiment, target, text, named):
+    answer = command("note", experiment.parent / target, text)
+
+    assert answer.code == 2
+    assert named in answer.err
+
+
+# Removal
+
+
+def test_a_run_is_removed_with_its_rows_after_a_question(experiment):
+    refused = command("rm", experiment / "1", answer="n\n")
+    runs = load_runs(experiment)["run"].tolist()
+    removed = command("rm", experiment / "1", answer="y\n")
+
+    assert (refused.code, runs) == (1, [1, 2])
+    assert "1 run" in refused.err
+    assert removed.code == 0
+    assert load_runs(experiment)["run"].tolist() == [2]
+    assert not list(experiment.glob("001*"))
+    assert len(pd.read_csv(experiment / "results.csv")) == 3
+
+
+def test_a_removed_run_is_executed_again_by_its_grid_under_a_new_number(experiment):
+    command("rm", "--yes", experiment / "1")
+    again = Scored(lambda run: {"val_loss": run.lr}, epochs=3)
+
+    outcome = execute(experiment.parent, GRID, again)
+
+    assert {run.lr for run in again.executed} >= {0.1}
+    assert sorted(outcome.runs["lr"]) == [0.1, 0.2]
+
+
+def test_an_experiment_is_removed_but_for_the_files_of_others(experiment):
+    (experiment / "mine.txt").write_text("mine")
+
+    answer = command("rm", experiment, answer="y\n")
+
+    assert answer.code == 0
+    assert "mine.txt" in answer.err
+    assert files_in(experiment.parent) == {"e/mine.txt"}
+    (experiment / "mine.txt").unlink()
+    assert command("rm", "--yes", experiment).code == 2  # no experiment any more
+
+
+def test_links_are_not_followed(experiment, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/run.json").write_text("{}")
+    (experiment / "007-linked=1").symlink_to(tmp_path / "outside", target_is_directory=True)
+    (experiment.parent / "link").symlink_to(experiment, target_is_directory=True)
+
+    linked = [command("rm", "--yes", experiment.parent / "link").code]
+    linked += [command("rm", "--yes", experiment / "007-linked=1").code]
+    command("rm", "--yes", experiment)
+
+    assert linked == [2, 2]
+    assert (tmp_path / "outside/run.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("names", [["results.csv"], [".."], ["1", "9"], ["../nope"]])
+def test_nothing_is_removed_if_one_of_the_names_is_no_run(experiment, names):
+    before = contents(experiment)
+
+    assert command("rm", "--yes", *(experiment / name for name in names)).code == 2
+    assert contents(experiment) == before
+
+
+def test_a_run_in_progress_is_not_removed(tmp_path):
+    manager = RunManager("e", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            manager.track_loss(1, 1)
+            answer = command("rm", "--yes", tmp_path / "e")
+
+    assert answer.code == 2
+    assert str(tmp_path / "e") in answer.err
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+
+
+def test_checkpoints_are_removed_rows_and_weights_are_kept(interrupted):
+    (interrupted / "001-lr=0.1/weights.pt").write_text("the best")
+    rows, before = load_results(interrupted), files_in(interrupted)
+
+    refused = command("rm", "--checkpoints", interrupted.parent, answer="n\n")
+    kept = files_in(interrupted)
+    removed = command("rm", "--checkpoints", interrupted.parent, answer="y\n")
+
+    assert (refused.code, kept) == (1, before)
+    assert removed.code == 0
+    assert "MiB" in removed.err
+    assert "resumed" in removed.err
+    lost = before - files_in(interrupted)
+    assert lost
+    assert all("checkpoint" in name for name in lost)
+    assert load_results(interrupted).equals(rows)
+
+
+def test_a_run_without_its_checkpoint_is_executed_from_the_first_epoch(interrupted, tmp_path):
+    command("rm", "--yes", "--checkpoints", interrupted)
+    (tmp_path / "go on").touch()
+    again = Interrupted(tmp_path)
+
+    outcome = execute(tmp_path / "runs", GRID, again)
+
+    assert outcome.exit_code == 0
+    assert [epoch for lr, epoch in again.executed if lr == 0.1] == [1, 2, 3]
+    assert command("rm", "--checkpoints", interrupted).code == 0  # nothing to remove
+
+
+def test_artifacts_steps_and_a_trainers_files_are_removed_with_their_run(tmp_path):
+    manager = RunManager("e", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            manager.log(score=1.0)
+        manager.artifact("text", "deep/er/notes.txt")
+        (manager.folder / "trainer").mkdir()
+        (manager.folder / "trainer/state.bin").write_text("state")
+    with manager.run({"lr": 0.2}):
+        pass
+
+    answer = command("rm", "--yes", tmp_path / "e/1")
+
+    assert answer.code == 0
+    assert [path.name for path in (tmp_path / "e").glob("0*")] == ["002-lr=0.2"]
+
+
+# Export
+
+
+@pytest.mark.parametrize(("words", "load"), [([], load_runs), (["--epochs"], load_results)])
+def test_exported_files_come_back_as_they_were(experiment, tmp_path, words, load):
+    files = [tmp_path / f"table.{kind}" for kind in ("csv", "json", "parquet")]
+    flags = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+
+    answer = command("export", experiment, *flags, *words)
+
+    assert answer.code == 0
+    for file in files:
+        pd.testing.assert_frame_equal(load_table(file), load(experiment))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], ["--csv", "--json", "--parquet", "--mlflow", "--wandb"]),
+        (["--csv", "runs.xlsx"], [".csv", "runs.xlsx"]),
+        (["--csv", "/dev/null/runs.csv"], ["/dev/null"]),
+    ],
+)
+def test_an_export_that_cannot_be_done_says_why(experiment, words, named):
+    answer = command("export", experiment, *words)
+
+    assert answer.code == 2
+    assert [name for name in named if name not in answer.err] == []
+
+
+def test_nothing_is_exported_of_a_folder_without_runs(tmp_path):
+    answer = command("export", tmp_path, "--csv", tmp_path / "runs.csv")
+
+    assert (answer.code, list(tmp_path.iterdir())) == (2, [])
+
+
+# Report
+
+
+def test_a_report_is_written_to_the_named_file_or_the_working_directory(experiment, tmp_path):
+    with contextlib.chdir(tmp_path):
+        command("report", experiment)
+        answer = command("report", experiment, "-o", "page.html")
+
+    assert answer.code == 0
+    assert "page.html" in answer.err
+    assert (tmp_path / "report.html").read_text().startswith("<!")
+    assert "Run 1 (lr=0.1)" in (tmp_path / "page.html").read_text()
+
+
+def test_a_report_of_a_root_is_an_index_and_the_page_of_each_experiment(experiment, tmp_path):
+    execute(tmp_path / "runs", GRID, lambda run: {"val_loss": run.lr}, "other", note="why")
+
+    assert command("report", tmp_path / "runs").code == 0
+
+    index = (tmp_path / "runs/index.html").read_text()
+    for name in ("e", "other"):
+        assert f'href="{name}/report.html"' in index
+        assert (tmp_path / "runs" / name / "report.html").is_file()
+    assert "why" in index
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (["{root}/nothing"], 2, "nothing"),
+        (["{root}", "--goal", "f1"], 2, "f1"),
+        (["{root}", "-o", "{root}/missing/report.html"], 2, "{root}/missing"),
+        (["{root}", "-o", "{root}"], 74, "cannot write"),
+    ],
+)
+def test_a_report_that_cannot_be_written_says_why(experiment, words, code, named):
+    answer = command("report", *(word.format(root=experiment) for word in words))
+
+    assert answer.code == code
+    assert named.format(root=experiment) in answer.err
+    assert "Traceback" not in answer.err
+
+
+# TensorBoard
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["{root}/missing"], ["{root}/missing"]),
+        (["{root}", "--experiment", "other"], ["other", "exp"]),
+        (["{root}", "--host", "0.0.0.0"], ["--bind-all"]),  # noqa: S104
+        (["{root}", "--port", "{port}"], ["{port}", "in use"]),
+    ],
+)
+def test_what_tensorboard_cannot_show_is_refused(tmp_path, words, named):
+    with RunManager("exp", tmp_path, display=False).run({"lr": 0.1}):
+        pass
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        values = {"root": tmp_path, "port": server.getsockname()[1]}
+        answer = command("tensorboard", *(word.format(**values) for word in words))
+
+    assert answer.code == 2
+    assert [name for name in named if name.format(**values) not in answer.words] == []
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.slow
+def test_tensorboard_serves_until_ctrl_c(tmp_path):
+    with RunManager("exp", tmp_path, display=False).run({"lr": 0.1}):
+        pass
+    words = [
+        sys.executable,
+        "-m",
+        "runmanager",
+        "tensorboard",
+        str(tmp_path),
+        "--experiment",
+        "exp",
+        "--port",
+        "0",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(runmanager.__file__).parents[1]), "DISPLAY": ""}
+
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+
+    assert "http://127.0.0.1:" in line
+    assert (process.returncode, errors) == (0, "")

@@ -1,0 +1,507 @@
+"""run_grid: what is executed, how runs may end, what is refused, and what a repeated call does."""
+
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from runmanager import (
+    Executor,
+    GridError,
+    GridOutcome,
+    LanesExecutor,
+    RunBuilder,
+    RunsWarning,
+    load_results,
+    load_runs,
+    run_grid,
+)
+from tests.border import reading
+from tests.border.work import LRS, announce, start, statuses, train, trained
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+DONE, FAILED = ("completed", 3), ("failed", 1)
+
+
+def all_of(*lrs):
+    return [(lr, epoch) for lr in lrs for epoch in (1, 2, 3)]
+
+
+def test_every_run_is_executed_in_order_and_the_outcome_has_the_tables(own_folder):
+    outcome = start()
+
+    assert trained() == all_of(0.1, 0.2, 0.3)
+    assert isinstance(outcome, GridOutcome)
+    assert (outcome.exit_code, outcome.folder.resolve()) == (0, own_folder / "runs" / "exp")
+    assert [(run.lr, str(end.status), end.error, end.epochs) for run, end in outcome.outcomes] == [
+        (lr, "completed", "", 3) for lr in LRS["lr"]
+    ]
+    assert outcome.runs["run"].tolist() == [1, 2, 3]
+    assert outcome.results.equals(load_results("runs/exp"))
+    assert outcome.runs.equals(load_runs("runs/exp"))
+
+
+def test_a_failing_run_does_not_stop_the_others_and_says_where():
+    announce("more", 0.1, 2)
+
+    outcome = start()
+
+    assert statuses(outcome) == [FAILED, DONE, DONE]
+    assert outcome.exit_code == 1
+    assert [part in outcome.runs["error"][0] for part in ("ValueError: no more", "epoch 2", "work.py:")] == [
+        True
+    ] * 3
+    log = (reading.run_folder("runs/exp") / "error.log").read_text()
+    assert log.startswith("Traceback")
+    assert "ValueError: no more" in log
+
+
+def test_a_failed_run_is_skipped_until_it_is_asked_for_and_then_resumes():
+    announce("more", 0.2, 2)
+    codes = [start().exit_code, start().exit_code]
+    trained()
+
+    again = start(retry_failed=True)
+
+    assert codes == [1, 1]
+    assert trained() == [(0.2, 2), (0.2, 3)]
+    assert statuses(again) == [DONE] * 3
+    assert again.runs["error"].tolist() == [""] * 3
+
+
+def test_the_same_call_executes_only_what_is_missing_and_a_grown_axis_its_new_runs():
+    start()
+    trained()
+
+    grown = start({"lr": [0.05, *LRS["lr"]]})
+    fewer = start({"lr": [0.3]})
+
+    assert trained() == all_of(0.05)
+    assert grown.runs["run"].tolist() == [4, 1, 2, 3]
+    assert fewer.runs["run"].tolist() == [3]
+    assert len(load_runs("runs/exp")) == 4
+    assert len(load_results("runs/exp")) == 12
+
+
+def test_chosen_runs_and_unions_of_grids_with_other_axes_are_grids():
+    by_sgd = RunBuilder.get_runs({"lr": [0.1], "momentum": [0.0, 0.9]}, where=lambda run: run.momentum > 0)
+    by_adam = RunBuilder.get_runs({"lr": [0.1], "beta": [0.99]})
+
+    outcome = start(by_sgd + by_adam)
+
+    assert statuses(outcome) == [DONE, DONE]
+    assert outcome.runs["momentum"].isna().tolist() == [False, True]
+    assert start(by_adam + by_sgd).runs["run"].tolist() == [2, 1]
+
+
+def test_a_diverged_run_stops_harms_no_other_and_is_never_repeated():
+    def diverging(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3):
+                manager.track_loss(run.lr if epoch == 1 else math.nan if run.lr < 0.2 else 0.5, 1)
+
+    outcome = start({"lr": [0.1, 0.2]}, diverging)
+    again = start({"lr": [0.1, 0.2]}, diverging)
+
+    assert statuses(outcome) == statuses(again) == [("diverged", 2), DONE]
+    assert (outcome.exit_code, again.runs["attempts"].tolist()) == (1, [1, 1])
+    assert "epoch 2" in outcome.runs["error"][0]
+
+
+def test_the_first_failure_stops_a_grid_where_that_is_asked_for():
+    announce("more", 0.2, 2)
+
+    outcome = start(on_error="stop")
+
+    assert (statuses(outcome), outcome.exit_code) == ([DONE, FAILED, ("pending", 0)], 1)
+
+
+def test_runs_of_a_device_that_is_not_here_are_unavailable_and_the_others_run():
+    grid = {"lr": [0.1], "device": ["xpu:99", "cpu", torch.device("meta")]}
+
+    outcome = start(grid)
+
+    assert statuses(outcome)[:2] == [("unavailable", 0), DONE]
+    assert "xpu:99" in outcome.runs["error"][0]
+    assert "cpu" in outcome.runs["error"][0]
+    assert outcome.exit_code == 0
+    assert trained() == all_of(0.1, 0.1)
+    assert start(grid).runs["run"].tolist() == [1, 2, 3]
+
+
+def test_ctrl_c_keeps_what_is_committed_and_the_next_call_resumes():
+    announce("stop", 0.2, 2)
+    outcome = start()
+    trained()
+
+    finished = start()
+
+    assert outcome.exit_code == 130
+    assert statuses(outcome) == [DONE, ("interrupted", 1), ("pending", 0)]
+    assert trained() == [(0.2, 2), (0.2, 3), *all_of(0.3)]
+    assert (statuses(finished), finished.exit_code) == ([DONE] * 3, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_the_exit_code_says_which_signal_ended_a_grid_and_handlers_are_restored(number):
+    def killing(run, manager):
+        with manager.run(run):
+            os.kill(os.getpid(), number)
+
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert start(LRS, killing).exit_code == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def test_the_time_limit_ends_a_grid_with_a_code_of_its_own_and_the_next_call_resumes():
+    def slow(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(3, checkpoint={"state": {}}):
+                manager.track_loss(run.lr, 1)
+                time.sleep(0.02)
+
+    grid = {"lr": [number / 100 for number in range(1, 8)]}
+    codes = [start(grid, slow, max_seconds=0.25).exit_code]
+    while codes[-1] == 75 and len(codes) < 50:
+        codes.append(start(grid, slow, max_seconds=0.25).exit_code)
+
+    assert len(codes) > 1
+    assert codes[-1] == 0
+    assert load_results("runs")["epoch"].tolist() == [1, 2, 3] * 7
+
+
+def test_a_grid_can_be_executed_in_a_thread():
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(start().exit_code))
+    thread.start()
+    thread.join()
+
+    assert codes == [0]
+
+
+def test_a_run_that_exits_the_program_harms_only_itself():
+    announce("exit", 0.2, 2)
+
+    outcome = start()
+
+    assert statuses(outcome) == [DONE, FAILED, DONE]
+    assert "SystemExit: 3" in outcome.runs["error"][1]
+
+
+def test_train_that_begins_no_run_or_another_one_says_what_to_write():
+    def begins_none(run, manager):
+        """Do nothing."""
+
+    def begins_another(run, manager):
+        with manager.run({"lr": 100}):
+            pass
+
+    for function in (begins_none, begins_another):
+        outcome = start(LRS, function, experiment=function.__name__)
+        assert (set(outcome.runs["status"]), outcome.exit_code) == ({"failed"}, 1)
+        assert len(reading.run_folders(outcome.folder)) == 3
+        assert (outcome.runs["error"].str.contains("train()", regex=False)).all()
+
+
+def test_train_that_fails_before_or_after_its_run_is_recorded():
+    def late(run, manager):
+        train(run, manager)
+        raise ValueError("late")
+
+    def early(run, manager):
+        raise ValueError("early")
+
+    for function, num_epochs in ((late, 3), (early, 0)):
+        outcome = start(LRS, function, experiment=function.__name__)
+        assert statuses(outcome) == [("failed", num_epochs)] * 3
+        assert outcome.runs["error"].str.contains(f"ValueError: {function.__name__}").all()
+
+
+def test_a_run_left_open_by_the_tutorials_hooks_is_completed():
+    def by_hooks(run, manager):
+        manager.begin_run(run)
+        manager.begin_epoch()
+        manager.track_loss(run.lr, 1)
+        manager.end_epoch()
+
+    assert statuses(start(LRS, by_hooks)) == [("completed", 1)] * 3
+
+
+def test_a_hyperparameter_may_have_the_name_of_a_column():
+    def counting(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(run.epochs):
+                manager.track_loss(0.5, 1)
+
+    outcome = start({"epochs": [1, 2], "loss": ["mse"], "status": ["new"]}, counting)
+
+    assert outcome.runs["epochs (hyperparameter)"].tolist() == outcome.runs["epochs"].tolist() == [1, 2]
+    assert outcome.results["loss (hyperparameter)"].tolist() == ["mse"] * 3
+    assert outcome.results["loss"].tolist() == [0.5] * 3
+    assert outcome.runs["status (hyperparameter)"].tolist() == ["new"] * 2
+
+
+def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(own_folder):
+    with pytest.raises(GridError) as caught:
+        run_grid(
+            {"lr": 0.1, "device": ["gpu"]},
+            "train",  # type: ignore[arg-type]
+            experiment="../exp", on_error="ignore", changed="ask", jobs=0, retries=-1,
+            timeout=0, max_seconds="soon",
+        )  # fmt: skip
+
+    problems = caught.value.problems
+    named = ["on_error", "changed", "jobs", "retries", "timeout", "max_seconds", "train",
+             "experiment's name", "'lr'", "'gpu'"]  # fmt: skip
+    assert [name for name in named if not any(name in problem for problem in problems)] == []
+    assert len(problems) == len(named)
+    assert list(own_folder.iterdir()) == []
+
+
+def test_settings_beside_an_executor_of_its_own_are_refused(own_folder):
+    with pytest.raises(GridError, match=r"LanesExecutor\("):
+        start(executor=LanesExecutor(), jobs=4)
+
+    assert list(own_folder.iterdir()) == []
+
+
+def test_a_plan_names_the_runs_to_execute_and_writes_nothing(own_folder, capsys):
+    outcome = start({"lr": [0.1, 0.2], "device": ["cpu", "xpu:99"]}, plan_only=True, display=None)
+
+    assert (outcome.exit_code, outcome.runs["status"].tolist()) == (0, ["pending", "unavailable"] * 2)
+    output = capsys.readouterr().out
+    assert [text in output for text in ("0.1", "0.2", "xpu:99", "execute")] == [True] * 4
+    assert list(own_folder.iterdir()) == []
+
+
+def test_only_executes_one_run_here_and_raises_what_train_raises():
+    announce("more", 0.2, 2)
+
+    with pytest.raises(ValueError, match="no more") as caught:
+        start(only=2)
+
+    assert caught.traceback[-1].name == "meet"
+    assert load_runs("runs")["status"].tolist() == ["pending", "failed", "pending"]
+    trained()
+    assert start(only=2).exit_code == 0  # a failed run is executed again, from its checkpoint
+    assert trained() == [(0.2, 2), (0.2, 3)]
+    assert statuses(start()) == [DONE] * 3
+
+
+@pytest.mark.parametrize(
+    ("only", "named"),
+    [(2, ["only=2", "experiment="]), (70, ["only=70"]), ("3", ["only", "'3'"]), ([], ["only"])],
+)
+def test_only_refuses_completed_runs_and_others_than_numbers(only, named):
+    start()
+
+    with pytest.raises(GridError) as caught:
+        start(only=only)
+
+    assert [text for text in named if text not in str(caught.value)] == []
+    assert load_runs("runs")["attempts"].tolist() == [1, 1, 1]
+
+
+BATCHES = [(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 5
+
+
+def wide_train(run, manager):
+    network = nn.Linear(run.width, 3)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    with manager.run(run, network, BATCHES):
+        for _ in manager.epochs(3):
+            for inputs, labels in manager.batches():
+                loss = nn.functional.cross_entropy(network(inputs), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, inputs)
+                with open("steps.txt", "a", encoding="utf-8") as file:  # noqa: PTH123
+                    file.write(f"{run.width} {manager.epoch_count}\n")
+            manager.evaluate(BATCHES)
+
+
+def test_a_check_tries_two_steps_of_each_setting_and_names_all_that_fail(own_folder):
+    before = torch.get_rng_state()
+    with pytest.raises(GridError) as caught:
+        start({"width": [4, 5, 6], "seed": [0, 1]}, wide_train, check=True)
+
+    assert "2 of the 3 settings" in str(caught.value)
+    assert "shapes cannot be multiplied" in str(caught.value)
+    assert not (own_folder / "runs").exists()
+    assert (own_folder / "steps.txt").read_text() == "4 1\n" * 2
+    assert torch.equal(torch.get_rng_state(), before)
+    assert start({"width": [4]}, wide_train, check=True).exit_code == 0
+
+
+def scaled(scale):
+    """Make a training function of which another scale is another value."""
+
+    def train_scaled(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr * scale, 1)
+
+    return train_scaled
+
+
+@pytest.mark.parametrize(
+    ("options", "losses", "attempts"),
+    [({}, [0.5, 1.0], 2), ({"changed": "rerun"}, [0.5, 1.0], 2), ({"changed": "keep"}, [0.1, 0.2], 1)],
+)
+def test_runs_that_changed_are_executed_again_or_kept(capsys, options, losses, attempts):
+    start({"lr": [0.1, 0.2]}, scaled(1))
+
+    outcome = start({"lr": [0.1, 0.2]}, scaled(5), display=None, **options)
+
+    assert outcome.results["loss"].tolist() == losses
+    assert outcome.runs["attempts"].tolist() == [attempts] * 2
+    assert "scale" in capsys.readouterr().out
+
+
+def test_other_data_are_a_change_and_the_same_are_none(capsys):
+    images = torch.zeros(3)
+    start({"lr": [0.1]}, data=images)
+    trained()
+
+    same = start({"lr": [0.1]}, data=images.clone)
+    other = start({"lr": [0.1]}, data=images + 1, display=None)
+
+    assert (same.runs["attempts"].tolist(), other.runs["attempts"].tolist()) == ([1], [2])
+    assert trained() == all_of(0.1)
+    assert "data" in capsys.readouterr().out
+
+
+def test_data_are_not_loaded_for_a_grid_that_is_refused():
+    with pytest.raises(GridError):
+        start({"lr": "0.1"}, data=lambda: pytest.fail("they were loaded"))
+
+
+def test_an_axis_that_train_never_reads_is_named(capsys):
+    start({"lr": [0.1], "bacth_size": [8, 16]}, display=None)
+
+    assert "bacth_size" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("display", [None, False])
+def test_lines_go_to_the_logger_and_where_they_are_asked_for(capsys, caplog, display):
+    announce("more", 0.2, 2)
+    with caplog.at_level(logging.INFO, "runmanager"):
+        start(display=display)
+
+    output = capsys.readouterr().out
+    assert bool(output) is (display is None)
+    levels = {record.levelname for record in caplog.records if "no more" in record.getMessage()}
+    assert "WARNING" in levels
+
+
+CHANGES = {
+    "dtype": (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
+    "threads": (lambda: torch.set_num_threads(3), torch.get_num_threads),
+    "deterministic": (
+        lambda: torch.use_deterministic_algorithms(True),
+        torch.are_deterministic_algorithms_enabled,
+    ),
+    "folder": (lambda: os.chdir("/"), Path.cwd),
+    "grad mode": (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_run_that_changes_its_process_changes_no_later_run(name):
+    change, look = CHANGES[name]
+    expected = f"it is {look()}"
+
+    def changing(run, manager):
+        with manager.run(run):
+            manager.artifact(f"it is {look()}", "seen.txt")
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+        change()
+
+    home = Path.cwd()
+    with pytest.warns(RunsWarning):
+        outcome = start({"lr": [0.1, 0.2]}, changing)
+
+    seen = [
+        (path / "artifacts" / "seen.txt").read_text() for path in reading.run_folders(home / "runs" / "exp")
+    ]
+    assert (outcome.exit_code, seen, f"it is {look()}") == (0, [expected] * 2, expected)
+
+
+class InThisProcess(Executor):
+    """The executor of docs/extending.md."""
+
+    is_in_process = True
+
+    def num_lanes(self, runs):
+        return 1
+
+    def execute(self, runs, task, watch):
+        while runs:
+            run = runs.popleft()
+            watch.run_started(run, 0, "cpu")
+            yield run, task(run, partial(watch.run_progressed, run))
+
+
+def test_an_executor_of_ones_own_executes_a_grid():
+    announce("more", 0.2, 2)
+
+    assert statuses(start(executor=InThisProcess())) == [DONE, FAILED, DONE]
+
+
+@pytest.mark.slow
+def test_lanes_execute_runs_at_once_and_say_so_in_their_rows():
+    announce("more", 0.2, 2)
+    announce("exit", 0.3, 1)
+
+    outcome = start({"lr": [0.1, 0.2, 0.3, 0.4]}, executor="lanes", jobs=2)
+
+    assert statuses(outcome) == [DONE, FAILED, ("failed", 0), DONE]
+    assert outcome.runs["jobs"].tolist() == [2] * 4
+    assert load_results("runs")["jobs"].tolist() == [2] * 7
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_its_own_run_which_resumes():
+    announce("kill", 0.2, 2)
+    outcome = start(executor="lanes", jobs=2)
+    trained()
+
+    again = start(executor="lanes")
+
+    assert statuses(outcome) == [DONE, ("killed", 1), DONE]
+    assert outcome.exit_code == 1
+    assert (trained(), statuses(again), again.exit_code) == ([(0.2, 2), (0.2, 3)], [DONE] * 3, 0)
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_repeated_in_the_same_call_where_that_is_asked_for():
+    announce("kill", 0.2, 2)
+
+    outcome = start(executor="lanes", retries=1)
+
+    assert (statuses(outcome), outcome.exit_code) == ([DONE] * 3, 0)
+    assert outcome.runs["attempts"].tolist() == [1, 2, 1]
+    assert sorted(trained()) == sorted([*all_of(0.1, 0.2, 0.3), (0.2, 2)])
+
+
+@pytest.mark.slow
+def test_a_run_without_a_batch_for_a_time_is_hung_and_leaves_its_stack():
+    announce("hang", 0.2, 2)
+
+    outcome = start({"lr": [0.2, 0.3]}, executor="lanes", timeout=2)
+
+    assert statuses(outcome) == [("hung", 1), DONE]
+    assert "meet" in (reading.run_folder("runs/exp") / "error.log").read_text()

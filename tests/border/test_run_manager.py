@@ -1,0 +1,571 @@
+"""RunManager in a loop of one's own: hooks, their misuse, what is measured, and how a run ends."""
+
+import copy
+import json
+import math
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import (
+    DeviceError,
+    GridError,
+    LifecycleError,
+    Outcome,
+    RunBuilder,
+    RunManager,
+    RunManagerError,
+    RunsWarning,
+    load_results,
+    load_runs,
+    load_steps,
+)
+from tests.border import reading
+
+INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(10) % 3
+RUN = {"lr": 0.1}
+
+
+def manager_in(folder, **options):
+    return RunManager("exp", folder, **{"display": False, "tensorboard": False, **options})
+
+
+@pytest.fixture
+def manager(tmp_path):
+    return manager_in(tmp_path)
+
+
+def batches_of(size=4, **options):
+    return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=size, **options)
+
+
+def statuses(tmp_path):
+    table = load_runs(tmp_path / "exp")
+    return list(zip(table["status"], table["epochs"], strict=True))
+
+
+HOOKS: dict[str, Any] = {
+    "begin_epoch()": lambda m: m.begin_epoch(),
+    "end_epoch()": lambda m: m.end_epoch(),
+    "end_run()": lambda m: m.end_run(),
+    "track_loss()": lambda m: m.track_loss(0.5),
+    "track_num_correct()": lambda m: m.track_num_correct(torch.zeros(2, 3), torch.zeros(2)),
+    "track()": lambda m: m.track(f1=0.5),
+    "log()": lambda m: m.log(f1=0.5),
+    "summary()": lambda m: m.summary(f1=0.5),
+    "artifact()": lambda m: m.artifact("text", "name.txt"),
+    "epochs()": lambda m: list(m.epochs(1)),
+    "batches()": lambda m: list(m.batches()),
+    "evaluate()": lambda m: m.evaluate(batches_of()),
+}
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", HOOKS)
+def test_a_hook_outside_a_run_names_the_call_to_make(manager, call, ended):
+    if ended:
+        manager.begin_run(RUN)
+        manager.end_run()
+
+    with pytest.raises(LifecycleError) as caught:
+        HOOKS[call](manager)
+
+    assert isinstance(caught.value, RuntimeError)
+    assert str(caught.value).startswith(call)
+    assert "begin_run(" in str(caught.value) or "manager.run(" in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["end_epoch()", "track_loss()", "track_num_correct()", "track()", "batches()"])
+def test_a_hook_outside_an_epoch_names_the_call_to_make(manager, call):
+    with manager.run(RUN, nn.Linear(4, 3), batches_of()), pytest.raises(LifecycleError) as caught:
+        HOOKS[call](manager)
+
+    assert str(caught.value).startswith(call)
+    assert "begin_epoch()" in str(caught.value)
+
+
+MISPLACED: list[tuple[Any, str]] = [
+    (lambda m: [m.begin_run(RUN), m.begin_epoch(), m.begin_epoch()], "end_epoch()"),
+    (lambda m: [m.begin_run(RUN), m.begin_epoch(), *m.batches()], "loader"),
+    (lambda m: [m.begin_run(RUN), m.evaluate(batches_of())], "network"),
+    (
+        lambda m: [m.begin_run(RUN, nn.Linear(4, 3)), m.begin_epoch(), m.end_epoch(), m.evaluate(batches_of())],
+        "end_epoch()",
+    ),
+    (lambda _: list(RunManager().remaining([RUN])), "RunManager("),
+    (lambda m: [m.begin_run(RUN), m.epochs(-1)], "-1"),
+]
+
+
+@pytest.mark.parametrize(("calls", "named"), MISPLACED)
+def test_a_hook_in_the_wrong_place_says_what_to_do_instead(manager, calls, named):
+    with pytest.raises(LifecycleError) as caught:
+        calls(manager)
+
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("run", [0.1, {"learning rate": 1}, {"device": "gpu"}])
+def test_a_run_that_cannot_be_recorded_is_refused_before_anything_is_written(manager, tmp_path, run):
+    with pytest.raises(GridError):
+        manager.begin_run(run)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_here_is_named_with_those_that_are(manager, tmp_path):
+    with pytest.raises(DeviceError, match=r"'xpu:99'.*cpu") as caught:
+        manager.begin_run({"device": "xpu:99"}, nn.Linear(4, 3))
+
+    assert isinstance(caught.value, RuntimeError)
+    assert "run_grid" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tensorboard", [False, True])
+@pytest.mark.parametrize(
+    ("error", "loss", "status"),
+    [
+        (None, 0.5, "completed"), (None, math.nan, "diverged"), (None, math.inf, "diverged"),
+        (ValueError("no\nmore"), 0.5, "failed"), (KeyboardInterrupt(), 0.5, "interrupted"),
+        (SystemExit(3), 0.5, "failed"), (MemoryError(), 0.5, "out of memory"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_run_is_recorded_as_it_ended_and_its_exception_passes_on(tmp_path, tensorboard, error, loss, status):
+    def train():
+        with manager.run(RUN):
+            for _ in manager.epochs(1):
+                manager.track_loss(loss, 1)
+            if error:
+                raise error
+
+    manager = manager_in(tmp_path, tensorboard=tensorboard)
+    if error:
+        with pytest.raises(type(error)) as caught:
+            train()
+        assert caught.value is error
+    else:
+        train()
+
+    assert statuses(tmp_path) == [(status, 1)]
+    assert isinstance(manager.outcome, Outcome)
+    assert (str(manager.outcome.status), manager.outcome.epochs) == (status, 1)
+    log = reading.run_folder(tmp_path / "exp") / "error.log"
+    assert log.exists() is isinstance(error, ValueError | SystemExit | MemoryError)
+
+
+def test_epochs_begin_and_end_themselves_and_a_break_counts(manager, tmp_path):
+    with manager.run(RUN):
+        numbers = [(epoch, manager.epoch_count) for epoch in manager.epochs(3)]
+    with manager.run({"lr": 0.2}):
+        for epoch in manager.epochs(5):
+            manager.track_loss(0.5, 1)
+            if epoch == 2:
+                break
+
+    assert numbers == [(1, 1), (2, 2), (3, 3)]
+    assert statuses(tmp_path) == [("completed", 3), ("completed", 2)]
+
+
+def test_a_failure_names_epoch_and_batch_and_the_epoch_does_not_count(manager, tmp_path):
+    def train():
+        with manager.run(RUN, None, batches_of()):
+            for epoch in manager.epochs(2):
+                for number, _ in enumerate(manager.batches(), 1):
+                    if (epoch, number) == (2, 3):
+                        raise ValueError("batch 3")
+
+    with pytest.raises(ValueError, match="batch 3"):
+        train()
+
+    assert statuses(tmp_path) == [("failed", 1)]
+    (error,) = load_runs(tmp_path)["error"]
+    assert [text in error for text in ("epoch 2", "step 3", "test_run_manager.py:")] == [True] * 3
+
+
+@pytest.mark.parametrize("make", [float, torch.tensor])
+def test_a_run_that_diverges_ends_and_names_batch_and_last_loss(manager, tmp_path, make):
+    with manager.run(RUN, None, batches_of()):
+        for epoch in manager.epochs(5):
+            for number, (inputs, _) in enumerate(manager.batches(), 1):
+                manager.track_loss(make(math.nan if (epoch, number) == (2, 3) else 0.25), inputs)
+
+    assert statuses(tmp_path) == [("diverged", 2)]
+    (error,) = load_runs(tmp_path)["error"]
+    assert [text in error for text in ("nan", "epoch 2", "step 3", "0.25")] == [True] * 4
+    assert load_results(tmp_path)["loss"].isna().tolist() == [False, True]
+
+
+def test_a_loop_of_the_tutorials_asks_whether_to_stop(manager):
+    manager.begin_run(RUN)
+    asked = []
+    for loss in (0.5, math.nan):
+        manager.begin_epoch()
+        manager.track_loss(loss, 1)
+        manager.end_epoch()
+        asked.append(manager.should_stop)
+    manager.end_run()
+
+    assert asked == [False, True]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_run_that_is_open_ends_with_a_warning_when_the_next_one_begins(manager, tmp_path, inside):
+    manager.begin_run({"lr": 0.1})
+    manager.begin_epoch()
+    manager.track_loss(1.0, 1)
+    if not inside:
+        manager.end_epoch()
+
+    with pytest.warns(RunsWarning, match=r"begin_run.*run 1"):
+        manager.begin_run({"lr": 0.2})
+    manager.end_run()
+
+    assert statuses(tmp_path) == [("interrupted", 0) if inside else ("completed", 1), ("completed", 0)]
+
+
+def test_a_network_that_an_earlier_run_trained_is_a_warning_that_names_both(manager):
+    network = nn.Linear(4, 3)
+    with manager.run({"lr": 0.1}, network):
+        pass
+
+    with pytest.warns(RunsWarning, match=r"run 2.*run 1") as caught:
+        manager.begin_run({"lr": 0.2}, network)
+
+    manager.end_run()
+    assert caught[0].filename == __file__
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 6), st.floats(0, 100)), min_size=1, max_size=8)
+
+
+@settings(max_examples=15)
+@given(SIZES)
+def test_a_mean_is_the_sum_over_samples_divided_by_the_samples(tmp_path_factory, sizes):
+    folder = tmp_path_factory.mktemp("means")
+    manager = manager_in(folder)
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            for number, (size, loss) in enumerate(sizes):
+                manager.track_loss(torch.tensor(loss, dtype=torch.float64) if number % 2 else loss, size)
+                manager.track_num_correct(torch.eye(3)[torch.zeros(size).long()], torch.arange(size) % 2)
+
+    total = sum(size for size, _ in sizes)
+    (row,) = manager.run_data
+    assert row["loss"] == pytest.approx(sum(size * loss for size, loss in sizes) / total)
+    assert row["accuracy"] == pytest.approx(sum((size + 1) // 2 for size, _ in sizes) / total)
+    assert min(loss for _, loss in sizes) - 1e-9 <= row["loss"] <= max(loss for _, loss in sizes) + 1e-9
+
+
+def test_a_loss_per_sample_and_mismatched_labels_are_refused(manager):
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            with pytest.raises(ValueError, match="loss"):
+                manager.track_loss(torch.ones(4), 4)
+            with pytest.raises(ValueError, match="shape"):
+                manager.track_num_correct(torch.zeros(4, 3), torch.zeros(5).long())
+
+
+def test_samples_are_counted_as_asked_for(tmp_path):
+    manager = manager_in(tmp_path, batch_size=lambda batch: batch["n"])
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            manager.track_loss(1.0, {"n": 3})
+            manager.track_loss(2.0, {"n": 1})
+
+    assert manager.run_data[0]["loss"] == 1.25
+
+
+def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
+    with manager.run(RUN, None, batches_of(4)):
+        for epoch in manager.epochs(2):
+            for inputs, _ in manager.batches():
+                manager.track(size=len(inputs), nan=torch.tensor([math.nan]))
+                for how in ("sum", "last", "min", "max"):
+                    manager.track({f"val/{how}": len(inputs)}, how=how)
+            if epoch == 2:
+                manager.track(late=1)
+
+    table = load_results(tmp_path)
+    assert table["size"].tolist() == [(16 + 16 + 4) / 10] * 2
+    first = table.loc[0, ["val_sum", "val_last", "val_min", "val_max"]]
+    assert first.tolist() == [10, 2, 2, 4]
+    assert table["nan"].isna().all()
+    assert table["late"].isna().tolist() == [True, False]
+    assert statuses(tmp_path) == [("completed", 2)]
+
+
+@pytest.mark.parametrize("name", ["loss", "accuracy", "epoch", "lr", "a b", "epoch duration"])
+def test_a_metric_never_takes_the_place_of_another_column(manager, name):
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            with pytest.raises(ValueError, match=f"'{name}'") as caught:
+                manager.track(**{name: 1})
+    assert isinstance(caught.value, RunManagerError)
+
+
+def test_log_keeps_values_of_steps(manager, tmp_path):
+    with manager.run(RUN, None, batches_of(5)):
+        for _ in manager.epochs(2):
+            for _batch in manager.batches():
+                manager.log(step_loss=manager.epoch_count, every=2)
+
+    steps = load_steps(tmp_path / "exp")
+    assert steps[["run", "epoch", "step", "step_loss"]].to_numpy().tolist() == [[1, 1, 2, 1.0], [1, 2, 4, 2.0]]
+
+
+def test_batches_arrive_on_the_runs_device_and_a_run_without_one_follows_its_network(manager):
+    with manager.run({"device": "meta"}, nn.Linear(4, 3), batches_of()):
+        for _ in manager.epochs(1):
+            devices = {tensor.device.type for batch in manager.batches() for tensor in batch}
+    with manager.run(RUN, nn.Linear(4, 3, device="meta"), batches_of()):
+        for _ in manager.epochs(1):
+            devices |= {tensor.device.type for batch in manager.batches() for tensor in batch}
+
+    assert devices == {"meta"}
+
+
+def test_evaluate_computes_means_over_samples_and_gives_modes_and_random_states_back(manager, tmp_path):
+    def states():
+        return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
+
+    def loader():
+        random.random()  # noqa: S311
+        np.random.rand(3)  # noqa: NPY002
+        yield from batches_of(shuffle=True)
+
+    network = nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.BatchNorm1d(3))
+    network[2].eval()
+    before = states(), [value.clone() for value in network.state_dict().values()]
+
+    with manager.run(RUN, network):
+        for _ in manager.epochs(1):
+            result = manager.evaluate(loader(), "validation")
+
+    assert states() == before[0]
+    assert all(torch.equal(*pair) for pair in zip(network.state_dict().values(), before[1], strict=True))
+    assert [module.training for module in network.modules()] == [True, True, True, False]
+    preds = network.eval()(INPUTS)
+    (row,) = load_results(tmp_path).to_dict(orient="records")
+    assert (row["validation_loss"], row["validation_accuracy"]) == tuple(result)
+    assert result.loss == pytest.approx(functional.cross_entropy(preds, LABELS).item(), rel=1e-5)
+    assert result.accuracy == (preds.argmax(1) == LABELS).double().mean().item()
+
+
+class MeanAbsoluteError:
+    def reset(self):
+        self.total, self.count = 0.0, 0
+
+    def update(self, outputs, targets):
+        self.total += (outputs - targets).abs().sum().item()
+        self.count += len(targets)
+
+    def compute(self):
+        return self.total / self.count
+
+
+def test_evaluate_takes_any_batch_and_metric_and_evaluating_a_loop_of_ones_own(manager, tmp_path):
+    def step(network, batch):
+        outputs = network(batch["x"])[:, 0]
+        return functional.mse_loss(outputs, batch["y"]), outputs, batch["y"]
+
+    batches = [{"x": INPUTS[:6], "y": torch.ones(6)}, {"x": INPUTS[6:], "y": torch.ones(4)}]
+    network = nn.Linear(4, 1)
+    with manager.run(RUN, network):
+        for _ in manager.epochs(1):
+            manager.evaluate(batches, "val", step=step, metrics={"mae": MeanAbsoluteError()})
+            with manager.evaluating(batches, "test") as given_:
+                for batch in given_:
+                    assert not torch.is_grad_enabled()
+                    assert not network.training
+                    manager.track(size=len(batch["x"]))
+    errors = (network(INPUTS)[:, 0] - 1).detach()
+    row = load_results(tmp_path).to_dict("records")[0]
+    assert row["val_mae"] == pytest.approx(errors.abs().mean().item(), rel=1e-5)
+    assert row["val_loss"] == pytest.approx(errors.square().mean().item(), rel=1e-5)
+    assert row["test_size"] == pytest.approx(5.2)
+    assert "val_accuracy" not in row
+
+
+def test_durations_are_those_of_training_without_evaluation_and_logging(manager, tmp_path):
+    with manager.run(RUN, nn.Linear(4, 3), batches_of(5)):
+        for _ in manager.epochs(2):
+            for _inputs in manager.batches():
+                time.sleep(0.01)
+            with manager.evaluating(batches_of(5), "val") as batches:
+                for _batch in batches:
+                    time.sleep(0.1)
+
+    table = load_results(tmp_path)
+    assert table["epoch duration"].between(0.02, 0.15).all()
+    assert table["run duration"][1] > table["run duration"][0] > 0.2
+    assert table["run duration"][1] > 0.4
+
+
+class Odd(nn.Module):
+    """A network with parameters and buffers of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.tied = self.linear
+        self.unused = nn.Linear(2, 2)  # its gradients are None
+        self.empty = nn.Parameter(torch.empty(0, 3))
+        self.scalar = nn.Parameter(torch.tensor(1.0))
+        self.complex = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        self.brain = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+        self.register_buffer("nothing", None)
+
+    def forward(self, inputs):
+        if inputs.sum() > 1e9:  # depends on the data: no graph can be traced
+            return inputs
+        added = self.empty.sum() + self.complex.abs().sum() + self.brain.sum().float()
+        return self.linear(inputs) * self.scalar + added
+
+
+def with_nan_gradients():
+    network = nn.Linear(4, 3)
+    network.weight.register_hook(lambda gradient: gradient * math.nan)
+    return network
+
+
+NETWORKS: dict[str, Any] = {
+    "lazy": lambda: nn.LazyLinear(3),
+    "odd parameters": Odd,
+    "all frozen": lambda: nn.Linear(4, 3).requires_grad_(requires_grad=False),
+    "no parameters": nn.Flatten,
+    "NaN gradient": with_nan_gradients,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_network_ends_a_run_that_is_logged(tmp_path, name):
+    network = NETWORKS[name]()
+    manager = manager_in(tmp_path, tensorboard=True)
+
+    with manager.run(RUN, network, batches_of(5)):
+        for _ in manager.epochs(2):
+            for inputs, labels in manager.batches():
+                loss = functional.cross_entropy(network(inputs), labels)
+                if loss.requires_grad:
+                    loss.backward()
+                manager.track_loss(loss, inputs)
+            manager.evaluate(batches_of(5))
+
+    assert statuses(tmp_path) == [("completed", 2)]
+    assert np.isfinite(load_results(tmp_path)[["loss", "test_loss"]]).all(axis=None)
+
+
+def test_a_network_can_be_copied_and_saved_while_it_trains(tmp_path):
+    manager, network = manager_in(tmp_path, tensorboard=True), nn.Linear(2, 2)
+
+    with manager.run(RUN, network):
+        for _ in manager.epochs(1):
+            copied = copy.deepcopy(network)
+            torch.save(network, tmp_path / "network.pt")
+            manager.track_loss(copied(torch.ones(1, 2)).sum(), 1)
+
+    assert statuses(tmp_path) == [("completed", 1)]
+
+
+def test_the_writer_of_tensorboard_is_the_users_with_and_without_files(tmp_path):
+    for name, tensorboard in (("off", False), ("on", True)):
+        manager = RunManager(name, tmp_path, display=False, tensorboard=tensorboard)
+        with manager.run(RUN):
+            manager.tb.add_scalar("extra", 7.0, 3)
+            manager.tb.add_histogram("weights", torch.zeros(3), 0)
+
+    (path,) = tmp_path.rglob("events.*")
+    assert path.is_relative_to(tmp_path / "on")
+    assert [(e.step, e.value) for e in EventAccumulator(str(path)).Reload().Scalars("extra")] == [(3, 7.0)]
+
+
+def test_the_runs_that_are_not_completed_remain(manager, tmp_path):
+    runs = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
+    with manager.run(runs[0]):
+        pass
+    with pytest.raises(ValueError, match="no"), manager.run(runs[1]):
+        raise ValueError("no")
+
+    for each in (manager, manager_in(tmp_path)):
+        assert list(each.remaining(runs)) == runs[1:]
+
+
+def test_saved_files_take_every_value(manager, tmp_path):
+    params = {"name": "\udc80ö", "device": torch.device("cpu"), "size": (3, 3), "limit": math.inf}
+    with manager.run(params):
+        for _ in manager.epochs(1):
+            manager.track_loss(math.nan, 1)
+
+    manager.save(tmp_path / "new" / "results.v1")
+
+    (row,) = json.loads((tmp_path / "new" / "results.v1.json").read_text(encoding="utf-8"))
+    assert (row["loss"], row["accuracy"], row["limit"]) == (None, None, None)
+    assert (row["name"], row["device"], row["size"]) == ("\udc80ö", "cpu", [3, 3])
+    header = (tmp_path / "new" / "results.v1.csv").read_text(encoding="utf-8").partition("\n")[0]
+    assert header == ",run,epoch,loss,accuracy,epoch duration,run duration,name,device,size,limit"
+
+
+@pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
+def test_a_subclass_that_counts_itself_is_asked(tmp_path, name):
+    def count(self, preds, labels):
+        return (preds.round() == labels).sum().item()
+
+    manager = type("Binary", (RunManager,), {name: count})("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            for preds in (torch.tensor([[0.9], [0.2], [0.7]]), torch.tensor([[0.1]])):
+                manager.track_loss(1.0)
+                manager.track_num_correct(preds, torch.ones(len(preds), 1))
+
+    assert manager.results["accuracy"].tolist() == [0.5]
+
+
+def test_a_subclass_may_set_what_the_tutorials_class_has(tmp_path):
+    class Mine(RunManager):
+        def begin_epoch(self):
+            super().begin_epoch()
+            self.epoch_loss = 0
+
+        def track_loss(self, loss, batch=None):
+            super().track_loss(loss, batch)
+            self.epoch_loss += loss * batch
+
+    manager = Mine("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 4)
+            assert manager.epoch_loss == 2.0
+
+    assert manager.results["loss"].tolist() == [0.5]
+
+
+def test_a_name_of_somebodys_copy_says_where_to_look(manager):
+    with pytest.raises(AttributeError, match=r"track_r2"):
+        manager.track_r2  # noqa: B018
+    with pytest.raises(TypeError):
+        manager.begin_run(RUN, val_loader=batches_of())
+
+
+def test_where_nothing_is_said_a_terminal_gets_a_table_after_each_run(tmp_path, capsys):
+    for display in (True, False):
+        manager = manager_in(tmp_path, display=display)
+        with manager.run({"lr": float(display)}):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+        output = capsys.readouterr().out
+        assert bool(output) is display
+        assert ("accuracy" in output) is display

@@ -1,0 +1,459 @@
+"""What a terminal, a notebook and a file show of a grid: plan, live rows, lines, panel (docs/results.md)."""
+
+import html
+import logging
+import math
+import re
+import time
+
+import pytest
+
+from runmanager import RunManager, SuccessiveHalving, best, load_runs, run_grid, show, write_report
+from tests.border.experiments import QUIET, Scored, execute
+from tests.border.screens import command, terminal
+
+GRID = {"lr": [0.1, 0.2, 0.3, 0.4], "width": [8, 9], "seed": [1, 2, 3], "device": ["cpu"]}
+SMALL = {"lr": [0.1, 0.2], "width": [8, 9]}
+VERDICT_PARTS = ("lr=0.3 width=8", "do not decide", "0.816", "the mean of 3 seeds", "95 %")
+
+
+def noisy(run):
+    """Let lr=0.4 fail, and lr=0.3 with width=9 diverge; the first number of lr=0.3 width=8 is the best."""
+    if run.lr == 0.4:
+        raise ValueError(f"width {run.width} is too much")
+    loss = math.nan if (run.lr, run.width) == (0.3, 9) else run.lr
+    return {
+        "loss": loss,
+        "val_accuracy": 0.5 + run.lr + 0.001 * getattr(run, "seed", 1) * run.width,
+        "val_loss": run.lr,
+    }
+
+
+def small(run):
+    return {"loss": run.lr, "val_accuracy": run.lr + 0.01 * run.width, "val_loss": run.lr}
+
+
+def panel_of(lines):
+    begin = next(index for index, line in enumerate(lines) if line.startswith(("━━ ", "== ")))
+    return [line for line in lines[begin:] if line]
+
+
+def rows_of(lines):
+    """Return the words of each row of the panel's table."""
+    return [line.split() for line in panel_of(lines) if re.match(r" +[\d.]+ ", line) and line.endswith(" s")]
+
+
+# The panel
+
+
+@pytest.fixture(scope="module", params=[80, 120])
+def screen(request, tmp_path_factory):
+    """The screen of a grid in which some settings fail and some diverge, and its folder."""
+    root = tmp_path_factory.mktemp("runs")
+    with terminal(request.param) as file:
+        outcome = execute(root, GRID, noisy, repeats="seed", display=True)
+    return file, outcome
+
+
+def test_a_grid_ends_in_a_panel_that_fits_the_terminal(screen):
+    file, outcome = screen
+    panel = panel_of(file.lines)
+
+    assert max(map(len, file.lines)) <= file.width
+    title = panel[0]
+    for part in (str(outcome.folder), "15 completed", "6 failed", "3 diverged"):
+        assert part in title
+    text = " ".join(" ".join(panel).split())
+    assert [part for part in VERDICT_PARTS if part not in text] == []
+    assert outcome.exit_code == 1
+
+
+def test_the_table_of_the_panel_has_the_best_settings_first(screen):
+    file, _ = screen
+
+    assert [row[:3] for row in rows_of(file.lines)] == [
+        ["0.3", "8", "0.816"],
+        ["0.2", "9", "0.718"],
+        ["0.2", "8", "0.716"],
+        ["0.1", "9", "0.618"],
+        ["0.1", "8", "0.616"],
+    ]
+    heading = next(line for line in panel_of(file.lines) if "val_accuracy" in line and "repeats" in line)
+    assert heading.split()[:2] == ["lr", "width"]
+    assert "run duration" in heading
+
+
+def test_the_panel_groups_failures_by_cause_with_the_shared_setting_and_a_next_step(screen):
+    file, outcome = screen
+
+    for part in ("all 6 runs with lr=0.4", "ValueError: width 8 or 9 is too much", "retry_failed=True"):
+        assert part in file.text
+    assert "all 3 runs with lr=0.3 and width=9" in file.text
+    assert "loss became nan" in file.text
+    assert f"runmanager show {outcome.folder}/19" in file.text
+    assert f"runmanager report {outcome.folder}" in file.text
+
+
+def test_the_panel_says_what_matters_and_what_took_the_time(screen):
+    file, _ = screen
+
+    assert re.search(r"\bmatters .*\blr\b.* 0\.13\b.*\bwidth\b", file.text)
+    assert re.search(r"\btime +[\d.]+ s: \d+ %", file.text)
+
+
+def test_signs_have_colors_and_the_answer_is_bold(screen):
+    file, _ = screen
+
+    assert file.style_of("lr=0.3 width=8 leads")[1]
+    assert [file.style_of(text)[0] for text in ("✗ failed:", "✗ diverged:")] == ["red", "red"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_cause_that_is_seen_twice_is_explained_once(tmp_path, width):
+    with terminal(width) as screen:
+        execute(tmp_path, {"lr": [0.4], "width": [8], "seed": [1, 2, 3]}, noisy, display=True)
+
+    rows = screen.lines[: screen.lines.index(panel_of(screen.lines)[0])]
+    assert sum(line.startswith("✗ ") for line in rows) == 3
+    assert sum("retry_failed=True" in line for line in rows) == 1
+
+
+@pytest.mark.parametrize(("term", "colors"), [("dumb", False), ("xterm", True)])
+def test_a_terminal_without_cursor_gets_lines_without_codes(tmp_path, term, colors):
+    with terminal(80, TERM=term) as screen:
+        execute(tmp_path, SMALL, small, display=True)
+
+    assert ("\x1b" in screen.getvalue()) == colors
+    assert "4 completed" in screen.text
+
+
+def text_of(tmp_path, grid, scores=small, **options):
+    return panel_of(str(execute(tmp_path, grid, scores, **options).panel).splitlines())
+
+
+def test_a_file_gets_plain_lines_with_the_names_of_all_values(tmp_path, capsys):
+    execute(tmp_path, SMALL, small, display=True)
+
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    first = next(line for line in out.splitlines() if "1/4" in line)
+    for part in ("run 1", "lr=0.1", "width=8", "val_accuracy 0.18", "val_loss", "loss"):
+        assert part in first
+
+
+def test_of_several_goals_the_table_is_the_pareto_front(tmp_path):
+    def scores(run):
+        return {"score": run.lr, "cost": run.lr if run.width == 8 else 2.0}
+
+    lines = text_of(tmp_path, SMALL, scores, goal=["max:score", "min:cost"])
+
+    assert [row[:3] for row in rows_of(lines)] == [["3", "0.2", "8"], ["1", "0.1", "8"]]
+    assert "Pareto front" in " ".join(lines)
+
+
+def test_a_grid_without_its_device_says_so_and_fails(tmp_path):
+    outcome = execute(tmp_path, {"lr": [1, 2], "device": ["cuda:9"]}, small)
+
+    panel = str(outcome.panel)
+    assert "unavailable" in panel
+    assert outcome.runs["status"].tolist() == ["unavailable"] * 2
+
+
+def test_a_grid_of_failures_has_no_best_run(tmp_path):
+    lines = text_of(tmp_path, {**SMALL, "lr": [0.4]}, noisy)
+
+    assert "2 failed" in lines[0]
+    assert not rows_of(lines)
+    assert "No run has completed" in lines[1]
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
+    ended = []
+
+    def scores(run):
+        if len(ended) == after:
+            raise KeyboardInterrupt
+        ended.append(run)
+        return small(run)
+
+    outcome = execute(tmp_path, SMALL, scores)
+
+    text = " ".join(str(outcome.panel).split())
+    assert outcome.exit_code == 130
+    assert re.search(rf"\b{4 - after} (of 4 )?runs are left", text)
+    assert "the same command" in text
+    assert ("so far" in text) == bool(after)
+
+
+def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
+    def scores(run):
+        return {"kl": run.lr, "entropy": run.width}
+
+    first = text_of(tmp_path, SMALL, scores)[1]
+    second = text_of(tmp_path, SMALL, scores, goal="min:kl")[1]
+
+    assert "max:kl" in first
+    assert "min:kl" in first
+    assert "kl 0.1" in second
+
+
+def test_runs_without_a_number_are_counted_and_not_ranked(tmp_path):
+    lines = text_of(
+        tmp_path,
+        {"lr": [1, 2, 3]},
+        lambda run: {"reward": math.nan if run.lr > 2 else run.lr},
+        goal="max:reward",
+    )
+
+    assert [row[1] for row in rows_of(lines)] == ["2", "1"]
+    assert "2 of 3 runs are ranked" in " ".join(lines)
+
+
+def test_the_note_is_below_the_title(tmp_path):
+    outcome = execute(tmp_path, SMALL, small, note="does <width> matter?")
+
+    assert str(outcome.panel).splitlines()[1] == "note: does <width> matter?"
+    assert "does &lt;width&gt; matter?" in outcome._repr_html_()
+
+
+def test_a_grid_with_nothing_left_ends_in_the_same_answer(tmp_path):
+    first = text_of(tmp_path, SMALL)
+    again = Scored(small)
+
+    second = panel_of(str(execute(tmp_path, SMALL, again).panel).splitlines())
+
+    assert again.executed == []
+    assert second[1:4] == first[1:4]
+
+
+def test_pruned_runs_are_no_failures(tmp_path):
+    grid = {"lr": [0.4, 0.3, 0.2, 0.1]}
+    scores = Scored(lambda run: {"val_accuracy": run.lr}, epochs=9)
+
+    lines = text_of(tmp_path, grid, scores, prune=SuccessiveHalving("val_accuracy", asynchronous=True))
+
+    assert "pruned" in lines[0]
+    assert not [line for line in lines if line.startswith("✗")]
+    assert "prune=" in " ".join(lines)
+
+
+def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
+    grid = {**SMALL, "seed": [1, 2]}
+    named = "repeats=()"
+
+    by_name = " ".join(text_of(tmp_path, grid))
+    given = " ".join(text_of(tmp_path, grid, repeats="seed"))
+    none = " ".join(text_of(tmp_path, grid, repeats=()))
+
+    assert "the mean of 2 seeds" in by_name
+    assert [named in text for text in (by_name, given, none)] == [True, False, False]
+    assert "mean of" not in none
+
+
+def test_values_from_outside_cannot_steer_a_terminal(tmp_path):
+    with terminal(80) as screen:
+        execute(tmp_path, {"net": ["\x1b[31mred", "x" * 200]}, lambda _: {"loss": 1}, display=True)
+
+    assert "\x1b[31mred" not in screen.getvalue()
+    assert "\\x1b[31mred" in screen.text
+    assert max(map(len, screen.lines)) <= 80
+
+
+def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
+    assert f"'{tmp_path}/my runs/e'" in str(execute(tmp_path / "my runs", SMALL, small).panel)
+
+
+def test_rounded_numbers_lead_to_their_digits_on_every_surface(tmp_path):
+    outcome = execute(tmp_path, {"lr": [0.20268812345, 0.1], "width": [1]}, small)
+    step = f"runmanager show {tmp_path}/e/1"
+
+    page = write_report(tmp_path / "e", tmp_path / "page.html").read_text()
+    for text in (
+        str(outcome.panel),
+        page,
+        repr(show(best(outcome.runs))),
+        command("best", tmp_path / "e").words,
+    ):
+        assert step in text
+    assert "0.20268812345" in command("show", tmp_path / "e/1").out
+
+
+# A notebook
+
+
+def test_a_notebook_draws_the_panel_with_bars_and_calls_of_python(tmp_path):
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.4], "width": [8]}, noisy)
+
+    page = html.unescape(outcome._repr_html_())
+    assert "runmanager show" not in page
+    assert "retry_failed=True" in page
+    assert "linear-gradient" in page
+    call = f'show(load_runs("{tmp_path}/e"), where="run=3")'
+    assert call in page
+    assert "is too much" in repr(eval(call, {"show": show, "load_runs": load_runs}))  # noqa: S307
+    assert "4 pending" in execute(tmp_path, SMALL, small, "other", plan_only=True)._repr_html_()
+
+
+NOTEBOOK = """
+import warnings
+warnings.simplefilter("error")
+from runmanager import run_grid
+
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track(val_accuracy=run.lr)
+
+outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="e", executor="inline", tensorboard=False)
+outcome
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_notebook_shows_the_panel_once(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cells = [nbformat.v4.new_code_cell(source) for source in (NOTEBOOK, "outcome")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    *displayed, same_cell = cells[0].outputs
+    (next_cell,) = cells[1].outputs
+    assert same_cell.data["text/html"] == ""
+    assert displayed[-1].data["text/html"] == next_cell.data["text/html"]
+    assert "val_accuracy 0.2" in html.unescape(next_cell.data["text/html"])
+
+
+# While a grid runs
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_has_rows_of_ended_runs_and_below_them_the_runs_in_progress(tmp_path, width):
+    pictures = []
+
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                manager.track_loss(run.lr, 1)
+                manager.track(val_accuracy=run.lr + epoch)
+                if run.lr == 0.3:
+                    time.sleep(0.2)
+                    pictures.append(screen.lines)
+
+    with terminal(width) as screen:
+        run_grid({"lr": [0.1, 0.2, 0.3]}, train, experiment="e", root=tmp_path, **{**QUIET, "display": True})
+
+    first, heading, *rows = pictures[1]
+    assert str(tmp_path / "e") in first.replace("\n", "") or len(str(tmp_path)) > width
+    text = "\n".join((first, heading, *rows))
+    assert re.search(r"^✓ +1/3 +1 +0\.1 .*2\.1", text, re.MULTILINE)
+    assert re.search(r"^✓ +2/3 +2 +0\.2 .*2\.2", text, re.MULTILINE)
+    assert re.search(r"^… +3 +0\.3 +1/2 .*1\.3", text, re.MULTILINE)
+    assert re.search(r"best so far.*val_accuracy 2\.2.*lr=0\.2", text)
+    assert re.search(r"━.*2/3", rows[-1])
+    assert max(map(len, text.split("\n"))) <= width
+    assert "best so far" not in "\n".join(screen.lines)  # only while it runs
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_in_a_narrow_terminal_metrics_are_left_out_and_the_goal_stays(tmp_path, width):
+    grid = {name: [1] for name in ("alpha", "beta", "gamma", "delta")} | {"lr": [0.1, 0.2]}
+
+    def scores(run):
+        return {f"further_metric_{number}": 0.5 for number in range(5)} | {"val_accuracy": run.lr}
+
+    with terminal(width) as screen:
+        execute(tmp_path, grid, scores, goal="max:val_accuracy", display=True)
+
+    heading = next(line for line in screen.lines if "lr" in line.split())
+    assert "val_accuracy" in heading
+    assert max(map(len, screen.lines)) <= width
+    assert not [line for line in screen.lines if line.startswith("✓ 1/2") and "…" in line]
+
+
+def test_every_line_is_logged_and_failures_as_warnings(tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+
+    outcome = execute(tmp_path, {"lr": [0.1, 0.4], "width": [8]}, noisy)
+
+    panel = str(outcome.panel).splitlines()
+    assert caplog.messages[-len(panel) :] == panel
+    levels = {record.levelno for record in caplog.records if record.getMessage().startswith("✗")}
+    assert levels == {logging.WARNING}
+    assert any(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_without_a_display_nothing_is_printed(tmp_path, capsys):
+    execute(tmp_path, SMALL, small)
+    manager = RunManager("bare", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            manager.track_loss(1, 1)
+
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bare_manager_shows_a_line_per_epoch_and_the_table(tmp_path, width):
+    with terminal(width) as screen:
+        manager = RunManager("bare", tmp_path, tensorboard=False)
+        with manager.run({"lr": 0.1}):
+            for epoch in manager.epochs(2):
+                manager.track_loss(1 / epoch, 1)
+
+    lines = [line for line in screen.lines if "epoch" in line and "/2" in line]
+    assert ["0.5" in line for line in lines] == [False, True]
+    table = next(
+        index for index, line in enumerate(screen.lines) if line.split()[:3] == ["run", "epoch", "loss"]
+    )
+    assert [line.split()[:2] for line in screen.lines[table + 1 : table + 3]] == [["1", "1"], ["1", "2"]]
+    assert max(map(len, screen.lines)) <= width
+
+
+# The plan
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_plan_names_runs_by_what_happens_to_them_and_writes_nothing(tmp_path, width):
+    execute(tmp_path, SMALL, small)
+    before = sorted(tmp_path.rglob("*"))
+    with terminal(width) as screen:
+        outcome = execute(tmp_path, {**SMALL, "lr": [0.1, 0.2, 0.3]}, small, plan_only=True, display=True)
+
+    rows = [line for line in screen.lines if line.split() and line.split()[0].isdigit()]
+    assert ["execute" in row for row in rows[:6]] == [False] * 4 + [True] * 2
+    for part in ("6 runs", "completed 4", "execute 2"):
+        assert part in screen.text
+    assert max(map(len, screen.lines)) <= width
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (outcome.panel, outcome.exit_code) == (None, 0)
+
+
+def test_a_plan_says_which_difference_its_seeds_can_decide(tmp_path):
+    def plan(seeds):
+        with terminal(80) as screen:
+            grid = {"lr": [0.1, 0.2], "seed": range(seeds)}
+            execute(tmp_path, grid, noise, goal="max:score", repeats="seed", plan_only=True, display=True)
+        return screen.text
+
+    def noise(run):
+        return {"score": run.lr + (run.seed * 7919 % 13) / 100 * (1 + run.lr)}
+
+    execute(tmp_path, {"lr": [0.1, 0.2], "seed": range(4)}, noise, goal="max:score", repeats="seed")
+
+    assert "at least 6 seeds" in plan(3)
+    assert re.search(r"8 seeds, a difference of 0\.\d+ is decided in 8 of 10 cases", plan(8))
+
+
+def test_a_broken_terminal_harms_no_run(tmp_path):
+    with terminal(80, TERM="dumb") as screen:
+        screen.write = broken  # type: ignore[method-assign]
+        outcome = execute(tmp_path, SMALL, small, display=True)
+
+    assert outcome.runs["status"].tolist() == ["completed"] * 4
+
+
+def broken(_):
+    raise OSError("the terminal is gone")

@@ -1,0 +1,313 @@
+"""A script with flags: `main` (docs/training-function.md, docs/grids-and-pruning.md)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runmanager import (
+    IntRange,
+    InvalidArgumentError,
+    LogUniform,
+    OptunaSearch,
+    RunBuilder,
+    Uniform,
+    load_runs,
+    main,
+)
+from tests.border.screens import terminal
+
+GRID: dict[str, Any] = {
+    "lr": [0.1, 0.2],
+    "width": [8],
+    "name": ["a"],
+    "deep": [True, False],
+    "kind": [int, float],
+}
+RANGES: dict[str, Any] = {"lr": LogUniform(1e-5, 1e-1), "width": IntRange(8, 64), "kind": ["a", "b"]}
+
+
+class Train:
+    """Notes what it is called with."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, run, manager, num_epochs=2, seed=0, data_dir="data"):
+        self.calls.append((run, num_epochs, seed, data_dir))
+        with manager.run(run):
+            for _ in manager.epochs(num_epochs):
+                manager.track_loss(run.lr, 1)
+
+    @property
+    def runs(self):
+        return [call[0] for call in self.calls]
+
+
+def start(tmp_path, words, train=None, grid=None, **options):
+    options = {"tensorboard": False, "constants": ["data_dir"], "executor": "inline", **options}
+    arguments = [*words.split(), "--root", str(tmp_path), "--experiment", "e"]
+    return main(grid or {"lr": [0.1, 0.2]}, train or Train(), arguments=arguments, **options)
+
+
+def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "", train) == 0
+
+    assert [(run.lr, *others) for run, *others in train.calls] == [(0.1, 2, 0, "data"), (0.2, 2, 0, "data")]
+    assert "num_epochs" not in load_runs(tmp_path)
+
+
+def test_values_of_flags_replace_those_of_the_grid_and_keep_their_types(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 1 0.5 --width 4 --name b c --deep false --kind float", train, GRID) == 0
+
+    assert [run.lr for run in train.runs] == [1, 1, 0.5, 0.5]
+    assert {(run.width, run.deep, run.kind) for run in train.runs} == {(4, False, float)}
+    assert [run.name for run in train.runs] == ["b", "c", "b", "c"]
+
+
+def test_an_axis_of_a_nested_mapping_has_a_dotted_flag(tmp_path):
+    train, grid = Train(), {"opt": {"rate": [1, 2], "weight_decay": [0.1]}, "lr": [0.1]}
+
+    assert start(tmp_path, "--opt.rate 3 4 --opt.weight-decay 0.5", train, grid) == 0
+
+    assert [(run.opt.rate, run.opt.weight_decay) for run in train.runs] == [(3, 0.5), (4, 0.5)]
+    assert load_runs(tmp_path)["opt.rate"].tolist() == [3, 4]
+
+
+def test_a_parameter_of_train_becomes_an_axis_and_a_column_when_given(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 0.1 --num-epochs 1 3 --seed 5", train) == 0
+
+    assert [others for _, *others in train.calls] == [[1, 5, "data"], [3, 5, "data"]]
+    assert load_runs(tmp_path)[["num_epochs", "seed", "epochs"]].values.tolist() == [[1, 5, 1], [3, 5, 3]]
+
+
+def test_a_parameter_without_a_default_is_an_axis(tmp_path):
+    def train(run, manager, lr):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(lr, 1)
+
+    assert start(tmp_path, "--lr 0.3", train, constants=()) == 0
+    assert load_runs(tmp_path)["loss"].tolist() == [0.3]
+
+
+def test_a_constant_is_no_hyperparameter(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 0.1 --data-dir elsewhere", train) == 0
+
+    assert train.calls[0][3] == "elsewhere"
+    assert "data_dir" not in load_runs(tmp_path)
+
+
+def test_repeats_are_those_that_are_axes(tmp_path):
+    assert start(tmp_path, "--lr 0.1 --seed 1 2", repeats=("seed", "fold")) == 0
+
+    assert load_runs(tmp_path).attrs["repeats"] == {"e": ["seed"]}
+
+
+def test_all_wrong_values_are_named_at_once_and_nothing_is_written(tmp_path, capsys):
+    words = "--lr x -1 --width 2.5 --deep yes --kind str --num-epochs 0"
+    allowed = {"lr": (lambda lr: lr > 0, "numbers above 0"), "num_epochs": (lambda n: n > 0, "numbers above 0")}
+
+    assert start(tmp_path / "runs", words, grid=GRID, allowed=allowed) == 2
+
+    errors = capsys.readouterr().err
+    for flag, value in (("lr", "x"), ("lr", "-1"), ("width", "2.5"), ("deep", "yes"), ("kind", "str")):
+        assert any(f"--{flag} " in line and f"'{value}'" in line for line in errors.splitlines())
+    assert errors.count("numbers above 0") == 3
+    assert not (tmp_path / "runs").exists()
+
+
+def test_flags_of_run_grid_replace_the_scripts_own(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--plan", train) == 0
+    assert (train.calls, list(tmp_path.iterdir())) == ([], [])
+    assert start(tmp_path, "--only 2", train, jobs=3) == 0
+    assert [run.lr for run in train.runs] == [0.2]
+    assert start(tmp_path, "--max-seconds 100 --note why --on-error stop --jobs 1") == 0
+    assert load_runs(tmp_path).attrs["notes"] == {"e": "why"}
+
+
+def test_a_plan_names_the_runs_in_a_terminal(tmp_path):
+    with terminal(80) as screen:
+        assert start(tmp_path, "--plan --lr 0.3 0.1 0.2") == 0
+
+    assert "3 runs" in screen.text
+    assert max(map(len, screen.lines)) <= 80
+
+
+def failing(run, manager):
+    with manager.run(run):
+        raise ValueError("no")
+
+
+def stopped(run, manager):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("words", "train", "code"),
+    [("", failing, 1), ("--jobs 0", failing, 2), ("", stopped, 130), ("--max-seconds 0.000001", Train(), 75)],
+)
+def test_the_exit_code_says_how_the_grid_ended(tmp_path, words, train, code):
+    constants = ["data_dir"] if isinstance(train, Train) else []
+
+    assert start(tmp_path, words, train, constants=constants) == code
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+
+    assert start(tmp_path / "file", "") == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_help_lists_axes_settings_options_and_defaults_in_80_columns(tmp_path):
+    options: dict[str, Any] = {"jobs": 4, "on_error": "stop", "executor": "inline"}
+    with terminal(80) as screen, pytest.raises(SystemExit) as ended:
+        main(
+            GRID,
+            Train(),
+            arguments=["--help"],
+            help={"lr": "100 % of it"},
+            flags={"num_epochs": "--epochs"},
+            **options,
+        )
+
+    assert ended.value.code == 0
+    for part in (
+        "--lr X [X ...] 100 % of it (default: 0.1 0.2)",
+        "--epochs X [X ...] (default: 2)",
+        "--data-dir X",
+    ):
+        assert part in screen.text
+    for flag in (
+        "plan",
+        "jobs",
+        "runs-per-device",
+        "executor",
+        "timeout",
+        "retries",
+        "max-seconds",
+        "on-error",
+    ):
+        assert f"--{flag}" in screen.text
+    for flag in ("check", "only", "retry-failed", "changed", "sample"):
+        assert f"--{flag}" in screen.text
+    assert "(default: 4)" in screen.text
+    assert "(default: stop)" in screen.text
+    assert max(map(len, screen.lines)) <= 80
+
+
+def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {"experiment": "e", "root": "own", "executor": "inline", "tensorboard": False}
+
+    for words in ([], ["--root", "other"]):
+        assert main({"lr": [0.1]}, Train(), arguments=words, **options) == 0
+
+    assert Path("own/e").is_dir()
+    assert Path("other/e").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"allowed": {"lrr": (bool, "")}}, "'lrr'"),
+        ({"help": {"x": ""}}, "'x'"),
+        ({"constants": ["x"]}, "'x'"),
+        ({"grid": {"seed": [1]}}, "'seed'"),
+    ],
+)
+def test_a_mistake_of_the_script_is_raised(tmp_path, options, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        start(tmp_path, "", **options)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("--batchsize 100", "--batch-size"), ("--lrr=0.1 --jobs 2", "--lr"), ("--retryfailed", "--retry-failed")],
+)
+def test_for_an_unknown_flag_a_similar_one_is_suggested(tmp_path, capsys, words, meant):
+    with pytest.raises(SystemExit) as ended:
+        start(tmp_path, words, grid={"lr": [0.1], "batch_size": [10]})
+
+    assert ended.value.code == 2
+    assert f"'{meant}'" in capsys.readouterr().err
+
+
+def test_the_beginning_of_a_flag_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        start(tmp_path, "--not 5")  # is no --note
+
+    assert "--not 5" in capsys.readouterr().err
+
+
+def test_a_range_is_sampled_and_a_larger_sample_executes_only_the_new_runs(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--sample 3", train, RANGES) == 0
+    assert start(tmp_path, "--sample 5", train, RANGES) == 0
+
+    assert train.runs == RunBuilder.sample(RANGES, 5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("--lr 0.2 0.3 --width 16..17 --sample 8", {(0.2, 16), (0.2, 17), (0.3, 16), (0.3, 17)}),
+        ("--lr 0.2 --width 16 32", {(0.2, 16), (0.2, 32)}),
+    ],
+)
+def test_values_or_another_range_replace_a_range(tmp_path, words, settings):
+    train = Train()
+
+    assert start(tmp_path, words, train, RANGES) == 0
+
+    assert {run[:2] for run in train.runs} == settings
+
+
+@pytest.mark.parametrize("words", ["--shift -0.5..0.5", "--shift=-0.5..0.5", "--shift -1e-1 -.2 0.3"])
+def test_negative_values_and_ranges_are_no_flags(tmp_path, words):
+    train = Train()
+
+    assert start(tmp_path, f"{words} --sample 3", train, {"lr": [0.1], "shift": Uniform(-1, 1)}) == 0
+
+    assert all(-0.5 <= run.shift <= 0.5 for run in train.runs)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("", ["lr", "width", "--sample"]),
+        ("--sample 3 --lr x", ["--lr", "'x'"]),
+        ("--sample 3 --lr 0..1", ["--lr", "'0..1'"]),
+        ("--sample 3 --width 1..2.5", ["--width", "'1..2.5'"]),
+        ("--sample 0", ["0"]),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_named(tmp_path, capsys, words, named):
+    assert start(tmp_path, words, grid=RANGES) == 2
+
+    errors = capsys.readouterr().err
+    assert [name for name in named if name not in errors] == []
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_search_is_continued_by_a_larger_number(tmp_path):
+    train = Train()
+    options = {"grid": RANGES, "search": OptunaSearch(n=3), "goal": "min:loss"}
+    assert start(tmp_path, "", train, **options) == 0
+
+    codes = [start(tmp_path, f"--suggest {number}", train, **options) for number in (4, 2, 0)]
+
+    assert codes == [0, 0, 2]
+    assert len(train.calls) == 4

@@ -1,0 +1,59 @@
+"""A training function that meets the faults that files announce: its code and its values never change."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from runmanager import GridOutcome, run_grid
+
+LRS = {"lr": [0.1, 0.2, 0.3]}
+
+
+def announce(kind: str, lr: float, epoch: int) -> None:
+    """Let the run of a learning rate meet a fault in an epoch, once."""
+    Path(f"fault-{lr}-{epoch}").write_text(kind)
+
+
+def meet(run: Any, epoch: int) -> None:
+    """Note that an epoch is trained, and meet what is announced for it."""
+    with Path("trained.txt").open("a") as file:
+        file.write(f"{run.lr} {epoch}\n")
+    path = Path(f"fault-{run.lr}-{epoch}")
+    if not path.exists():
+        return
+    kind = path.read_text()
+    path.unlink()
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "hang":
+        time.sleep(60)
+    raise {"stop": KeyboardInterrupt(), "exit": SystemExit(3)}.get(kind) or ValueError(f"no {kind}")
+
+
+def trained() -> list[tuple[float, int]]:
+    """Return the epochs trained since the last call."""
+    path = Path("trained.txt")
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    path.unlink(missing_ok=True)
+    return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
+
+
+def train(run: Any, manager: Any) -> None:
+    """Train three epochs; a run resumes after its last one."""
+    with manager.run(run):
+        for epoch in manager.epochs(3, checkpoint={"state": {}}):
+            manager.track_loss(run.lr / epoch, 1)
+            meet(run, epoch)
+
+
+def start(params: Any = LRS, function: Any = train, **options: Any) -> GridOutcome:
+    """Execute a grid in `runs/exp`."""
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline", **options}
+    return run_grid(params, function, **{"experiment": "exp", **quiet})
+
+
+def statuses(outcome: GridOutcome) -> list[tuple[str, int]]:
+    """Return status and epochs of each run."""
+    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
