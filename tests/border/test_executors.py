@@ -225,7 +225,7 @@ def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none
             experiment="exp", root=tmp_path, executor=executor, prune=prune, tensorboard=False, display=False,
         )  # fmt: skip
 
-    rule = SuccessiveHalving("loss", asynchronous=True)
+    rule = SuccessiveHalving("loss")
     outcomes = [grid(rule), grid(rule), grid(None)]
 
     ended = [list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) for outcome in outcomes]

@@ -90,7 +90,7 @@ def test_a_run_that_failed_before_its_weights_says_so(root):
     [("runs/exp", ["runs/exp", "'runs/exp/1'"]), ("runs/exp/7", ["'7'", "1 to 2"]), ("runs/none/7", ["exp"])],
 )
 def test_a_run_that_is_not_there_is_named_with_those_that_are(root, run, named):
-    with pytest.raises(FileNotFoundError) as raised:
+    with pytest.raises(RunManagerError) as raised:
         load_run(run)
 
     assert isinstance(raised.value, RunManagerError)

@@ -90,7 +90,7 @@ def test_anything_else_is_refused(root, given):
         load_steps(given)
     with pytest.raises(InvalidArgumentError, match="folder"):
         load_steps(load_results())
-    with pytest.raises(FileNotFoundError, match="first"):
+    with pytest.raises(InvalidArgumentError, match="first"):
         load_steps("runs/frist")
 
 
