@@ -236,11 +236,6 @@ def steps(number: int) -> str:
     return f"attempt-{number}.steps.jsonl"
 
 
-def items(number: int) -> str:
-    """Return the file name of an attempt's correct items."""
-    return f"attempt-{number}.items.json"
-
-
 def journals_by_attempt(folder: Path) -> dict[int, str]:
     """Return the journals in a run's folder in order: attempt -> path."""
     path = os.fspath(folder)

@@ -185,19 +185,6 @@ def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
         yield send(batch, device)
 
 
-def is_in_order(loader: Any) -> bool:
-    """Whether each pass over a loader has the same samples in the same order, by the type of its sampler."""
-    if isinstance(loader, list | tuple):
-        return True
-    sampler = getattr(loader, "sampler", None)
-    if isinstance(sampler, BatchSampler):
-        sampler = sampler.sampler
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    if batch_sampler is not None and getattr(batch_sampler, "sampler", None) is not sampler:
-        return False  # the user's own order of batches
-    return type(sampler) is SequentialSampler
-
-
 def size_of_batch(loader: Any, number: int) -> int | None:
     """Return the number of samples of batch `number` (from 1) of an epoch, None if unknown."""
     size = getattr(loader, "batch_size", None)
