@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,14 +22,14 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
 from runmanager.session import announce, arguments, debug_runs
-from runmanager.session.check import Check, CheckTask, try_settings
+from runmanager.session.check import CheckTask, try_settings
 from runmanager.session.dispatch import Guarded
 from runmanager.session.display import Display, GridListener
 from runmanager.session.execute import COMPLETED, Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
-from runmanager.session.resume_check import DONE, NUM_EXECUTIONS, ResumeTask
+from runmanager.session.resume_check import ResumeTask
 from runmanager.session.task import RunTask, Train
 from runmanager.storage import durable, folder_names
 from runmanager.storage.design import Design
@@ -195,10 +194,9 @@ class Session:
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
         repeats = self.design.repeating(plan.varying)
-        check = Check(partial(CheckTask, self.task))
-        if self.options.check == "resume":
-            check = Check(partial(ResumeTask, self.task, self.saving), DONE, NUM_EXECUTIONS)
-        return try_settings(runs, check, self.experiment.path, self.executor, self.stop, self.display, repeats)
+        is_resume = self.options.check == "resume"
+        task = ResumeTask(self.task, functions=self.saving) if is_resume else CheckTask(self.task)
+        return try_settings(runs, task, self.experiment.path, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
         """Execute the selected runs in this process; write the tables even if a run raises its exception.
