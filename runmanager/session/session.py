@@ -342,20 +342,21 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
 
 
 def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
-    from runmanager.search.optuna_sampler import space_for
+    from runmanager.search.optuna_sampler import check_search
     from runmanager.search.searching import Searching
 
     problems = Problems()
-    space = SearchSpace(params)
+    space, goals = SearchSpace(params), design.all_goals
     ranges = [axis.name for axis in space.axes if axis.range]
     repeats = design.repeating(name for name in space.varying if name not in ranges)
     for name in set(repeats).intersection(ranges):
         problems.append(f"repeats={name!r}, but {name!r} is a range: list its values, as {name!r}: [0, 1, 2]")
-    if not design.all_goals:
+    if not goals:
         problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
     problems.raise_if_any()
-    goals = design.all_goals
-    return Searching(search, space_for(params, goals, search, repeats), goals, experiment)
+    space = SearchSpace(params, repeats)
+    check_search(space, goals, search)
+    return Searching(search, space, goals, experiment)
 
 
 def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:
