@@ -201,7 +201,7 @@ def test_a_page_of_several_metrics_has_their_front(command, root, tmp_path):
 
 
 @pytest.mark.slow(everywhere=True)
-def test_importances_of_a_sample_are_shown_with_what_few_results_allow(command, tmp_path):
+def test_a_comparison_of_a_sample_names_importances(command, tmp_path):
     def train(run, manager):
         with manager.run(run):
             for _ in manager.epochs(1):
@@ -211,18 +211,7 @@ def test_importances_of_a_sample_are_shown_with_what_few_results_allow(command, 
     quiet = {"root": tmp_path, "executor": "inline", "tensorboard": False, "display": False}
     run_grid(runs, train, experiment="a", goal="min:kl", **quiet)
 
-    result = command("importances", tmp_path / "a")
-
     compared = command("compare", "height", tmp_path / "a")
+
     assert compared.exit_code == 2
     assert "no two completed runs differ in height alone: importances() says what matters" in compared.output
-    lines = lines_of(result)
-    assert lines[0] == ["axis", "importance"]
-    assert [line[0] for line in lines[1:3]] == ["height", "width"]
-    assert "the importance; width 3 %. Of only 20 results, that may be chance." in result.output
-    shares = json.loads(command("importances", tmp_path / "a", "--json").stdout)
-    assert [row["axis"] for row in shares] == ["height", "width"]
-    assert sum(row["importance"] for row in shares) == pytest.approx(1)
-    assert "All runs have the same same." in command("importances", tmp_path / "a", "--goal", "max:same").output
-    assert command("importances", tmp_path / "a", "--goal", "max:nothing").exit_code == 2
-    assert "No hyperparameter varies." in command("importances", tmp_path / "a", "--where", "run=1").output
