@@ -5,7 +5,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.axes import space_of
-from runmanager.calls import advised, keywords_of, unexpected
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.flags import from_command_line
 from runmanager.grid import RunBuilder
@@ -35,7 +34,6 @@ _Reader = Callable[[str], Any]
 """Parses a word as a value of an axis; the message of its ValueError describes the valid values."""
 
 
-@advised("write main(params, train, experiment='name')")
 def main(
     params: Grid,
     train: Callable[..., object],
@@ -91,7 +89,6 @@ def main(
         0
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
-    script.check(options)
     parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
     namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -157,16 +154,6 @@ class Script:
         self._read |= {name: _reader([value]) for name, value in self._settings.items()}
         self._allowed = allowed
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
-
-    def check(self, options: Iterable[str]) -> None:
-        """Refuse arguments of `main` that `run_grid` does not have."""
-        names = [name for function in (main, run_grid) for name in keywords_of(function)]
-        for name in options:
-            if name in self._flags:
-                step = f"write it into the grid, or start with {self._flags[name]}"
-                raise TypeError(f"main() got the axis {name!r} as an argument: {step}")
-            if name not in names:
-                raise unexpected(main, name, names)
 
     def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
         """Return the parser.

@@ -196,11 +196,6 @@ def test_what_the_script_got_wrong_is_raised(tmp_path, options, message):
     assert message in str(raised.value)
 
 
-def test_a_call_without_a_grid_and_train_says_what_to_write():
-    with pytest.raises(TypeError, match=r"'train': write main\(params, train, experiment='name'\)$"):
-        main(lr=[0.1])  # type: ignore[call-arg]
-
-
 def test_a_parameter_of_train_has_the_value_of_the_run_in_any_grid(tmp_path):
     train = Train()
 

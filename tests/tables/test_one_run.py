@@ -113,8 +113,3 @@ def test_its_artifacts_are_named_with_their_paths(root):
     }  # fmt: skip
     assert run.artifacts["notes.txt"].read_text() == "text"
     assert load_run("runs/exp/2").artifacts == {}
-
-
-def test_a_number_beside_the_folder_is_told_where_to_stand(root):
-    with pytest.raises(TypeError, match=r"2 were given: write load_run\('runs/name/7'\)$"):
-        load_run("runs/exp", 7)  # type: ignore[call-arg]
