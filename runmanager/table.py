@@ -23,6 +23,7 @@ ENDLESS = 10_000  # the width of a file, which is practically unlimited
 GAP = "  "  # the gap between columns
 
 _LEAST_TEXT = 20  # minimum width of a text whose middle is cut out
+_LEAST_HEADING = len("optim…")
 _PIECE = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
 _BREAK = re.compile(r"(?<!\d) | (?!%|(?:s|min|h)\b)")  # the blanks that may end a line
 _STATUS = "status"
@@ -43,7 +44,8 @@ class Table:
         even: Columns of numbers to write with the same number of decimals in all rows.
         first: The important columns, in this order. To keep these columns, headings are folded, texts are
             shortened, and `fitted` leaves out all other columns first.
-        least: Column -> its minimum width, for rows that follow later.
+        least: Column -> its minimum width, for rows that follow later. With `least`, words of headings are cut
+            before a column is left out.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
         hints: The tooltip over the status of each row in a notebook.
@@ -180,6 +182,7 @@ class Table:
             is_cut = self._is_left[index] and index != self._status
             short = min(most, _LEAST_TEXT) if is_cut else most
             piece = max((cell_len(piece.strip()) for piece in _PIECE.findall(name)), default=0)
+            piece = min(piece, _LEAST_HEADING) if any(self._least) else piece
             rooms.append((max(piece, short), max(cell_len(name), short), max(cell_len(name), most)))
         return rooms
 
@@ -257,4 +260,4 @@ def _folded_name(name: str, width: int) -> list[str]:
         if lines[-1] and cell_len(lines[-1] + piece) > width:
             lines.append("")
         lines[-1] += piece if lines[-1] else piece.lstrip()
-    return lines
+    return [line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…" for line in lines]
