@@ -367,7 +367,7 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:
-        from runmanager.executors.ray.executor import RayExecutor
+        from runmanager.executors.ray import RayExecutor
 
         how = {name: chosen.pop(name) for name in ("jobs", "runs_per_device", "timeout") if name in chosen}
         chosen["executor"] = RayExecutor(address=address, **how)

@@ -28,7 +28,6 @@ REPORT = "report.html"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
-PROBE = ".ray-probe"
 LONGEST_ON_WINDOWS = 259
 """The maximum number of characters of a path on Windows, unless long paths are enabled."""
 

@@ -22,7 +22,7 @@ _OF_RUNS = (
 )
 _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
-    r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
+    r"|\.probe\.[0-9a-f]{32})"
 )
 _FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
