@@ -200,7 +200,10 @@ def connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address is not None:
         options = {"address": _answering(address)}
+    from ray._private import worker  # it prints pages about a dead node, and Ray has no public switch
+
     before = dict(os.environ)  # Ray sets variables, one of which makes `breakpoint()` look for a cluster
+    print_of_ray, worker.print_to_stdstream = worker.print_to_stdstream, lambda *_, **__: None
     try:
         with _restrained(on_loop_back=address is None):
             try:
@@ -211,6 +214,7 @@ def connected(address: str | None) -> Iterator[None]:
     finally:
         with signals_wait():  # after an interrupted shutdown, Ray ends the process without a message
             ray.shutdown()
+        worker.print_to_stdstream = print_of_ray
         os.environ.update(before)
         for name in os.environ.keys() - before:
             del os.environ[name]
