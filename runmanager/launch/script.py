@@ -3,10 +3,8 @@
 import argparse
 import inspect
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -168,7 +166,7 @@ class Script:
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=f"Started again, the command executes only the missing runs.\n\n{self._examples()}",
+            epilog="Started again, the command executes only the missing runs.",
             allow_abbrev=False,  # a misspelt axis must not match another flag
         )
         parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
@@ -198,13 +196,6 @@ class Script:
             )  # fmt: skip
         _add_options(parser, options)
         return parser
-
-    def _examples(self) -> str:
-        lists = {name: values for name, values in self._params.items() if isinstance(values, list | tuple)}
-        name = max(lists, key=lambda each: len(lists[each]), default="")  # the example uses an axis that varies
-        words = " ".join([self._flags[name], shlex.quote(text(lists[name][0]))]) if name else "--retry-failed"
-        lines = ("%(prog)s --plan", f"%(prog)s {words.replace('%', '%%')} --jobs auto")
-        return "\n  ".join(["For example:", *lines])
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the grid with the values from the flags that were used.
@@ -350,8 +341,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     about = "draw N runs of the grid at random"
     if search:
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-    with suppress(argparse.ArgumentError):  # an axis may have the name of the flag
-        headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
+    headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

@@ -281,13 +281,6 @@ def test_the_flag_that_was_meant_is_asked_for(tmp_path, capsys, words, meant):
     assert f"; did you mean '{meant}'?" in capsys.readouterr().err
 
 
-def test_help_ends_with_examples_of_its_own_flags(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        start(tmp_path, "--help", grid={"device": ["cpu"], "name": ["100 %", "b"]})
-
-    assert capsys.readouterr().out.endswith(" --name '100 %' --jobs auto\n")
-
-
 def test_a_part_of_a_flag_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         start(tmp_path, "--not 5")  # is no --note
@@ -316,14 +309,3 @@ def test_help_shows_a_range_as_it_is_written(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "--lr X [X ...] (default: LogUniform(1e-05, 0.1))" in shown
     assert "--sample N draw N runs of the grid at random" in shown
-
-
-@pytest.mark.slow
-def test_a_grid_of_lists_is_sampled_too_and_an_axis_may_be_called_sample(tmp_path):
-    train, other = Train(), Train()
-
-    assert start(tmp_path / "a", "--sample 1", train) == 0
-    assert start(tmp_path / "b", "--sample 7", other, {"sample": [1, 2], "lr": [0.1]}) == 0
-
-    assert len(train.calls) == 1
-    assert [call[0].sample for call in other.calls] == [7]
