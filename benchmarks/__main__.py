@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 NAMES = (
     "committing", "devices", "displaying", "evaluating", "fashion_search", "foreseeing", "halving", "loading",
-    "luck", "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
+    "overhead", "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
     "tensorboard", "thousand", "tracking", "training", "verdict",
 )  # fmt: skip
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from runmanager.executors.base import Executor as Executor
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
     from runmanager.executors.lanes import LanesExecutor as LanesExecutor
-    from runmanager.executors.ray.executor import RayExecutor as RayExecutor
+    from runmanager.executors.ray import RayExecutor as RayExecutor
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
@@ -88,7 +88,7 @@ _HOMES = {
     "executors.base": ("Executor",),
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
-    "executors.ray.executor": ("RayExecutor",),
+    "executors.ray": ("RayExecutor",),
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from runmanager.user_frames import in_user_frames, show_user_frames
+from runmanager.user_frames import hide_frames, show_user_frames
 
 
 class RunManagerError(Exception):
@@ -41,9 +41,9 @@ class RunManagerError(Exception):
         """Return the lines that IPython shows: the user's frames, and the message."""
         import IPython
 
-        with in_user_frames(self):
-            shell = IPython.get_ipython()
-            return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
+        hide_frames(self)
+        shell = IPython.get_ipython()
+        return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
 
 
 class GridError(RunManagerError, ValueError):

@@ -9,32 +9,21 @@ from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 
 _LARGER = frozenset((
-    "acc", "accuracy", "ami", "ap", "ari", "auc", "aucpr", "aucroc", "aupr", "auprc", "auroc", "bacc",
-    "bertscore", "bleu", "chrf", "cider", "dice", "dicecoefficient", "exactmatch", "explainedvariance",
-    "f1", "f2", "fbeta", "fmeasure", "fscore", "hits", "hota", "idf1", "iou", "jaccard", "jaccardindex",
-    "kappa", "kendall", "kendalltau", "map", "matthewscorrelation", "mcc", "meteor", "miou", "mota", "mrr",
-    "msssim", "ndcg", "nmi", "pck", "pearson", "pearsoncorrelation", "pearsonr", "pesq", "precision",
-    "psnr", "r2", "recall", "return", "returns", "rew", "reward", "rewards", "rocauc", "rouge", "rougel",
-    "rougelsum", "rsquared", "sacrebleu", "sdr", "sensitivity", "silhouette", "sisdr", "snr", "spearman",
-    "spearmancorrelation", "spearmanr", "specificity", "ssim", "stoi", "success", "throughput", "tnr",
-    "tpr", "truepositive", "winrate",
+    "acc", "accuracy", "ap", "auc", "auprc", "auroc", "bleu", "dice", "f1", "iou", "jaccard", "kappa", "map",
+    "mcc", "miou", "ndcg", "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "ssim",
 ))  # fmt: skip
 _SMALLER = frozenset((
-    "ade", "bce", "bpc", "bpd", "brier", "cer", "chamfer", "crossentropy", "crps", "der", "duration", "ece",
-    "eer", "epe", "err", "error", "errors", "falsealarm", "falsepositive", "fde", "fid", "fnr", "fpr",
-    "hausdorff", "huber", "kid", "latency", "loss", "lpips", "mae", "mape", "memory", "mpjpe", "mse",
-    "msle", "nll", "nrmse", "perplexity", "ppl", "regret", "rmse", "rmsle", "smape", "ter", "wer",
+    "cer", "duration", "ece", "err", "error", "fid", "loss", "mae", "memory", "mse", "nll", "perplexity",
+    "rmse", "wer",
 ))  # fmt: skip
-_COSTS = frozenset(("duration", "latency", "memory", "throughput"))  # words of metrics that are no default goal
-_QUALIFIERS = frozenset((  # words without a direction, as in f1_macro, error_rate, recall_at_k, acc_epoch
-    "at", "average", "avg", "best", "cut", "ema", "epoch", "k", "macro", "max", "mean", "median", "micro",
-    "min", "pct", "percent", "rate", "score", "step", "weighted",
-))  # fmt: skip
-_NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
 EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
 """The words that name the data of an evaluation, in the order in which they decide."""
 _DATA = (*EVALUATED, "train", "training")
-_TOP = re.compile(r"top\d+")
+# words without a direction, as in f1_macro, error_rate, recall_at_k, acc_epoch
+_DETAILS = frozenset((
+    *_DATA, "at", "avg", "epoch", "k", "macro", "mean", "micro", "rate", "score", "step", "top", "weighted",
+))  # fmt: skip
+_NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
 _DIGITS = "0123456789"
 _DIRECTIONS = ("max", "min", "best")
 
@@ -102,26 +91,17 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
 def is_larger_better(name: str) -> bool | None:
     """Whether large values of a metric are good, None if its name does not imply it.
 
-    The last word of the name counts, without the data, the averaging, and the number of results, as in
-    `acc_top5`.
+    The last word of the name counts, without the data, the averaging and numbers.
 
     >>> is_larger_better("test_accuracy"), is_larger_better("val/mIoU"), is_larger_better("policy_loss")
     (True, True, False)
     >>> is_larger_better("entropy"), is_larger_better("neg_mse"), is_larger_better("top1_error")
     (None, None, False)
     """
-    words = _words(name)
-    if not _NEGATED.isdisjoint(words) or name.lstrip().startswith("1-"):
+    last = _essence(name)[-1:]
+    if not last or not _NEGATED.isdisjoint(_words(name)) or name.lstrip().startswith("1-"):
         return None
-    is_top = False
-    for before, word in reversed(list(zip(["", *words], words, strict=False))):
-        for metric in (f"{before}{word}", word):  # first two joined words, as in cross_entropy, then one
-            if (direction := _direction(metric)) is not None:
-                return direction
-        is_top |= any(map(_TOP.fullmatch, (f"{before}{word}", word)))
-        if not _is_detail(word):
-            return None
-    return is_top or None
+    return True if last[0] in _LARGER else False if last[0] in _SMALLER else None
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
@@ -137,15 +117,13 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     Goal(metric='val_acc', sign=1)
     """
     names = [name for name in names if " " not in name and is_larger_better(name) is not None]
-    names = [name for name in names if _COSTS.isdisjoint(_words(name))]
-    accuracies = sorted(filter(_is_accuracy, names), key=_by_data)
-    losses = [name for name in names if _essence(name)[-1:] == ["loss"]]
-    evaluated = sorted(
-        (name for name in losses if _essence(name) == ["loss"] and _is_evaluated(name)), key=_by_data
-    )
-    parts = [name for name in losses if name not in ("loss", *evaluated)]
-    measures = [name for name in names if name not in (*accuracies, *losses)]
-    evaluated += sorted(filter(_is_evaluated, measures), key=_by_data)
+    names = [name for name in names if _essence(name)[-1] not in ("duration", "memory")]
+    names.sort(key=lambda name: (_rank(name), len(_essence(name))))
+    accuracies = [name for name in names if _is_accuracy(name)]
+    evaluated = [name for name in names if _rank(name) < len(EVALUATED)]
+    evaluated.sort(key=lambda name: _essence(name) != ["loss"])
+    parts = [name for name in names if name.endswith("loss") and name != "loss"]
+    measures = [name for name in names if name not in (*parts, "loss")]
     last = [*measures, *parts, "loss"] if parts else ["loss", *measures]
     first = next((name for name in (*accuracies, *evaluated, *last) if name in names), None)
     return None if first is None else parse_goal(first)
@@ -165,76 +143,48 @@ def companion(metric: str, names: Iterable[str]) -> str:
     >>> companion("loss", ["reward"])
     ''
     """
-    names = [name for name in names if name != metric]
+    names = [name for name in names if name != metric and " " not in name]
     if " " in metric:
         return ""
-    of_same_data = [name for name in names if _data(name) == _data(metric)]
+    of_same_data = [name for name in names if _rank(name) == _rank(metric)]
     if metric.endswith("loss"):
         accuracy = f"{metric.removesuffix('loss')}accuracy"
         others = filter(_is_accuracy, of_same_data if _essence(metric) == ["loss"] else ())
-        return accuracy if accuracy in names else min(others, key=_by_data, default="")
+        return accuracy if accuracy in names else next(others, "")
     words = metric.split("_")
     data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
-    losses = [name for name in names if name.endswith("loss") and " " not in name]
     of_data = [name for name in of_same_data if _essence(name) == ["loss"]]
+    losses = [*of_data, *(name for name in names if name.endswith("loss"))]
     order = (*(f"{part}_loss" for part in data), *of_data, "loss", *losses)
-    return next((name for name in order if name in (*losses, *of_data)), "")
+    return next((name for name in order if name in losses), "")
 
 
 def _words(name: str) -> list[str]:
-    """Split a name into lower-case words; a capital letter begins a word too.
+    """Split a name into lower-case words.
 
-    >>> _words("val/mIoU@50"), _words("MulticlassF1Score"), _words("testAcc1")
-    (['val', 'miou', '50'], ['multiclass', 'f1', 'score'], ['test', 'acc1'])
+    >>> _words("val/mIoU@50")
+    ['val', 'miou', '50']
     """
-    words: list[str] = []
-    for piece in re.split(r"[\W_]+", name.replace("IoU", "Iou")):
-        is_word = piece.islower() or _direction(piece.lower()) is not None
-        parts = [piece] if is_word else re.split(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", piece)
-        words += [part.lower() for part in parts if part]
-    return words
-
-
-def _direction(word: str) -> bool | None:
-    """Whether large values are good, according to one word or two joined words.
-
-    Digits at the end do not count.
-    """
-    for text in (word, word.rstrip(_DIGITS)):
-        if text in _LARGER or text.endswith("accuracy"):
-            return True
-        if text in _SMALLER or text.endswith("loss"):
-            return False
-    return None
-
-
-def _is_detail(word: str) -> bool:
-    return word in _QUALIFIERS or word in _DATA or word.isdigit() or word.rstrip(_DIGITS) == "top"
+    return [word for word in re.split(r"[\W_]+", name.lower()) if word]
 
 
 def _essence(name: str) -> list[str]:
-    """Return the words of a metric without its data, averaging and numbers."""
-    return [word.rstrip(_DIGITS) for word in _words(name) if not _is_detail(word)]
+    """Return the words of a metric without its data, averaging and numbers.
+
+    >>> _essence("val_f1_macro"), _essence("acc1/top5")
+    (['f1'], ['acc'])
+    """
+    words = [word if word in _LARGER else word.rstrip(_DIGITS) for word in _words(name)]
+    return [word for word in words if word and word not in _DETAILS]
 
 
-def _data(name: str) -> str:
-    """Return the word of a metric's data, "" if there is none."""
+def _rank(name: str) -> int:
+    """Return the rank of a metric by its data: evaluations, other data, training, then plain names."""
     words = _words(name)
-    return next((data for data in _DATA if data in words), "")
-
-
-def _is_evaluated(name: str) -> bool:
-    return _data(name) in EVALUATED
+    if data := next((data for data in _DATA if data in words), None):
+        return EVALUATED.index(data) if data in EVALUATED else len(_DATA)
+    return len(EVALUATED) if len(_essence(name)) > 1 else len(_DATA) + 1
 
 
 def _is_accuracy(name: str) -> bool:
-    words = _essence(name)
-    return bool(is_larger_better(name)) and (not words or words[-1] == "acc" or words[-1].endswith("accuracy"))
-
-
-def _by_data(name: str) -> tuple[int, int, int]:
-    """Return the sort key of metrics of one kind: by data, then plain metrics first, top 1 before top 5."""
-    data, words = _data(name), _essence(name)
-    is_plain = not data and len(words) < 2  # noqa: PLR2004 - that of training, as `accuracy`
-    rank = EVALUATED.index(data) if data in EVALUATED else len(EVALUATED) + (2 if is_plain else bool(data))
-    return rank, len(words), int(next(iter(re.findall(r"\d+", name)), 1))
+    return bool(is_larger_better(name)) and _essence(name)[-1] in ("acc", "accuracy")

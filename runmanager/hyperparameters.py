@@ -1,14 +1,14 @@
 """Hyperparameters: validation of names and devices, and values as text and JSON."""
 
+import dataclasses
 import enum
-import hashlib
 import itertools
-import json
 import keyword
 import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from runmanager.close_names import closest
@@ -16,8 +16,6 @@ from runmanager.close_names import closest
 BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The types of values in TensorBoard's HParams."""
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_FEW = 6  # the maximum number of elements of an array written as text
 _MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
 _LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 RESERVED = frozenset((
@@ -109,7 +107,7 @@ def column(name: str) -> str:
 
 
 def check_value(value: Any) -> str | None:
-    """Return the error of a value that cannot be stored and read back, None for any other value.
+    """Return the error of a value that cannot be stored and identified again, None for any other value.
 
     >>> check_value([1, None]), check_value(10**5000)
     (None, 'a number of over 4,300 digits cannot be written: give it as text')
@@ -120,15 +118,34 @@ def check_value(value: Any) -> str | None:
     if is_deep(value):
         rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
         return f"{rule}: make it flatter, or give its name"
+    if not _is_nameable(value):
+        rule = f"a value of the class {kind.__name__} has no identity in another process"
+        return f"{rule}: give it a name and look it up, as in networks[run.name]"
     try:
-        if kind is not int:
-            (repr(value), text(value), json.dumps(encode(value)))
-            return None
-    except Exception as error:  # noqa: BLE001 - the class of the value may raise anything
-        if not isinstance(error, ValueError) or "digits" not in str(error):
-            rule = f"a value of the class {kind.__name__} cannot be written as text"
-            return f"{rule} ({type(error).__name__}): give its name instead"
-    return "a number of over 4,300 digits cannot be written: give it as text"
+        text(value)
+    except ValueError:
+        return "a number of over 4,300 digits cannot be written: give it as text"
+    return None
+
+
+def _is_nameable(value: Any) -> bool:
+    """Whether a value has the same identity in every process, so that its run can be found again."""
+    value = plain(value)
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_nameable, value))
+    if isinstance(value, Mapping):
+        return all(_is_nameable(item) for pair in value.items() for item in pair)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return all(_is_nameable(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if is_named(value):
+        return "<lambda>" not in value.__qualname__
+    is_plain = value is None or isinstance(value, (bool, int, float, str, enum.Enum, PurePath))
+    return is_plain or is_torch(value, "device", "dtype")
+
+
+def is_named(value: Any) -> bool:
+    """Whether a value is a class or a function, which are identified by their names."""
+    return isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
@@ -150,12 +167,12 @@ def is_deep(value: Any) -> bool:
 def _items(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return (*value, *value.values())
-    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def plain(value: Any) -> Any:
-    """Convert a NumPy scalar to a Python number; return other values unchanged."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
+    """Convert a NumPy scalar or a 0-dimensional tensor to a Python number; return other values unchanged."""
+    if type(value).__module__ in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
@@ -189,24 +206,14 @@ def text(value: Any) -> str:
     >>> text(0.010), text(("a", 1)), text((64,)), text(None), text(float)
     ('0.01', '(a, 1)', '(64,)', 'None', 'float')
     """
+    value = plain(value)
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(text, value)))}}}"
-    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+    if is_named(value):
         return str(value.__qualname__)
-    if isinstance(value, enum.Enum):
-        return value.name
-    return _array_text(value) if is_array(value) else str(value)
-
-
-def _array_text(array: Any) -> str:
-    if array.ndim <= 1 and _size(array) <= _FEW:
-        items = array.tolist()
-        return text(tuple(items) if array.ndim else items)
-    return f"array{tuple(array.shape)}~{digest(array)[:6]}"
+    return value.name if isinstance(value, enum.Enum) else str(value)
 
 
 def counted(number: int, noun: str) -> str:
@@ -235,33 +242,11 @@ def json_value(value: Any) -> Any:
     return text(value)
 
 
-def is_array(value: Any) -> bool:
-    """Whether a value is a NumPy array or a torch tensor."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return bool((numpy and isinstance(value, numpy.ndarray)) or (torch and isinstance(value, torch.Tensor)))
-
-
-def _size(array: Any) -> int:
-    return math.prod(array.shape)
-
-
-def digest(array: Any) -> str:
-    """Hash the elements of an array or a tensor."""
-    if type(array).__module__ == "numpy" or hasattr(array, "__array_interface__"):
-        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-    else:
-        import torch
-
-        flat = array.detach().to_dense().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
-        content = (torch.view_as_real(flat) if flat.is_complex() else flat).view(torch.uint8).numpy().tobytes()
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+def encode(value: Any) -> Any:
     """Encode a value as strict JSON, from which `decode` restores it with its type.
 
-    Exact round trips: None, bool, int, float (with NaN and infinities), str, tuple, list, set, frozenset, dict,
-    torch.device and torch.dtype. Classes and functions become their full names, all other values their text.
+    Exact round trips: None, bool, int, float (with NaN and infinities), str, tuple, list, dict, torch.device,
+    torch.dtype. Classes and functions become their full names, all other values their text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')
@@ -276,17 +261,13 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, Mapping):
         return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
-    if isinstance(value, (set, frozenset)):
-        items = sorted(map(encode, value), key=json.dumps)
-        return {"$set" if isinstance(value, set) else "$frozenset": items}
     for kind in ("device", "dtype"):
         if is_torch(value, kind):
             return {f"${kind}": str(value)}
-    is_named = isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
-    return _ADDRESS.sub("", _public_name(value) if is_named else text(value))
+    return _public_name(value) if is_named(value) else text(value)
 
 
-def decode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+def decode(value: Any) -> Any:
     """Decode a value from `encode`.
 
     Raises:
@@ -306,8 +287,6 @@ def decode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
             return tuple(decode(item) for item in content)
         case "$dict" if isinstance(content, list):
             return _decoded_dict(content)
-        case "$set" | "$frozenset" if isinstance(content, list):
-            return _decoded_set(content, set if tag == "$set" else frozenset)
         case "$device" | "$dtype" if isinstance(content, str):
             return _torch_value(tag[1:], content)
     raise ValueError(f"not an encoded value: {value!r}")
@@ -318,13 +297,6 @@ def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
         return {decode(key): decode(item) for key, item in pairs}
     except TypeError as error:
         raise ValueError(f"not the items of a dict: {pairs!r}") from error
-
-
-def _decoded_set(items: list[Any], kind: type[Any]) -> Any:
-    try:
-        return kind(decode(item) for item in items)
-    except TypeError as error:
-        raise ValueError(f"not the items of a set: {items!r}") from error
 
 
 def _torch_value(kind: str, content: str) -> Any:

@@ -2,12 +2,13 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
@@ -23,7 +24,7 @@ GAP = "  "  # the gap between columns
 
 _LEAST_TEXT = 20  # minimum width of a text whose middle is cut out
 _LEAST_HEADING = len("optim…")
-_LEAST_FIRST = 9  # minimum width of a text in an important column
+_PIECE = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
 _BREAK = re.compile(r"(?<!\d) | (?!%|(?:s|min|h)\b)")  # the blanks that may end a line
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
@@ -39,13 +40,12 @@ class Table:
         names: The headings; they are folded if the table is too wide.
         rows: The rows, with one value per column.
         right: Columns of text to align right; they are never cut.
-        fold: Whether values are folded too if the width is too small. Otherwise, the middle of a long text is
-            cut out; other values are never cut.
+        fold: Whether long texts are folded. Otherwise, their middle is cut out; other values are never cut.
         even: Columns of numbers to write with the same number of decimals in all rows.
         first: The important columns, in this order. To keep these columns, headings are folded, texts are
             shortened, and `fitted` leaves out all other columns first.
-        least: Column -> its minimum width, for rows that follow later. With `least`, words of headings are also
-            cut before a column is left out.
+        least: Column -> its minimum width, for rows that follow later. With `least`, words of headings are cut
+            before a column is left out.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
         hints: The tooltip over the status of each row in a notebook.
@@ -101,8 +101,7 @@ class Table:
 
         No column is left out. With `marked`, statuses have their signs.
         """
-        lines = ("".join(text for text, _ in parts) for parts in self._parts(width, marked=marked))
-        return [line.rstrip() for line in lines]
+        return ["".join(text for text, _ in parts).rstrip() for parts in self._parts(width, marked=marked)]
 
     def texts(self, width: int = ENDLESS, *, marked: bool = True) -> Iterator[Text]:
         """Yield the lines as in `lines`, with their styles."""
@@ -112,19 +111,17 @@ class Table:
             yield line
 
     def _parts(self, width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
-        kept, all_rooms = self.kept, self._rooms(marked=marked)
-        rooms = [all_rooms[index] for index in kept]
-        widths = [min(room.most, max(width, room.least)) for room in rooms]
-        for least in zip(*((room.whole, room.folded, room.least) for room in rooms), strict=True):
-            _narrow(widths, least, width)
-        headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
+        kept, rooms = self.kept, self._rooms(marked=marked)
+        widths = [rooms[index][2] for index in kept]
+        for level in (1, 0):
+            _narrow(widths, [rooms[index][level] for index in kept], width)
+        headings = [_folded_name(self._names[i], room) for i, room in zip(kept, widths, strict=True)]
         height = max(map(len, headings), default=0)  # headings are aligned at the bottom, values at the top
         headings = [[""] * (height - len(heading)) + heading for heading in headings]
         yield from self._padded(headings, widths, ["bold"] * len(kept))
-        fit = _folded if self._fold else _shortened
         for number, row in enumerate(self._rows):
             cells = [self._marked(row, index) if marked else row[index] for index in kept]
-            columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
+            columns = [self._fit(content, room) for content, room in zip(cells, widths, strict=True)]
             weight = "bold " if number in self._best else ""
             color = markup.sign_color(self._sign(row))
             styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
@@ -136,12 +133,12 @@ class Table:
         order = self._first or range(len(rooms))
         kept: list[int] = []
         for index in order:
-            if kept and _sum(rooms[i].least for i in [*kept, index]) > width:
+            if kept and _sum(rooms[i][0] for i in [*kept, index]) > width:
                 break
             kept.append(index)
         others = [index for index in range(len(rooms)) if index not in order]
         for index in others if len(kept) == len(order) else ():
-            if _sum(rooms[i].whole for i in [*kept, index]) <= width:
+            if _sum(rooms[i][1] for i in [*kept, index]) <= width:
                 kept.append(index)
         fitted = copy(self)
         fitted.kept = sorted(kept)
@@ -176,22 +173,27 @@ class Table:
         sign = self._sign(row) if index == self._status else ""
         return f"{sign} {row[index]}" if sign else row[index]
 
-    def _rooms(self, *, marked: bool) -> list["_Room"]:
+    def _rooms(self, *, marked: bool) -> list[tuple[int, int, int]]:
+        """Return the widths of each column: with a folded heading, with a short text, and the whole width."""
         rooms = []
         for index, name in enumerate(self._names):
             cells = [self._marked(row, index) if marked else row[index] for row in self._rows]
             most = max([self._least[index], *map(cell_len, cells)])
-            heading, piece = cell_len(name), max(map(cell_len, _pieces(name)), default=0)
             is_cut = self._is_left[index] and index != self._status
-            cut = min(most, _LEAST_FIRST if index in self._first else _LEAST_TEXT) if is_cut else most
-            text = min(most, _LEAST_TEXT) if is_cut else most
-            least = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            if self._fold:  # words are broken only if the lines do not fit otherwise
-                cut, text, heading = 2, max(map(_longest_word, cells), default=0), 0
-            rooms.append(
-                _Room(max(least, cut), max(piece, text), max(heading, piece, text), max(cell_len(name), most))
-            )
+            short = min(most, _LEAST_TEXT) if is_cut else most
+            piece = max((cell_len(piece.strip()) for piece in _PIECE.findall(name)), default=0)
+            piece = min(piece, _LEAST_HEADING) if any(self._least) else piece
+            rooms.append((max(piece, short), max(cell_len(name), short), max(cell_len(name), most)))
         return rooms
+
+    def _fit(self, content: str, width: int) -> list[str]:
+        """Fold a text, or cut out its middle, as the start and the end identify the text better."""
+        if cell_len(content) <= width:
+            return [content]
+        if self._fold:
+            return textwrap.wrap(content, width)
+        head, tail = set_cell_size(content, width - 1 - width // 3).rstrip(), content[-(width // 3) :]
+        return [set_cell_size(f"{head}…{tail}", width).rstrip()]
 
     def _padded(
         self, columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
@@ -232,15 +234,6 @@ def wrapped(content: str, width: int, first: str = "", others: str | None = None
     return [line.rstrip() for line in lines]
 
 
-class _Room(NamedTuple):
-    """The widths of a column: minimum, width of a folded heading, width of a whole heading, and maximum."""
-
-    least: int
-    folded: int
-    whole: int
-    most: int
-
-
 def _sum(widths: Iterable[int]) -> int:
     return sum(width + len(GAP) for width in widths) - len(GAP)
 
@@ -261,43 +254,10 @@ def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
         widths[max(wide)[1]] -= 1
 
 
-def _longest_word(content: str) -> int:
-    return max(map(cell_len, content.split()), default=0)
-
-
-def _pieces(name: str) -> list[str]:
-    """Split a heading at the points where it may be folded: at blanks, and after underscores."""
-    return re.findall(r"[^\s_]+_*|_+", name)
-
-
 def _folded_name(name: str, width: int) -> list[str]:
-    if cell_len(name) <= width:
-        return [name]
     lines = [""]
-    for piece in re.findall(r"\s*(?:[^\s_]+_*|_+)", name):
+    for piece in _PIECE.findall(name) if cell_len(name) > width else [name]:
         if lines[-1] and cell_len(lines[-1] + piece) > width:
             lines.append("")
         lines[-1] += piece if lines[-1] else piece.lstrip()
     return [line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…" for line in lines]
-
-
-def _shortened(content: str, width: int) -> list[str]:
-    """Cut out the middle of a text, as the start and the end identify the text better."""
-    if cell_len(content) <= width:
-        return [content]
-    end = (width - 1) // 3
-    tail = content[-end:] if end else ""
-    while cell_len(tail) > end:
-        tail = tail[1:]
-    return [f"{set_cell_size(content, width - 1 - cell_len(tail)).rstrip()}…{tail}"]
-
-
-def _folded(content: str, width: int) -> list[str]:
-    """Wrap text between words, and break words that are longer than the width."""
-    if cell_len(content) <= width:
-        return [content]
-    lines = [""]
-    for word in content.split():
-        line = f"{lines[-1]} {word}".lstrip()
-        lines[-1:] = [line] if cell_len(line) <= width else [*lines[-1:], *chop_cells(word, width)]
-    return list(filter(None, lines))

@@ -1,9 +1,7 @@
 """Tracebacks without the frames of this package, so that users see their own lines."""
 
-import itertools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -11,10 +9,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of this package, and of standard library calls made by it.
-
-    Return None if no frame is left.
-    """
+    """Return a traceback without the frames of this package; None if no frame is left."""
     shortened: TracebackType | None = None
     for frame in reversed(list(_user_frames_of(traceback))):
         shortened = TracebackType(shortened, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
@@ -41,37 +36,15 @@ def _is_inside(names: dict[str, Any], *, is_inside: bool) -> bool:
     return module == _PACKAGE or (is_inside and module in sys.stdlib_module_names)
 
 
-@contextmanager
-def in_user_frames(error: BaseException) -> Iterator[None]:
-    """Hide the frames of this package in an exception of the block, and in the causes of the exception.
-
-    A cause without other frames is hidden, as the message of the error includes the cause.
-    """
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    before = [
-        (
-            error_of_chain,
-            error_of_chain.__traceback__,
-            error_of_chain.__cause__,
-            error_of_chain.__suppress_context__,
-        )
-        for error_of_chain in chain
-    ]
-    try:
-        for error_of_chain in chain:
-            error_of_chain.__traceback__ = user_frames(error_of_chain.__traceback__)
-        for error_of_chain, cause in itertools.pairwise(chain):
-            if cause.__traceback__ is None:
-                error_of_chain.__cause__ = None  # setting the cause hides the context too
-        yield
-    finally:
-        for error_of_chain, frames, cause_before, is_hidden in before:
-            error_of_chain.__traceback__, error_of_chain.__cause__ = frames, cause_before
-            error_of_chain.__suppress_context__ = is_hidden
+def hide_frames(error: BaseException) -> None:
+    """Hide the frames of this package in an error and its cause, and a cause without other frames."""
+    error.__traceback__ = user_frames(error.__traceback__)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None:
+        return
+    cause.__traceback__ = user_frames(cause.__traceback__)
+    if cause.__traceback__ is None:
+        error.__cause__ = None  # setting the cause hides the context too
 
 
 def show_user_frames() -> None:
@@ -81,11 +54,10 @@ def show_user_frames() -> None:
 
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if not hasattr(error, "_render_traceback_"):  # the error is not from this package
-        sys.__excepthook__(kind, error, traceback)
-        return
-    with in_user_frames(error):
-        sys.__excepthook__(kind, error, error.__traceback__)
+    if hasattr(error, "_render_traceback_"):  # the error is from this package
+        hide_frames(error)
+        traceback = error.__traceback__
+    sys.__excepthook__(kind, error, traceback)
 
 
 def user_level() -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -156,15 +155,6 @@ def test_rows_may_lack_columns():
     table = Table.of([{"run": 1, "loss": 0.5}, {"run": 2, "error": "x"}])
 
     assert table.lines() == ["run  loss  error", "  1   0.5", "  2        x"]
-
-
-def test_values_that_may_be_folded_fit_the_width_and_lose_nothing():
-    table = Table(["what", "why"], [["word " * 9, "x" * 30], ["ä", "猫" * 9]], fold=True)
-
-    lines = table.lines(20)
-
-    assert max(map(cell_len, lines)) == 20
-    assert {sign: "".join(lines).count(sign) for sign in ("word", "x", "猫")} == {"word": 9, "x": 30, "猫": 9}
 
 
 def test_a_notebook_draws_a_table_in_which_no_text_is_markup():

@@ -481,11 +481,8 @@ def test_a_grid_that_cannot_be_run_is_refused(params, message):
         RunBuilder.num_runs(params)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [{"lr": [0.1, 0.1]}, {"network": [lambda: 1]}, {"trainset": [object(), object()]}, {"n": range(1500)}],
-)
-def test_what_cannot_be_found_again_is_a_grid_for_a_loop_of_ones_own(params):
+@pytest.mark.parametrize("params", [{"lr": [0.1, 0.1]}, {"n": range(1500)}])
+def test_what_run_grid_refuses_is_a_grid_for_a_loop_of_ones_own(params):
     ((_name, values),) = params.items()
 
     assert [run[0] for run in RunBuilder.get_runs(params)] == list(values)
@@ -578,13 +575,6 @@ class Unwritable:
         raise ZeroDivisionError
 
 
-class UnwritableText(str):
-    __slots__ = ()
-
-    def __str__(self):
-        raise ZeroDivisionError
-
-
 def nested(depth):
     value: object = 1
     for _ in range(depth):
@@ -605,13 +595,9 @@ def in_itself():
         ([10**5000], "a number of over 4,300 digits cannot be written: give it as text"),
         (nested(400), "a value that is nested more than 50 deep cannot be read again"),
         (in_itself(), "a value that is nested more than 50 deep cannot be read again"),
-        (Unwritable(), "a value of the class Unwritable cannot be written as text (ZeroDivisionError)"),
-        (
-            UnwritableText("a"),
-            "a value of the class UnwritableText cannot be written as text (ZeroDivisionError)",
-        ),
+        (Unwritable(), "a value of the class Unwritable has no identity in another process: give it a name"),
     ],
-    ids=["digits", "digits in a list", "nested", "in itself", "repr", "str"],
+    ids=["digits", "digits in a list", "nested", "in itself", "repr"],
 )
 def test_a_value_that_cannot_be_written_is_refused_in_a_sentence(value, problem):
     with pytest.raises(GridError) as caught:

@@ -17,12 +17,9 @@ TORCH = st.sampled_from(
     [torch.device("cpu"), torch.device("cuda"), torch.device("cuda:1"), torch.float32, torch.bfloat16]
 )
 KEYS = st.recursive(SCALARS | TORCH, lambda keys: st.lists(keys).map(tuple), max_leaves=3)
-SETS = st.sets(st.integers(), max_size=1) | st.frozensets(st.text(), max_size=1)
 VALUES = st.recursive(
     SCALARS | TORCH,
-    lambda values: (
-        st.lists(values) | st.lists(values).map(tuple) | st.dictionaries(KEYS, values, max_size=3) | SETS
-    ),
+    lambda values: st.lists(values) | st.lists(values).map(tuple) | st.dictionaries(KEYS, values, max_size=3),
     max_leaves=10,
 )
 
@@ -79,10 +76,6 @@ def test_anything_else_comes_back_as_plain_python_or_text(value, expected):
     assert (type(restored), restored) == (type(expected), expected)
 
 
-def test_an_address_is_left_out_of_the_text():
-    assert encode(Thing()) == f"<{__name__}.Thing object>"
-
-
 @given(JSON)
 @example({"$dict": [1]})
 @example({"$dict": [[[1], 2]]})
@@ -130,10 +123,7 @@ def test_numpy_scalars_become_plain_python(value, expected):
         ((3, 0.50), "(3, 0.5)"),
         ([], "()"),
         ((64,), "(64,)"),
-        ({"b", "a"}, "{a, b}"),
-        (np.array([1.0, 0.50]), "(1, 0.5)"),
         (torch.tensor(0.5), "0.5"),
-        (np.zeros((2, 3)), "array(2, 3)~17b076"),
         (torch.nn.ReLU, "ReLU"),
         (Colour.RED, "RED"),
         (torch.device("cuda:0"), "cuda:0"),

@@ -62,7 +62,7 @@ def test_numbers_are_never_cut(width, numbers):
 def test_the_middle_of_a_long_text_is_left_out():
     fitted, _ = Table.of([{"error": "ValueError: the loader gave no batch (in sweep.py:41)"}]).fitted(30)
 
-    assert fitted.lines(30) == ["error", "ValueError: the load…ep.py:41)"]
+    assert fitted.lines(30) == ["error", "ValueError: the loa…eep.py:41)"]
 
 
 def test_headings_are_folded_at_blanks_and_underscores():

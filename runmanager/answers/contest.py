@@ -231,7 +231,7 @@ def contest(
             statuses[rival][status] += 1
     has_number = set(rivals[~np.isnan(numbers)].tolist())
     alone = [i for i in sorted(has_number) if np.isnan(table[i]).all()]
-    sentence = partial(luck_of, runs, str(scores.name), rivals, np.stack([repeats, parts], axis=1))
+    sentence = partial(luck_of, runs, str(scores.name), rivals)
     return Contest(names, table, statuses, unit, what, alone, sentence)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.sampled import in_parts, is_sampled
-from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 from runmanager.storage.design import assumption
@@ -52,7 +51,6 @@ _OVERLAP = (
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
 
-@advised("write compare(runs, 'lr')")
 def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
@@ -180,7 +178,6 @@ def _left_out(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # the mean of huge numbers may overflow
-@advised("write effects(runs, 'test_accuracy')")
 def effects(
     runs: pd.DataFrame, value: str | None = None, *, repeats: str | Sequence[str] | None = None
 ) -> pd.DataFrame:

@@ -11,7 +11,6 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.storage.design import Rule, assumption
@@ -108,7 +107,6 @@ class Verdict:
         return "\n".join([*lines, f"<p><small>{escape(self.assumptions)}</small></p>"])
 
 
-@advised("write verdict(runs, 'lr')")
 def verdict(
     runs: pd.DataFrame,
     axis: str | None = None,

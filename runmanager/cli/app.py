@@ -108,7 +108,6 @@ COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
         "show": inspecting.show_command,
         "best": comparing.best_command,
         "compare": comparing.compare_command,
-        "importances": comparing.importances_command,
         "decide": comparing.decide_command,
         "diff": comparing.diff_command,
         "report": exporting.report_command,

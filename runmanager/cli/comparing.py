@@ -1,4 +1,4 @@
-"""Commands that rank runs, and set them side by side: best, compare, importances, decide, diff."""
+"""Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
 from dataclasses import replace
 from functools import partial
@@ -96,44 +96,6 @@ def compare_command(
         print_view(replace(view, notes=[]), rows, what="pairs")
 
     return Answer(show, partial(rows_to_json, pairs, rows))
-
-
-def importances_command(
-    folder: Path = _RUNS,
-    *,
-    goal: str | None = None,
-    repeats: list[str] | None = None,
-    where: list[str] | None = None,
-) -> Answer:
-    """Show which hyperparameters matter for a good result.
-
-    It suits the runs of a sample or a search, whose hyperparameters vary together. The shares add up to 1: how
-    much each hyperparameter distinguishes the best quarter of the runs from all (PED-ANOVA). It needs Optuna.
-
-    For example:
-
-      runmanager importances runs/searched
-      runmanager importances runs/searched --goal min:test_loss
-      runmanager importances runs/searched --where "optimizer=adam" --json
-
-    Exit codes: 0 shown; 2 no runs, no such metric, or Optuna is not installed.
-    """
-    from runmanager.answers.importance import importances as shares_of
-    from runmanager.answers.importance import what_matters
-    from runmanager.console import print_fitted
-    from runmanager.table import Table
-    from runmanager.tables.files import to_rows
-    from runmanager.tables.ranking import ASSUMED
-
-    shares = shares_of(load_selected(folder, where=where), goal, repeats=repeats)
-
-    def show() -> None:
-        if not shares["importance"].isna().all():
-            print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
-        tell(shares.attrs[ASSUMED])
-        tell(what_matters(shares))
-
-    return Answer(show, partial(to_rows, shares))
 
 
 def decide_command(

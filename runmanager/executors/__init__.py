@@ -16,7 +16,7 @@ def executor_type(name: str) -> type[Executor]:
 
         return InlineExecutor
     if name == "ray":
-        from runmanager.executors.ray.executor import RayExecutor
+        from runmanager.executors.ray import RayExecutor
 
         return RayExecutor
     from runmanager.executors.lanes import LanesExecutor

@@ -114,7 +114,7 @@ class Executor(ABC):
                 this call.
 
         Raises:
-            GridError: The function cannot be sent; the message names the part that cannot be sent.
+            GridError: The function cannot be sent; the message has the reason.
 
         Example:
             >>> from runmanager import InlineExecutor

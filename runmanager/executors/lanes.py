@@ -59,7 +59,7 @@ class LanesExecutor(Executor):
         """Import torch in the ancestor process that lanes are forked from; check that `train` can be sent.
 
         Raises:
-            GridError: `train` cannot be sent; the message names the part that cannot be sent.
+            GridError: `train` cannot be sent; the message has the reason.
         """
         self._most_lanes = 1
         _preload(self._context)

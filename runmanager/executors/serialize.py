@@ -3,19 +3,18 @@
 import functools
 import importlib
 import io
-import itertools
 import operator
 import sys
 import traceback
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from typing import Any
 
 import cloudpickle
 
-from runmanager.errors import GridError, RunManagerError
+from runmanager.errors import GridError, RunManagerError, first_line
 
 
 def dump(task: object) -> bytes:
@@ -25,12 +24,14 @@ def dump(task: object) -> bytes:
     value, with all objects that they refer to. Functions and classes of other modules are sent by name.
 
     Raises:
-        GridError: A part of the task cannot be sent; the message names that part.
+        GridError: A part of the task cannot be sent; the message has the reason that pickle gives.
     """
     try:
         return _dump(task)
     except Exception as error:
-        raise GridError([_problem(task)]) from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        rule = f"{_name(task)} cannot be sent to a worker process ({reason})"
+        raise GridError([f"{rule}: make what it names in the function that uses it"]) from error
 
 
 def dump_error(error: BaseException) -> bytes:
@@ -132,72 +133,7 @@ def _is_importable(function: Any) -> bool:
         return False  # a variable of another function
 
 
-def _problem(task: object) -> str:
-    """Return a sentence about the part of a task that cannot be sent, and the path to it."""
-    way, reason = [_name(task)], _refusal(task)
-    seen = {id(task)}
-    culprit = task
-    while True:
-        for name, part in _parts(culprit):
-            refusal = "" if id(part) in seen else _refusal(part)
-            seen.add(id(part))
-            if refusal:
-                way += [name] if name != way[-1] else []  # a partial and its function have the same name
-                reason, culprit = refusal, part
-                break
-        else:
-            break
-    kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix("builtins.")
-    subject = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
-    return f"{subject} cannot be sent to a worker process ({reason}): make it in the function that uses it"
-
-
-def _refusal(value: object) -> str:
-    """Return the reason why a value cannot be sent, "" if it can."""
-    try:
-        _dump(value)
-    except Exception as error:  # noqa: BLE001 - the value's own methods raise whatever they like
-        return f"{type(error).__name__}: {error}".partition("\n")[0]
-    return ""
-
-
 def _name(value: Any) -> str:
     while isinstance(value, functools.partial):
         value = value.func
     return str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]
-
-
-def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the parts that are sent with a value, by name."""
-    if isinstance(value, functools.partial):
-        yield _name(value), value.func
-        yield from ((f"argument {number}", part) for number, part in enumerate(value.args, 1))
-        yield from ((f"argument {name!r}", part) for name, part in value.keywords.items())
-    elif _is_cached(value):
-        yield _name(value), value.__wrapped__
-    elif isinstance(value, types.MethodType):
-        yield "self", value.__self__
-    elif isinstance(value, types.FunctionType):
-        yield from _named_in(value)
-    elif isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", part) for key, part in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"[{number}]", part) for number, part in enumerate(value))
-    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
-
-
-def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    names = dict.fromkeys(_names(function.__code__))
-    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # the error if the cell is still empty
-            continue
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    yield from (("a default", part) for part in defaults)
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
-    yield from itertools.chain(code.co_names, *map(_names, inner))

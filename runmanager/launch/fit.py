@@ -12,7 +12,6 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
-from runmanager.calls import advised
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
@@ -28,7 +27,6 @@ EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
 
 
-@advised("write fit(run, network, loader, manager, optimizer=optimizer, epochs=10)")
 def fit(
     run: Any,
     network: nn.Module,

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from runmanager.board import run_logs
 from runmanager.board.options import TensorBoard, check_tensorboard, x_axis_of
-from runmanager.calls import advised
-from runmanager.close_names import closest
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.goal import parse_goal
@@ -40,14 +38,6 @@ if TYPE_CHECKING:
     from runmanager.launch.loop_output import LoopOutput
     from runmanager.training.open_run import OpenRun
 
-
-_PAGE = (
-    "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
-    "additions to the tutorial's class"
-)
-
-_hook = advised(_PAGE, guesses=False)
-"""Adds a reference to the migration page to the TypeError of a call with wrong arguments."""
 
 T = TypeVar("T")
 
@@ -141,7 +131,6 @@ class RunManager:
         "outcome", "The outcome of the last run, None before the first run and while a run is open."
     )
 
-    @advised("write RunManager('name')")
     def __init__(
         self,
         experiment: str | Experiment | None = None,
@@ -167,7 +156,6 @@ class RunManager:
         )
         self._writers: weakref.WeakKeyDictionary[OpenRun, SummaryWriter] = weakref.WeakKeyDictionary()
 
-    @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: move the network to the run's device, warm the device, open files, start the clock.
 
@@ -198,7 +186,6 @@ class RunManager:
         """
         self._hooks.begin_run(run, network, loader, self.end_run)
 
-    @_hook
     def end_run(self) -> None:
         """End the run: commit its outcome, close its files, write the tables, show the results.
 
@@ -215,7 +202,6 @@ class RunManager:
         """
         self._hooks.end_run()
 
-    @_hook
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
 
@@ -233,7 +219,6 @@ class RunManager:
         """
         self._hooks.begin_epoch()
 
-    @_hook
     def end_epoch(self) -> None:
         """End the epoch: stop the clock, read the sums, commit and log the row.
 
@@ -254,7 +239,6 @@ class RunManager:
         """
         self._hooks.end_epoch()
 
-    @advised("write track_loss(loss, labels)")
     def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
         """Add a batch's loss to the epoch's mean, without waiting for the device.
 
@@ -278,7 +262,6 @@ class RunManager:
         """
         self._hooks.tracking("track_loss()").add_loss(loss, batch)
 
-    @advised("write track_num_correct(preds, labels)")
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the samples whose label has the largest score, without waiting for the device.
 
@@ -309,7 +292,6 @@ class RunManager:
                 return
         sums.add_correct(preds, labels)
 
-    @advised("write track(f1=0.5)")
     def track(
         self,
         values: Mapping[str, torch.Tensor | float] | None = None,
@@ -348,7 +330,6 @@ class RunManager:
         metrics.check_mapping("track", values)
         self._hooks.tracking("track()").track({**(values or {}), **named}, how)
 
-    @advised("write log(step_loss=loss)")
     def log(self, values: Mapping[str, Any] | None = None, /, *, every: int = 1, **named: Any) -> None:
         """Log values of the current step, for curves within an epoch, without waiting for the device.
 
@@ -390,7 +371,6 @@ class RunManager:
         metrics.check_mapping("log", values)
         self._hooks.logging().log({**(values or {}), **named}, every)
 
-    @advised("write summary(test_f1=0.5)")
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
     ) -> None:
@@ -418,7 +398,6 @@ class RunManager:
         metrics.check_mapping("summary", values)
         self._hooks.open_run("summary()").add_summary({**(values or {}), **named})
 
-    @advised("write artifact('model.onnx')")
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure, a model or a text with the run, in its folder under ``artifacts/``.
 
@@ -455,7 +434,6 @@ class RunManager:
             self._hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
         )
 
-    @advised("write load_weights()")
     def load_weights(self, network: nn.Module | None = None) -> None:
         """Load the weights that ``epochs(keep=...)`` has saved so far, for example for a final test.
 
@@ -531,7 +509,6 @@ class RunManager:
             loop_output.save(self.run_data, Path(fileName))
 
     @contextmanager
-    @advised("write `with manager.run(run, network, loader):`")
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
         """Begin a run, as `begin_run` does, and end it with the block, also after an exception.
 
@@ -565,7 +542,6 @@ class RunManager:
         with self._hooks.run(run, lambda: self.begin_run(run, network, loader), self.end_run):
             yield self
 
-    @advised("write epochs(10)")
     def epochs(
         self,
         n: int,
@@ -632,7 +608,6 @@ class RunManager:
         options = EpochOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
         return self._hooks.epochs(n, options, self.begin_epoch, self.end_epoch)
 
-    @advised("write batches()")
     def batches(self) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
 
@@ -658,7 +633,6 @@ class RunManager:
             raise LifecycleError("batches() without a loader: write manager.run(run, network, loader)")
         return epoch.batches()
 
-    @advised("write evaluate(loader, 'validation')")
     def evaluate(
         self,
         loader: Iterable[Any],
@@ -713,7 +687,6 @@ class RunManager:
         return opened.evaluate(loader, name, loss, step, metrics)
 
     @contextmanager
-    @advised("write `with manager.evaluating(loader) as batches:`")
     def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
         """Evaluate in your own loop: the block gets the loader's batches on the device.
 
@@ -907,18 +880,6 @@ class RunManager:
     def run_start_time(self) -> float | None:
         """The start of the current or the last run, as a timestamp of `time.time()` (s), None before a run."""
         return self._hooks.current.start_time if self._hooks.current else None
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            if name in getattr(self.__dict__.get("_hooks"), "hyperparameters", ()):
-                step = "take it from the run, which train(run, manager) gets first"
-                raise AttributeError(f"RunManager has no {name!r}, a hyperparameter: {step}")
-            close = closest(name, [each for each in dir(type(self)) if not each.startswith("_")])
-            step = f"did you mean {close!r}?" if close and not name.startswith(close) else _PAGE
-            raise AttributeError(f"RunManager has no {name!r}: {step}")
 
 
 def hooks_of(manager: RunManager) -> Hooks:

@@ -6,7 +6,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board.options import TensorBoard
-from runmanager.calls import advised
 from runmanager.devices import ranks
 from runmanager.executors import Executor
 from runmanager.launch.live_page import LivePage
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
 
-@advised("write run_grid(params, train, experiment='name')")
 def run_grid(
     params: "Grid | Sequence[Run]",
     train: Train,

@@ -3,17 +3,14 @@
 import argparse
 import inspect
 import re
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from runmanager.axes import space_of
-from runmanager.calls import advised, keywords_of, unexpected
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.flags import from_command_line
 from runmanager.grid import RunBuilder
@@ -35,7 +32,6 @@ _Reader = Callable[[str], Any]
 """Parses a word as a value of an axis; the message of its ValueError describes the valid values."""
 
 
-@advised("write main(params, train, experiment='name')")
 def main(
     params: Grid,
     train: Callable[..., object],
@@ -91,7 +87,6 @@ def main(
         0
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
-    script.check(options)
     parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
     namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -158,16 +153,6 @@ class Script:
         self._allowed = allowed
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
-    def check(self, options: Iterable[str]) -> None:
-        """Refuse arguments of `main` that `run_grid` does not have."""
-        names = [name for function in (main, run_grid) for name in keywords_of(function)]
-        for name in options:
-            if name in self._flags:
-                step = f"write it into the grid, or start with {self._flags[name]}"
-                raise TypeError(f"main() got the axis {name!r} as an argument: {step}")
-            if name not in names:
-                raise unexpected(main, name, names)
-
     def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
         """Return the parser.
 
@@ -181,7 +166,7 @@ class Script:
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=f"Started again, the command executes only the missing runs.\n\n{self._examples()}",
+            epilog="Started again, the command executes only the missing runs.",
             allow_abbrev=False,  # a misspelt axis must not match another flag
         )
         parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
@@ -211,13 +196,6 @@ class Script:
             )  # fmt: skip
         _add_options(parser, options)
         return parser
-
-    def _examples(self) -> str:
-        lists = {name: values for name, values in self._params.items() if isinstance(values, list | tuple)}
-        name = max(lists, key=lambda each: len(lists[each]), default="")  # the example uses an axis that varies
-        words = " ".join([self._flags[name], shlex.quote(text(lists[name][0]))]) if name else "--retry-failed"
-        lines = ("%(prog)s --plan", f"%(prog)s {words.replace('%', '%%')} --jobs auto")
-        return "\n  ".join(["For example:", *lines])
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the grid with the values from the flags that were used.
@@ -363,8 +341,7 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     about = "draw N runs of the grid at random"
     if search:
         about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-    with suppress(argparse.ArgumentError):  # an axis may have the name of the flag
-        headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
+    headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
@@ -380,7 +357,7 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:
-        from runmanager.executors.ray.executor import RayExecutor
+        from runmanager.executors.ray import RayExecutor
 
         how = {name: chosen.pop(name) for name in ("jobs", "runs_per_device", "timeout") if name in chosen}
         chosen["executor"] = RayExecutor(address=address, **how)

@@ -9,7 +9,6 @@ from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.text import Text
 
-from runmanager import markup
 from runmanager.console import colored
 from runmanager.hyperparameters import counted
 from runmanager.screen.run_rows import Row, RunColumns
@@ -22,7 +21,6 @@ _BEST = "best so far"
 _MOST_ROWS = 8  # number of rows of ended runs that a notebook shows unfolded
 _MOST_FOLDED = 200  # number of folded rows of ended runs in a notebook, as a row takes more than a kilobyte
 _NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
-_TRACK = "rgba(128, 128, 128, 0.3)"  # the empty part of a bar, for white and black pages
 
 
 class Picture(NamedTuple):
@@ -69,7 +67,7 @@ class Picture(NamedTuple):
 
     def __repr__(self) -> str:
         columns, width = self.columns, _NOTEBOOK_WIDTH
-        rows = self.ended_rows[-_MOST_FOLDED:] if self.is_over else self._last_rows
+        rows = self.ended_rows[-(_MOST_FOLDED if self.is_over else _MOST_ROWS) :]
         headings = columns.lines(rows[:1], width)[0] if rows else []
         lines = [*headings, *(line for row in rows for line in columns.explained(row, width))]
         live = [] if self.is_over else self._replace(above=(headings, 0)).lines(width, _NOTEBOOK_HEIGHT)
@@ -77,43 +75,22 @@ class Picture(NamedTuple):
 
     def _repr_html_(self) -> str:
         if self.is_over:
-            return self._ended_html()
-        last = self._last_rows
-        num_hidden = len(self.ended_rows) - len(last)
+            rows = self.ended_rows[-_MOST_FOLDED:]
+            table = self.columns.to_html(rows) if rows else ""
+            if len(rows) <= _MOST_ROWS:
+                return table
+            which = "" if len(rows) == len(self.ended_rows) else f", the last {_MOST_FOLDED}"
+            number = counted(len(self.ended_rows), "ended run")
+            return f"<details><summary>{number}{which}</summary>{table}</details>"
+        num_hidden = max(len(self.ended_rows) - _MOST_ROWS, 0)
         hidden = f"<div>({counted(num_hidden, 'earlier run')} not shown)</div>\n" if num_hidden else ""
-        rows = [*last, *self.rows]
+        rows = [*self.ended_rows[num_hidden:], *self.rows]
         table = hidden + (self.columns.to_html(rows) if rows else "")
         best = f"<div>{_BEST}: {html.escape(self.best)}</div>\n" if self.best else ""
         share = f"{100 * self.done / max(self.total, 1):.1f}"
-        bar = (
-            f'<span role="progressbar" aria-valuenow="{share}" style="display: inline-block; width: 20em; '
-            f"height: 0.6em; border-radius: 0.3em; background: linear-gradient(90deg, "
-            f'{markup.sign_color("✓", is_page=True)} {share}%, {_TRACK} {share}%)"></span>'
-        )
+        bar = f'<progress aria-label="progress" value="{share}" max="100"></progress>'
         counts = join([f"{self.ended}/{self.total}", duration(self.elapsed, 0), self.left])
         return f"{table}\n{best}<div>{html.escape(printable(self.name))} {bar} {html.escape(counts)}</div>"
-
-    @property
-    def _others(self) -> Sequence[Row]:
-        return [row for row in self.ended_rows if not row.count.startswith("✓")]
-
-    @property
-    def _last_rows(self) -> Sequence[Row]:
-        """The last rows of ended runs, and the last rows of runs that did not complete."""
-        last = self.ended_rows[-_MOST_ROWS:]
-        return [*(row for row in self._others[-_MOST_ROWS:] if row not in last), *last]
-
-    def _ended_html(self) -> str:
-        rows, others = self.ended_rows, self._others
-        if len(rows) <= _MOST_ROWS:
-            return self.columns.to_html(rows) if rows else ""
-        below = others if len(others) <= _MOST_ROWS else []
-        rows = [row for row in rows if row.count.startswith("✓")] if below else rows
-        number = counted(len(rows), "ended run" if others and not below else "completed run")
-        which = "" if len(rows) <= _MOST_FOLDED else f", the last {_MOST_FOLDED}"
-        table = self.columns.to_html(rows[-_MOST_FOLDED:])
-        folded = f"<details><summary>{number}{which}</summary>{table}</details>" if rows else ""
-        return folded + (self.columns.to_html(below) if below else "")
 
     def _bar(self, width: int) -> Text:
         ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"

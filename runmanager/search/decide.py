@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome
-from runmanager.search.search import Decision, Search
+from runmanager.search.search import Decision, Search, run_seconds
 from runmanager.storage.design import Rule
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
@@ -142,7 +142,7 @@ class _Deciding(Search):
                 cause = error if any(result.epochs for result in read) else "no run has an epoch"
                 self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
-            seconds = sum(map(_seconds, read))
+            seconds = sum(map(run_seconds, read))
             if not self._ask(race, rivals, comparison, seconds):
                 return Decision(sentences=sentences)
             sentences = [race.standing, *self._outlook(race, comparison.contest, seconds, seconds / len(read))]
@@ -253,8 +253,3 @@ class _Deciding(Search):
             return duration(max(of_run * (number - n * per_repeat) / self.num_lanes, 1), 0)
 
         return [f"! {what} will hardly decide. {foresight.sentence(time_of)}"]
-
-
-def _seconds(result: RunResult) -> float:
-    """Return the duration of a run (s)."""
-    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import logging
 import math
 import sys
 import warnings
@@ -46,7 +47,7 @@ class OptunaPruner(Pruner):
         self._ended: set[str] = set()  # runs whose trial has ended
         self._last: dict[str, tuple[int, float, str]] = {}  # run -> the last epoch, its value, and the answer
         self._states = optuna.trial.TrialState
-        with _silent():
+        with silent():
             self._study = optuna.create_study(
                 study_name=_NAME,
                 direction="maximize" if goal.is_larger_better else "minimize",
@@ -78,7 +79,7 @@ class OptunaPruner(Pruner):
             return before[2]
         self._make_ready(id_, record.epoch)
         self._report(id_, record.epoch, value)
-        with _silent():
+        with silent():
             is_behind = self._trials[id_].should_prune()
         answer = self._kind if is_behind else ""
         self._last[id_] = record.epoch, value, answer
@@ -95,7 +96,7 @@ class OptunaPruner(Pruner):
         self._ended.add(id_)
         values = self._values[id_]
         value = values[max(values)] if values else math.nan
-        with _silent():
+        with silent():
             if status is Status.PRUNED:  # Optuna uses the last value of a pruned trial
                 self._study.tell(self._trials[id_], state=self._states.PRUNED)
             elif status is Status.COMPLETED and not math.isnan(value):
@@ -104,7 +105,7 @@ class OptunaPruner(Pruner):
                 self._study.tell(self._trials[id_], state=self._states.FAIL)
 
     def _begin_trial(self, id_: str) -> None:
-        with _silent():
+        with silent():
             self._trials[id_] = self._study.ask()
         self._values[id_] = {}
         self._ended.discard(id_)
@@ -148,15 +149,15 @@ def _text(value: object) -> str:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Silence Optuna's log below the level of errors, and Optuna's warning about a NaN value."""
-    from optuna import logging
+def silent(level: int = logging.WARNING) -> Iterator[None]:
+    """Silence Optuna's log below a level, and Optuna's warning about a NaN value."""
+    import optuna
 
-    before = logging.get_verbosity()
-    logging.set_verbosity(max(before, logging.WARNING))
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, level))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
             yield
     finally:
-        logging.set_verbosity(before)
+        optuna.logging.set_verbosity(before)

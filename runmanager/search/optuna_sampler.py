@@ -1,8 +1,6 @@
 """Adapter of Optuna's samplers: a study in memory, whose sampler suggests points of a space."""
 
-import copy
 import logging
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,40 +9,38 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from runmanager.errors import GridError, MissingExtraError, first_line
 from runmanager.goal import Goal
-from runmanager.nested import Grid
 from runmanager.ranges import IntRange
-from runmanager.search.optuna_search import OptunaSearch, is_sampler
+from runmanager.search.optuna_pruner import silent
+from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchAxis, SearchSpace
 from runmanager.storage.run_trials import without_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-    from optuna.storages import InMemoryStorage
-    from optuna.study import Study
 
 _NAME = "search"  # name of the study
 _CHOICES = (str, int, float, bool, type(None))  # types of choices that Optuna stores
+_CANNOT_RESUME = ("BruteForceSampler", "GridSampler", "QMCSampler")
 
 
 @dataclass(frozen=True)
 class TrialResult:
     """The state of a trial and its values."""
 
-    state: Literal["complete", "pruned", "fail"]
+    state: Literal["COMPLETE", "PRUNED", "FAIL"]
     values: Sequence[float] = ()  # values of the goals, if the trial is complete
     # epoch -> value of the goal, if the trial was pruned
     curve: Mapping[int, float] = field(default_factory=dict)
 
 
-def space_for(
-    params: Grid, goals: Sequence[Goal], search: OptunaSearch, repeats: Sequence[str] = ()
-) -> SearchSpace:
-    """Return the space of the searched axes; check that the sampler supports it.
+def check_search(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
+    """Check that there is something to search, and that the sampler supports these axes.
+
+    The sampler suggests twice, as some samplers fail only after a first result.
 
     Raises:
-        GridError: The axes cannot be searched, or the sampler does not support these axes; the message lists
-            all problems.
+        GridError: The axes cannot be searched, or the sampler does not support these axes.
         MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
     """
     try:
@@ -52,141 +48,114 @@ def space_for(
     except ImportError as error:
         needs = "OptunaSearch needs optuna: pip install 'torch-runmanager[optuna]'"
         raise MissingExtraError([needs]) from error
-    space = SearchSpace(params, repeats)
-    space.check()
-    if search.sampler is not None:
-        _try(space, goals, search)
-    return space
+    if not space.axes:
+        rule = "search= has nothing to choose from, as every axis has one value"
+        raise GridError([f"{rule}: write a range, as LogUniform(1e-5, 1e-1), or several values"])
+    if search.sampler is None:
+        return
+    with silent(logging.ERROR), warnings.catch_warnings():  # the search repeats the warnings when it runs
+        warnings.simplefilter("ignore")
+        sampler = Sampler(space, goals, search)
+        if sampler.name in _CANNOT_RESUME:
+            rule = f"{sampler.name} cannot resume, as its position is not stored with runs"
+            raise GridError([f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"])
+        for number in range(2):
+            sampler.ask(number)
+            sampler.tell(number, TrialResult("COMPLETE", [0.0] * len(goals)))
 
 
 def sampler_name(search: OptunaSearch) -> str:
     """Return the name of the sampler's class."""
-    if search.sampler is None or isinstance(search.sampler, type):
-        return search.sampler.__name__ if search.sampler else "TPESampler"
-    return type(search.sampler if is_sampler(search.sampler) else search.sampler(seed=0)).__name__
-
-
-def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
-    """Let the user's sampler suggest twice, as some samplers fail only after a first result."""
-    from optuna import logging
-    from optuna.samplers import GridSampler, QMCSampler
-
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # the search repeats the warnings when it runs
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            sampler = Sampler(space, goals, search)
-            if isinstance(sampler.current, QMCSampler):
-                rule = "QMCSampler cannot resume, as its position is not stored with runs"
-                raise GridError(
-                    [f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"]
-                )
-            if isinstance(sampler.current, GridSampler) and not is_sampler(search.sampler):
-                rule = "GridSampler shuffles its grid by its seed, which differs for each suggestion"
-                raise GridError([f"{rule}: write sampler=GridSampler(..., seed=0)"])
-            for number in range(2):
-                sampler.ask(number)
-                sampler.tell(number, TrialResult("complete", [0.0] * len(goals)))
-    finally:
-        logging.set_verbosity(before)
+    make = search.sampler
+    if make is None or isinstance(make, type):
+        return make.__name__ if make else "TPESampler"
+    return type(make(seed=0)).__name__
 
 
 class Sampler:
     """Suggests the next point, from earlier points and their values.
 
-    A sampler class, or a function of a seed, creates a new sampler for each suggestion. So a suggestion depends
-    only on its number and on the earlier trials: the suggestion is the same in every process.
+    Each suggestion gets a new sampler. So a suggestion depends only on its number and on the earlier trials: it
+    is the same in every process.
 
     Args:
         space: The axes.
         goals: The metrics to optimize, and their directions.
         search: The options with the sampler and the seed.
-        num_asked: The number of suggestions in earlier launches; it reseeds a sampler instance of the user.
 
     Raises:
         GridError: The Optuna sampler raises an exception, here or in a method.
         MissingExtraError: A package that the sampler needs is not installed.
     """
 
-    def __init__(
-        self, space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch, num_asked: int = 0
-    ) -> None:
+    def __init__(self, space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
+        import optuna
+
         self._axes = {axis.name: axis for axis in space.axes}
-        self._goals = goals
         self._distributions = {name: _distribution(axis) for name, axis in self._axes.items()}
         self._search = search
-        self._name = "sampler="
         self._numbers: dict[int, int] = {}  # number of a trial -> its number in the study
-        self._suggested: set[int] = set()
-        self.is_exhausted = False
-        """Whether the sampler has no further suggestions, for example after the last point of a grid."""
-        with self._translating():
-            sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._new_sampler(0)
-            self._name = type(sampler).__name__
-            for _ in range(num_asked if is_sampler(search.sampler) else 0):
-                self._study_in(_storage(goals), sampler).ask(self._distributions)
-            self._storage = _storage(goals)
-            self._study = self._study_in(self._storage, sampler)
-
-    @property
-    def current(self) -> "BaseSampler":
-        """The Optuna sampler of the last suggestion."""
-        return self._study.sampler
+        self._storage = optuna.storages.InMemoryStorage()
+        self.name = "sampler="
+        with self._translating(), silent():
+            sampler = self._new_sampler(0)
+            self.name = type(sampler).__name__
+            directions = ["maximize" if goal.is_larger_better else "minimize" for goal in goals]
+            self._study = optuna.create_study(
+                storage=self._storage, sampler=sampler, study_name=_NAME, directions=directions
+            )
 
     def ask(self, number: int) -> tuple[Point, Mapping[str, Any]]:
         """Suggest a point for the trial with this number; return the point with the sampler's attributes."""
         with self._translating():
-            if not is_sampler(self._search.sampler):
-                self._study.sampler = self._new_sampler(number)
+            self._study.sampler = self._new_sampler(number)
             trial = self._study.ask(self._distributions)
             attributes = self._study.get_trials(deepcopy=False)[trial.number].system_attrs
         self._numbers[number] = trial.number
-        self._suggested.add(number)
         return {name: self._value(name, trial.params[name]) for name in self._axes}, without_text(attributes)
 
-    def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
-        """Add a trial of an earlier launch, or a trial whose point the sampler did not suggest."""
-        from optuna.trial import TrialState, create_trial
+    def add(self, number: int, point: Point, attributes: Mapping[str, Any]) -> None:
+        """Add a trial of an earlier launch, without its result."""
+        self._numbers[number] = len(self._study.get_trials(deepcopy=False))
+        self._add("RUNNING", point, system_attrs=dict(attributes))
 
-        with self._translating():
-            self._numbers[number] = len(self._numbers)
-            self._study.add_trial(
-                create_trial(
-                    state=TrialState.RUNNING,
-                    params={name: self._choice(name, value) for name, value in point.items()},
-                    distributions=self._distributions,
-                    system_attrs=dict(attributes),
-                )
-            )
-            if is_suggested:
-                self._suggested.add(number)
+    def add_ended(self, point: Point, result: TrialResult) -> None:
+        """Add a run whose point the sampler has not suggested."""
+        self._add(self._state(result), point, values=result.values or None, intermediate_values=result.curve)
 
     def tell(self, number: int, result: TrialResult) -> None:
         """Report the result of a trial."""
         from optuna.trial import TrialState
 
-        states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
-        state = states[result.state]
-        if state is TrialState.PRUNED and len(self._goals) > 1:
-            state = TrialState.FAIL  # Optuna accepts no intermediate values for several goals
-        index = self._numbers[number]
+        index, state = self._numbers[number], self._state(result)
         with self._translating():
-            study_id = self._storage.get_study_id_from_name(_NAME)
-            id_ = self._storage.get_trial_id_from_study_id_trial_number(study_id, index)
-            for epoch, value in result.curve.items() if state is TrialState.PRUNED else ():
-                self._storage.set_trial_intermediate_value(id_, epoch, value)
-            if number in self._suggested:
-                self._study.tell(index, list(result.values) or None, state=state)
-            else:  # a sampler may raise an exception for a point that it has not suggested
-                values = list(result.values) or [value for _, value in sorted(result.curve.items())][-1:]
-                is_number = state is not TrialState.FAIL and not any(map(math.isnan, values))
-                self._storage.set_trial_state_values(id_, state, values if is_number and values else None)
+            if result.curve and state == "PRUNED":
+                study_id = self._storage.get_study_id_from_name(_NAME)
+                id_ = self._storage.get_trial_id_from_study_id_trial_number(study_id, index)
+                for epoch, value in result.curve.items():
+                    self._storage.set_trial_intermediate_value(id_, epoch, value)
+            self._study.tell(index, list(result.values) or None, state=TrialState[state])
+
+    def _state(self, result: TrialResult) -> str:
+        # Optuna accepts no intermediate values for several goals
+        is_lost = result.state == "PRUNED" and len(self._study.directions) > 1
+        return "FAIL" if is_lost else result.state
+
+    def _add(self, state: str, point: Point, **content: Any) -> None:
+        from optuna.trial import TrialState, create_trial
+
+        params = {name: self._choice(name, value) for name, value in point.items()}
+        with self._translating():
+            self._study.add_trial(
+                create_trial(
+                    state=TrialState[state], params=params, distributions=self._distributions, **content
+                )
+            )
 
     def _new_sampler(self, number: int) -> "BaseSampler":
         """Create the sampler of a trial."""
         import numpy as np
-        from optuna.samplers import TPESampler
+        from optuna.samplers import BaseSampler, TPESampler
 
         seed = self._search.seed
         # with a sum of seed and number, searches with consecutive seeds would get shifted copies of one
@@ -194,20 +163,9 @@ class Sampler:
         sequence = np.random.SeedSequence(None if seed is None else [seed, number])
         make: Any = self._search.sampler or TPESampler
         sampler = make(seed=int(sequence.generate_state(1)[0]))
-        if not is_sampler(sampler):
+        if not isinstance(sampler, BaseSampler):
             raise TypeError(f"it returned {sampler!r:.60}, not a sampler")
         return sampler
-
-    def _study_in(self, storage: "InMemoryStorage", sampler: "BaseSampler") -> "Study":
-        from optuna.study import Study
-
-        class StoppedStudy(Study):  # type: ignore[misc]  # Optuna is untyped
-            """A study that accepts `stop` outside `optimize`, where Optuna's study raises an error."""
-
-            def stop(study) -> None:  # noqa: N805 - `self` is the one around it
-                self.is_exhausted = True
-
-        return StoppedStudy(_NAME, storage, sampler)
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -216,50 +174,21 @@ class Sampler:
             yield
         except ImportError as error:
             package = error.name or first_line(error)
-            raise MissingExtraError([f"{self._name} needs {package}: pip install {package}"]) from error
+            raise MissingExtraError([f"{self.name} needs {package}: pip install {package}"]) from error
         except Exception as error:
             cause = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-            fact = f"{self._name} cannot search these axes: {cause}"
+            fact = f"{self.name} cannot search these axes: {cause}"
             raise GridError([f"{fact}; give OptunaSearch another sampler"]) from error
 
     def _value(self, name: str, choice: Any) -> Any:
         """Return the value of a point for Optuna's value of an axis."""
-        axis = self._axes[name]
-        if axis.range is not None:
-            return choice
-        return axis.value(int(self._distributions[name].to_internal_repr(choice)))
+        is_range = self._axes[name].range is not None
+        return choice if is_range else int(self._distributions[name].to_internal_repr(choice))
 
     def _choice(self, name: str, value: Any) -> Any:
         """Return Optuna's value of an axis for the value of a point."""
-        axis = self._axes[name]
-        if axis.range is not None:
-            return value
-        index = axis.index(value)
-        assert index is not None
-        return self._distributions[name].to_external_repr(index)
-
-
-def _storage(goals: Sequence[Goal]) -> "InMemoryStorage":
-    """Create a storage in memory with an empty study, without Optuna's log line."""
-    from optuna.storages import InMemoryStorage
-    from optuna.study import StudyDirection
-
-    storage = InMemoryStorage()
-    directions = [
-        StudyDirection.MAXIMIZE if goal.is_larger_better else StudyDirection.MINIMIZE for goal in goals
-    ]
-    with _unlogged(logging.getLogger(InMemoryStorage.__module__)):
-        storage.create_new_study(directions, _NAME)
-    return storage
-
-
-@contextmanager
-def _unlogged(logger: logging.Logger) -> Iterator[None]:
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+        is_range = self._axes[name].range is not None
+        return value if is_range else self._distributions[name].to_external_repr(value)
 
 
 def _distribution(axis: SearchAxis) -> "BaseDistribution":

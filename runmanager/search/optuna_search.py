@@ -27,8 +27,7 @@ class OptunaSearch:
         seed: The seed that makes the search reproducible; with None, each launch draws other suggestions.
         sampler: A sampler class of Optuna, or a function of `seed` that returns a sampler, such as ``lambda
             seed: TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, seeded by
-            `seed` and the number of the suggestion. A sampler instance is accepted too; each launch uses a
-            copy. None selects Optuna's default, TPE.
+            `seed` and the number of the suggestion. None selects Optuna's default, TPE.
         max_seconds: Limit on the total time of the runs (s), after which no run is suggested. None sets no
             limit.
 
@@ -49,7 +48,7 @@ class OptunaSearch:
 
     n: int
     seed: int | None = 0
-    sampler: "BaseSampler | Callable[..., BaseSampler] | None" = None
+    sampler: "Callable[..., BaseSampler] | None" = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -58,13 +57,10 @@ class OptunaSearch:
         is_seed = isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < 2**32
         if self.seed is not None and not is_seed:
             problems.append(f"seed must be a whole number from 0 to 4294967295, or None, got {self.seed!r}")
-        if not (self.sampler is None or callable(self.sampler) or is_sampler(self.sampler)):
-            rule = "sampler must be a class of Optuna's, a function of seed, a sampler, or None for the default"
-            problems.append(f"{rule}, got {self.sampler!r:.60}: write sampler=optuna.samplers.CmaEsSampler")
+        if not (self.sampler is None or callable(self.sampler)):
+            rule = "sampler must be a class of Optuna's, a function of seed, or None for the default"
+            name = type(self.sampler).__name__
+            instead = f"lambda seed: {name}(seed=seed)" if name.endswith("Sampler") else "CmaEsSampler"
+            problems.append(f"{rule}, got {self.sampler!r:.60}: write sampler={instead}")
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
-
-
-def is_sampler(value: object) -> bool:
-    """Whether a value is an instance of an Optuna sampler, without importing Optuna."""
-    return hasattr(value, "sample_independent") and not isinstance(value, type)

@@ -179,6 +179,11 @@ class Pruner(Listener, ABC):
         return result.pruned_by == self.rule or bool(self.should_stop(result.folder.id, result.epochs[-1]))
 
 
+def run_seconds(result: RunResult) -> float:
+    """Return the duration of a run (s)."""
+    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
+
+
 class AllRuns(Search):
     """Executes every executable run, in the order of the grid."""
 

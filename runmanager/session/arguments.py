@@ -24,7 +24,7 @@ from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import fingerprint
 from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.identity import canonical, identity, is_nameable
+from runmanager.storage.identity import canonical, identity
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.user_frames import user_level
 from runmanager.wording import did_you_mean
@@ -221,29 +221,23 @@ def _of_mappings(grids: Sequence[Any]) -> str:
 
 
 def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
-    """Return errors about values that cannot be identified in other processes, and about duplicates."""
+    """Return errors about duplicates."""
     problems = Problems()
     for key, values in flat(params):
-        names = key if isinstance(key, tuple) else (key,)
-        rows = [value if isinstance(key, tuple) else (value,) for value in values] if _is_axis(values) else []
-        if all(isinstance(row, tuple | list) and len(row) == len(names) for row in rows):
-            unrecognisable = Problems()
-            for name, column in zip(names, zip(*rows, strict=True), strict=False):
-                unrecognisable += _unrecognisable(name, column)
-            problems += unrecognisable
-            keys = [json.dumps(canonical(row)) for row in rows]
-            counts = Counter(keys)
-            twice = [row for row, key_ in zip(rows, keys, strict=True) if counts[key_] > 1]
-            for row in [] if unrecognisable else twice[:1]:
-                name, value = ", ".join(map(str, names)), row if isinstance(key, tuple) else row[0]
-                problems.append(f"{name!r} has the value {value!r:.60} twice: write it once")
+        for value in _twice(values)[:1] if _is_axis(values) else []:
+            name = ", ".join(map(str, key)) if isinstance(key, tuple) else key
+            problems.append(f"{name!r} has the value {value!r:.60} twice: write it once")
     return problems
+
+
+def _twice(values: Sequence[Any]) -> list[Any]:
+    keys = [json.dumps(canonical(value)) for value in values]
+    counts = Counter(keys)
+    return [value for value, key in zip(values, keys, strict=True) if counts[key] > 1]
 
 
 def _problems_of_runs(runs: Sequence[Run]) -> Problems:
     problems = Problems()
-    for name in dict.fromkeys(name for run in runs for name in run._fields):
-        problems += _unrecognisable(name, [getattr(run, name) for run in runs if name in run._fields])
     ids = [identity(run._asdict()) for run in runs]
     counts = Counter(ids)
     for run in [run for run, id_ in zip(runs, ids, strict=True) if counts[id_] > 1][:1]:
@@ -255,11 +249,3 @@ def _problems_of_runs(runs: Sequence[Run]) -> Problems:
 def _is_axis(values: Any) -> bool:
     # RunBuilder handles iterators and infinite iterables
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
-
-
-def _unrecognisable(name: str, values: Iterable[Any]) -> list[str]:
-    value = next((value for value in values if not is_nameable(value)), None)
-    if value is None:
-        return []
-    rule = f"values of {name!r} cannot be identified in another process, got {value!r:.60}"
-    return [f"{rule}: write a name and look it up, as in networks[run.{name}]"]

@@ -5,17 +5,18 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
-from runmanager.executors.base import Task
+from runmanager.executors.base import Watch
 from runmanager.executors.signals import Stop
 from runmanager.hyperparameters import column, counted
-from runmanager.outcome import News, Outcome, Status
+from runmanager.outcome import Outcome, Status
 from runmanager.run import Run, device_of
 from runmanager.session.display import Display
 from runmanager.session.task import RunTask
@@ -31,80 +32,50 @@ LONGEST_S = 300.0
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Checks one run in the calling process, in a temporary folder."""
+    """Checks one run in the calling process, in a temporary folder.
+
+    The error of a completed outcome is a sentence to print.
+    """
 
     task: RunTask  # the grid's task
-    folder: str  # parent of the temporary folders on this machine; leftovers of dead processes are removed
+    folder: str = ""  # parent of the temporary folders on this machine; leftovers of dead processes are removed
+
+    done: ClassVar[str] = "two steps and one evaluation batch each, no problem"
+    num_executions: ClassVar[int] = 0  # of a setting, if only as many settings are checked as have all values
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute two steps and one batch of each evaluation; return the outcome."""
         import torch
 
-        from runmanager.session.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch, leaving_nothing
+        from runmanager.devices.torch_devices import free_memory, undisturbed_random
+        from runmanager.session.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch
 
-        name = self.task.experiment.path.name
-        with (
-            temporary_folder(self.folder if Path(self.folder).is_dir() else None) as folder,
-            leaving_nothing(torch.device(ranks.device_of_rank(device_of(run)))),
-        ):
-            experiment = Experiment(Path(folder) / name)
-            task = replace(
-                self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False,
-                rule="", asks=False, listeners=[OneEpoch()], raises=False,
-                epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
-            )  # fmt: skip
-            return task(run, report)
+        device = torch.device(ranks.device_of_rank(device_of(run)))
+        try:
+            with self.temporary_folder() as folder, undisturbed_random(device):
+                experiment = Experiment(Path(folder) / self.task.experiment.path.name)
+                task = replace(
+                    self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False,
+                    rule="", asks=False, listeners=[OneEpoch()], raises=False,
+                    epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
+                )  # fmt: skip
+                return task(run, report)
+        finally:
+            free_memory(device)
 
-
-def temporary_folder(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for a block; other processes recognize it by its name if it is left behind."""
-    return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
-
-
-class _Watch:
-    """Shows the number of checked settings, and drops the output of their runs."""
-
-    def __init__(self, display: Display, words: str) -> None:
-        self._display, self._words = display, words
-        display.show_start(words)
-
-    def run_started(self, run: Run, lane: int, device: str) -> None:
-        """Do nothing."""
-
-    def run_progressed(self, run: Run, news: News) -> None:
-        """Do nothing."""
-
-    def stopping(self) -> None:
-        """Do nothing."""
-
-    def say(self, line: str) -> None:
-        """Do nothing, as errors are in the outcomes."""
-
-    def ended(self, number: int) -> None:
-        """Show the number of checked settings."""
-        self._display.show_progress(f"{self._words}: {number} done")
+    def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
+        """Return a folder for a block; other processes recognize it by its name if it is left behind."""
+        parent = self.folder if self.folder and Path(self.folder).is_dir() else None
+        return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is done with each setting.
-
-    Attributes:
-        task: Parent of temporary folders -> the task that checks one run. The error of a completed outcome is a
-            sentence to print.
-        done: What was done, and found.
-        num_executions: The maximum number of executions of a setting, to print first; such a check takes only
-            as many settings as have all values. 0 checks all settings.
-    """
-
-    task: Callable[[str], Task]
-    done: str = "two steps and one evaluation batch each, no problem"
-    num_executions: int = 0
+class _Quiet(Watch):
+    """Drops the output of runs, as their errors are in the outcomes."""
 
 
 def try_settings(
     runs: Sequence[Run],
-    check: Check,
+    task: CheckTask,
     path: Path,
     executor: Executor,
     stop: Stop,
@@ -121,44 +92,40 @@ def try_settings(
     began = time.monotonic()
     check_free(path)
     every = settings_of(runs, repeats)
-    settings = covering(every, repeats) if check.num_executions else every
-    names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeats)
+    settings = covering(every, repeats) if task.num_executions else every
     if not settings:
         return []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
-    if check.num_executions:
+    if task.num_executions:
         words += f" of {len(every):,}, which have all values" if len(settings) < len(every) else ""
-        words += f", by {check.num_executions * len(settings):,} executions in a temporary folder"
+        words += f", by {task.num_executions * len(settings):,} executions in a temporary folder"
         display.say(words)
-    watch = _Watch(display, words)
+    display.show_start(words)
     waiting = deque(settings)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
-    with _experiment_folder(path), temporary_folder() as folder, stop.at_once():
-        outcomes = executor.execute(waiting, check.task(folder), watch)
-        with contextlib.closing(outcomes):
-            for run, outcome in outcomes:
-                ended.append((run, outcome))
-                watch.ended(len(ended))
-                if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
-                    waiting.clear()
+    with (
+        _experiment_folder(path),
+        task.temporary_folder() as folder,
+        stop.at_once(),
+        contextlib.closing(executor.execute(waiting, replace(task, folder=folder), _Quiet())) as outcomes,
+    ):
+        for run, outcome in outcomes:
+            ended.append((run, outcome))
+            display.show_progress(f"{words}: {len(ended)} done")
+            if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
+                waiting.clear()
     display.clear()
-    Problems(_problems(ended, names)).raise_if_any()
-    number, seconds = counted(len(ended), "setting"), duration(time.monotonic() - began)
-    varying = [
-        name for name in names if any(_value(run, name) != _value(settings[0], name) for run in settings)
-    ]
-    notes = [
-        f"! {''.join(f'{name}={_value(run, name):.40}: ' for name in varying)}{outcome.error}"
+    Problems(_problems(ended, repeats)).raise_if_any()
+    checked = f"checked {counted(len(ended), 'setting')} in {duration(time.monotonic() - began)}"
+    lines = [
+        f"! {f'{run}: ' if len(settings) > 1 else ''}{outcome.error}"
         for run, outcome in ended
         if outcome.status is Status.COMPLETED and outcome.error
     ]
     if len(ended) < len(settings):
-        return [
-            *notes,
-            f"! checked {number} in {seconds}; the time limit leaves the others of {len(settings):,} unchecked",
-        ]
-    return [*notes, f"checked {number} in {seconds}: {'no other difference' if notes else check.done}"]
+        return [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"]
+    return [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
@@ -193,10 +160,6 @@ def _values(run: Run, repeats: Sequence[str]) -> set[tuple[str, str]]:
     return {(name, json.dumps(canonical(value))) for name, value in params.items()}
 
 
-def _value(run: Run, name: str) -> str:
-    return repr(getattr(run, name, None))
-
-
 @contextlib.contextmanager
 def _experiment_folder(path: Path) -> Iterator[None]:
     """Create a missing experiment folder, which executors expect; remove the folder after the block."""
@@ -210,22 +173,29 @@ def _experiment_folder(path: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> list[str]:
+def _problems(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]) -> list[str]:
     """Return sentences about failed settings, in the form of the sentences about failed runs of a grid."""
     import pandas as pd
 
     from runmanager.answers.failures import failures
     from runmanager.tables.columns import HYPERPARAMETERS
 
-    outcomes = [outcome for _, outcome in ended]
-    params = [{column(name): run._asdict().get(name) for name in names} for run, _ in ended]
+    params = [
+        {column(name): value for name, value in run._asdict().items() if name not in repeats}
+        for run, _ in ended
+    ]
     table = pd.DataFrame(params, dtype=object)
-    table.attrs[HYPERPARAMETERS] = list(map(column, names))
+    table.attrs[HYPERPARAMETERS] = list(table.columns)
     # a loss that is not finite does not fail the check
     fine = (Status.DIVERGED, Status.UNAVAILABLE)
-    statuses = [Status.COMPLETED if outcome.status in fine else outcome.status for outcome in outcomes]
-    table["status"] = list(map(str, statuses))
-    table["error"] = [outcome.error for outcome in outcomes]
-    if len(outcomes) == 1:
-        return [f"the only setting: {outcomes[0].error}"] if statuses[0].is_lost else []
+    statuses = [outcome.status for _, outcome in ended]
+    table["status"] = [str(Status.COMPLETED if status in fine else status) for status in statuses]
+    table["error"] = [outcome.error for _, outcome in ended]
+    if len(ended) == 1:
+        ((_, outcome),) = ended
+        return (
+            [f"the only setting: {outcome.error}"]
+            if outcome.status.is_lost and outcome.status not in fine
+            else []
+        )
     return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]

@@ -1,14 +1,12 @@
 """Selected runs of a grid, executed in this process for a debugger."""
 
-import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
-from runmanager.flags import argument
 from runmanager.listener import Listener
 from runmanager.outcome import Status
 from runmanager.run import device_of
@@ -19,13 +17,10 @@ from runmanager.session.task import RunTask
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
-
-_COPY = "-only"
-_LONGEST = 50  # maximum number of characters in a copy's name that come from the name of the original
-_MOST_RANGES = 5
+from runmanager.wording import listed
 
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
@@ -60,20 +55,20 @@ def choose(
     if not numbers:
         return range(len(grid))
     problems = Problems()
-    folders = experiment.assign(grid, missing)
-    indexes = {folder.number: index for index, folder in enumerate(folders)}
-    others = {folder.number for folder in experiment.runs.values()}
+    folders = {folder.number: folder for folder in experiment.assign(grid, missing)}
     for number in numbers:
-        if number in indexes:
-            problems += _problems_of(folders[indexes[number]], folders)
-        elif number in others:
-            rule = "is in this experiment, but not in this grid, whose runs are"
-            problems.append(f"only={number}: run {number} {rule} {_ranges(indexes)}; give the grid its values")
-        else:
-            runs = f"the runs of this grid are {_ranges(indexes)}" if indexes else "there are none yet"
-            problems.append(f"only={number}: there is no such run; {runs}")
+        folder = folders.get(number)
+        if folder is None:
+            runs = listed(sorted(folders))
+            problems.append(f"only={number}: this grid has no such run; its runs are {runs}")
+        elif folder.unavailable:
+            problems.append(f"only={number}: {folder.unavailable}; execute it on a machine that has it")
+        elif (result := read_run(folder)).status is Status.COMPLETED and not result.error:
+            rule = f"run {number} is completed, and its results are kept"
+            problems.append(f"only={number}: {rule}; to execute it again, give the grid another experiment=")
     problems.raise_if_any(InvalidArgumentError)
-    return [indexes[number] for number in numbers]
+    indexes = [*folders]
+    return [indexes.index(number) for number in numbers]
 
 
 def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, *, num_runs: int) -> None:
@@ -112,43 +107,3 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
         finally:
             set_back(before)
         dispatcher.run_ended(run, outcome)
-
-
-def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
-    number = folder.number
-    if folder.unavailable:
-        yield f"only={number}: {folder.unavailable}; run {number} can be executed on a machine that has it"
-    elif (result := read_run(folder)).status is Status.COMPLETED and not result.error:
-        copy, number_there = _free_copy(folder, grid)
-        there = argument(
-            f"experiment={copy!r}, only={number_there}", f"--experiment {copy} --only {number_there}"
-        )
-        yield (
-            f"only={number}: run {number} is completed, and its results are kept; "
-            f"to execute it again, do so in a copy: {there}"
-        )
-
-
-def _free_copy(folder: RunFolder, grid: Sequence[RunFolder]) -> tuple[str, int]:
-    """Return the name of a copy of the experiment in which the run is not completed, and the run's number."""
-    path = folder.path.parent
-    name = path.name.partition(_COPY)[0][:_LONGEST]
-    for attempt in itertools.count(1):
-        copy = path.with_name(f"{name}{_COPY}{attempt if attempt > 1 else ''}")
-        runs = Experiment(copy).assign([run.params for run in grid], {})
-        run = runs[[entry.id for entry in grid].index(folder.id)]
-        if read_run(run).status is not Status.COMPLETED:
-            return copy.name, run.number
-    raise AssertionError
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as text in which consecutive numbers form ranges.
-
-    >>> _ranges([3, 1, 2, 7])
-    '1 to 3, 7'
-    """
-    groups = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
-    runs = [[number for _, number in group] for _, group in groups]
-    texts = [f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in runs]
-    return ", ".join(texts if len(texts) <= _MOST_RANGES else [*texts[:_MOST_RANGES], "..."])

@@ -15,18 +15,11 @@ from runmanager.executors.lanes import fresh_process
 from runmanager.executors.process_start import without_main
 from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.run import Run
-from runmanager.session.check import temporary_folder
-from runmanager.session.task import RunTask
+from runmanager.session.check import CheckTask
 from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.session.observed_run import Functions, Point
-
-NUM_EXECUTIONS = 5
-"""The number of executions of a setting without a problem."""
-
-DONE = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
-"""What a check without a problem has found."""
 
 LONGEST_EPOCHS_S = 60.0
 """The time limit (s) of the epochs of an execution."""
@@ -54,21 +47,22 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class ResumeTask:
+class ResumeTask(CheckTask):
     """Checks that one run resumes, in fresh processes and a temporary folder.
 
     The outcome is "completed" or "failed"; in both cases its error is a sentence, or "". Under torchrun, each
     rank executes its part of the run in a fresh process, and all ranks have the same outcome.
     """
 
-    task: RunTask  # the grid's task
-    functions: "Functions | None"  # what saves and loads the state, None for checkpoint=
-    folder: str  # parent of the temporary folders on this machine
+    functions: "Functions | None" = None  # what saves and loads the state, None for checkpoint=
+
+    done = "killed after and inside an epoch, they resume with the same state, inputs and metrics"
+    num_executions = 5
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute the run twice undisturbed, and once with kills; compare the executions."""
         sent = serialize.dump((self.task, run))
-        with temporary_folder(self.folder if Path(self.folder).is_dir() else None) as folder:
+        with self.temporary_folder() as folder:
             experiments = Path(ranks.broadcast(folder)) / "runs"  # one path, as programs keep paths of files
 
             def execute(seed: int = 0, kill_at: "Point | None" = None, every: int = _COMMIT_EVERY) -> Trace:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,14 +22,14 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
 from runmanager.session import announce, arguments, debug_runs
-from runmanager.session.check import Check, CheckTask, try_settings
+from runmanager.session.check import CheckTask, try_settings
 from runmanager.session.dispatch import Guarded
 from runmanager.session.display import Display, GridListener
 from runmanager.session.execute import COMPLETED, Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
-from runmanager.session.resume_check import DONE, NUM_EXECUTIONS, ResumeTask
+from runmanager.session.resume_check import ResumeTask
 from runmanager.session.task import RunTask, Train
 from runmanager.storage import durable, folder_names
 from runmanager.storage.design import Design
@@ -195,10 +194,9 @@ class Session:
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
         repeats = self.design.repeating(plan.varying)
-        check = Check(partial(CheckTask, self.task))
-        if self.options.check == "resume":
-            check = Check(partial(ResumeTask, self.task, self.saving), DONE, NUM_EXECUTIONS)
-        return try_settings(runs, check, self.experiment.path, self.executor, self.stop, self.display, repeats)
+        is_resume = self.options.check == "resume"
+        task = ResumeTask(self.task, functions=self.saving) if is_resume else CheckTask(self.task)
+        return try_settings(runs, task, self.experiment.path, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
         """Execute the selected runs in this process; write the tables even if a run raises its exception.
@@ -344,20 +342,21 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
 
 
 def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
-    from runmanager.search.optuna_sampler import space_for
+    from runmanager.search.optuna_sampler import check_search
     from runmanager.search.searching import Searching
 
     problems = Problems()
-    space = SearchSpace(params)
+    space, goals = SearchSpace(params), design.all_goals
     ranges = [axis.name for axis in space.axes if axis.range]
     repeats = design.repeating(name for name in space.varying if name not in ranges)
     for name in set(repeats).intersection(ranges):
         problems.append(f"repeats={name!r}, but {name!r} is a range: list its values, as {name!r}: [0, 1, 2]")
-    if not design.all_goals:
+    if not goals:
         problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
     problems.raise_if_any()
-    goals = design.all_goals
-    return Searching(search, space_for(params, goals, search, repeats), goals, experiment)
+    space = SearchSpace(params, repeats)
+    check_search(space, goals, search)
+    return Searching(search, space, goals, experiment)
 
 
 def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:

@@ -3,13 +3,11 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from runmanager.devices.torch_devices import free_memory, undisturbed_random
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.session.train_call import call
@@ -24,26 +22,12 @@ _NUM_BATCHES = 1  # number of batches of each evaluation of a check
 
 
 class OneEpoch(RunListener):
-    """Ends a run after its first epoch.
-
-    Args:
-        leaves: Whether to leave `train` at once, whatever its loop is; otherwise the code after the loop is
-            executed.
-    """
+    """Ends a run after its first epoch; the code after its loop is executed."""
 
     rule = None  # no rule is recorded: the loop ends as after its last epoch
 
-    def __init__(self, *, leaves: bool = False) -> None:
-        self._leaves = leaves
-
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return the reason why the run should stop.
-
-        Raises:
-            LeaveTrain: The listener `leaves`.
-        """
-        if self._leaves:
-            raise LeaveTrain
+        """Return the reason why the run should stop."""
         return "enough was tried"
 
 
@@ -112,13 +96,3 @@ class Cut:
             pass
         except StopIteration:  # the loop called next() after the end of the shortened batches
             manager.outcome = Outcome(Status.INTERRUPTED)
-
-
-@contextmanager
-def leaving_nothing(device: torch.device) -> Iterator[None]:
-    """Restore the random states after the block, and free cached memory of an accelerator."""
-    try:
-        with undisturbed_random(device):
-            yield
-    finally:
-        free_memory(device)

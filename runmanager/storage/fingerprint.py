@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from runmanager.hyperparameters import digest, full_name, is_array, is_torch, plain
+from runmanager.hyperparameters import full_name, is_torch, plain
 from runmanager.storage import source
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.provenance import versions
@@ -320,7 +320,7 @@ class _Text:
         holders = (*holders, id(value))
         if isinstance(value, enum.Enum):
             return f"{type(value).__name__}.{value.name}={self.of(value.value, holders)}"
-        if is_array(value):
+        if _is_array(value):
             return self._array(value, holders)
         return self._inside(value, holders)
 
@@ -333,7 +333,7 @@ class _Text:
         elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
             # the errors of quantized or nested tensors
             with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):
-                return f"{text}, {digest(value)})"
+                return f"{text}, {_digest(value)})"
         return f"{text})"
 
     def _inside(self, value: Any, holders: tuple[int, ...]) -> str:
@@ -448,7 +448,7 @@ def _contents_of_data(data: Any, depth: int = 3) -> Iterator[Any]:
     if isinstance(data, _SCALARS):
         return
     yield data
-    for part in (_parts_of_data(data) or ()) if depth and not is_array(data) else ():
+    for part in (_parts_of_data(data) or ()) if depth and not _is_array(data) else ():
         yield from _contents_of_data(part, depth - 1)
 
 
@@ -496,3 +496,18 @@ def _hash_of_tensor(tensor: Any) -> str:
 
     content = sample.view(torch.uint8).numpy() if sample.numel() else b""
     return f"{zlib.crc32(content):08x}{tuple(tensor.shape)}{tensor.dtype}".replace(" ", "")
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a value is a NumPy array or a torch tensor."""
+    return hasattr(value, "untyped_storage") or hasattr(value, "__array_interface__")
+
+
+def _digest(array: Any) -> str:
+    """Hash the elements of an array or a tensor."""
+    if hasattr(array, "untyped_storage"):
+        import torch
+
+        flat = array.detach().to_dense().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
+        array = (torch.view_as_real(flat) if flat.is_complex() else flat).view(torch.uint8).numpy()
+    return hashlib.sha256(array.tobytes()).hexdigest()[:16]

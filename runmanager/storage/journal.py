@@ -63,6 +63,7 @@ class _Facts(TypedDict, total=False):
     fingerprint: dict[str, dict[str, str]]
     host: str
     inside: Inside
+    items: dict[str, Count]
     jobs: Count
     loaded: dict[str, str]
     mixed: bool

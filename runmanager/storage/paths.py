@@ -28,7 +28,6 @@ REPORT = "report.html"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
-PROBE = ".ray-probe"
 LONGEST_ON_WINDOWS = 259
 """The maximum number of characters of a path on Windows, unless long paths are enabled."""
 
@@ -234,11 +233,6 @@ def journal(number: int) -> str:
 def steps(number: int) -> str:
     """Return the file name of an attempt's logged steps."""
     return f"attempt-{number}.steps.jsonl"
-
-
-def items(number: int) -> str:
-    """Return the file name of an attempt's correct items."""
-    return f"attempt-{number}.items.json"
 
 
 def journals_by_attempt(folder: Path) -> dict[int, str]:

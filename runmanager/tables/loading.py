@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
@@ -30,7 +29,6 @@ OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
 
-@advised("write load_results('runs')")
 def load_results(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run. One `RunsWarning` names damaged files.
 
@@ -65,7 +63,6 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     return table
 
 
-@advised("write load_runs('runs')")
 def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per run; a run that was not executed has a row too.
 

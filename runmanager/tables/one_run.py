@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.calls import advised
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.storage import artifacts, loaded_files, paths
@@ -116,7 +115,6 @@ class _Artifacts(Mapping[str, Path]):
         return repr({name: self._folder / paths.ARTIFACTS / name for name in self._names})
 
 
-@advised("write load_run('runs/name/7')")
 def load_run(run: Any) -> LoadedRun:
     """Load one run.
 

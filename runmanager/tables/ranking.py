@@ -20,7 +20,6 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
-from runmanager.calls import advised
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, parse_goal
 from runmanager.hyperparameters import COLUMNS, RESERVED, counted
@@ -561,7 +560,6 @@ def _varying(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return [name for name in names if all(len(numbered(part[name])[1]) > 1 for part in parts)]
 
 
-@advised("write best(runs, 'test_accuracy')")
 def best(
     runs: pd.DataFrame,
     goal: str | Sequence[str] | None = None,

@@ -18,11 +18,11 @@ from runmanager.storage.run_state import read_experiment, read_run
 _CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
     rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
-    r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|items\.json|weights\.pt))"
+    r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
-    r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
+    r"|\.probe\.[0-9a-f]{32})"
 )
 _FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from math import nan
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -12,7 +11,6 @@ from torch import nn
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import InvalidArgumentError
-from runmanager.storage.items import Items
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import (
@@ -26,8 +24,6 @@ from runmanager.training.batch_step import (
 )
 from runmanager.training.listeners import Counts
 from runmanager.training.metrics import EpochSums, How, check_column, column_of, single
-
-_MOST_ITEMS = 10**6  # maximum number of items of which each is noted
 
 
 class Metric(Protocol):
@@ -93,11 +89,7 @@ class OpenEvaluation:
         self._on_batch = on_batch
         self._params = params
         self._columns: set[str] = set()  # columns whose names are valid
-        # which samples were correct, and their labels, if these can be compared with those of other runs
-        self._items: list[tuple[torch.Tensor, torch.Tensor]] | None = None
-        self._num_items = 0
-        if loaders.is_in_order(loader) and ranks.num_ranks() == 1 and device.type != "meta":
-            self._items = []
+        self._num_labels = 0
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -112,25 +104,16 @@ class OpenEvaluation:
         self.sums.add_loss(loss, batch, self._expected)
 
     def add_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Count the correct predictions of a batch, and note which are correct."""
+        """Count the correct predictions of a batch."""
         correct = self.sums.add_correct(outputs, targets)
-        if correct is None or correct.ndim != 1 or targets.ndim != 1:  # pixels are no items
-            self._items = None
-        elif self._items is not None:
-            self._num_items += len(correct)
-            # a copy, as the labels may be a view of a large batch
-            self._items.append((correct, targets.clone()))
-            if self._num_items > _MOST_ITEMS:
-                self._items = None
+        self._num_labels += 0 if correct is None else correct.numel()
 
-    def items(self, epoch: int) -> Items | None:
-        """Return which samples were correct; None if there is no order by which runs can be compared."""
+    @property
+    def num_items(self) -> int:
+        """The number of evaluated samples; 0 if it is unknown, or a sample has several labels."""
         num_samples = loaders.num_samples_of(self._loader)
-        if not self._items or num_samples is None or self._num_items > num_samples:
-            return None  # with several labels per sample, such as tokens, no label is an item
-        correct, targets = (torch.cat(parts).cpu() for parts in zip(*self._items, strict=True))
-        digest = blake2b(str(tuple(targets.shape)).encode() + targets.long().numpy().tobytes(), digest_size=8)
-        return Items.of(epoch, digest.hexdigest(), correct.numpy())
+        is_known = num_samples is not None and self._num_labels <= num_samples and ranks.num_ranks() == 1
+        return self._num_labels if is_known else 0
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""

@@ -4,7 +4,7 @@ import bdb
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -125,12 +125,6 @@ class Hooks:
         self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
-
-    @property
-    def hyperparameters(self) -> Collection[str]:
-        """The hyperparameters of the grid's run, or of the current run."""
-        run = self.run_params if self.grid.run is None else self.grid.run
-        return () if run is None else tuple(params_of(run))
 
     @property
     def is_open(self) -> bool:

@@ -133,11 +133,32 @@ class TensorLoader(DataLoader[Batch]):
         self._is_loaded = False  # whether the next pass begins after the state's batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the current pass: its last batch, and the generator's state at its begin."""
+        """Return the position of the current pass over the loader.
+
+        Returns:
+            The last batch of the pass, and the state of the generator at its begin.
+
+        Example:
+            >>> loader = TensorLoader(ImageTensors(torch.zeros(6, 1, 8, 8), torch.arange(6)), batch_size=2)
+            >>> batch = next(iter(loader))
+            >>> loader.state_dict()["batch"]
+            1
+        """
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin the next pass over the loader after the batch of `state`."""
+        """Begin the next pass over the loader after the batch of a saved position.
+
+        Args:
+            state: A position that `state_dict` has returned.
+
+        Example:
+            >>> loader = TensorLoader(ImageTensors(torch.zeros(6, 1, 8, 8), torch.arange(6)), batch_size=2)
+            >>> batch = next(iter(loader))
+            >>> loader.load_state_dict(loader.state_dict())
+            >>> len(list(loader))
+            2
+        """
         self._state, self._is_loaded = dict(state), True
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch declares its own iterator class
@@ -183,19 +204,6 @@ def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
     """Yield the loader's batches on a device."""
     for batch in loader:
         yield send(batch, device)
-
-
-def is_in_order(loader: Any) -> bool:
-    """Whether each pass over a loader has the same samples in the same order, by the type of its sampler."""
-    if isinstance(loader, list | tuple):
-        return True
-    sampler = getattr(loader, "sampler", None)
-    if isinstance(sampler, BatchSampler):
-        sampler = sampler.sampler
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    if batch_sampler is not None and getattr(batch_sampler, "sampler", None) is not sampler:
-        return False  # the user's own order of batches
-    return type(sampler) is SequentialSampler
 
 
 def size_of_batch(loader: Any, number: int) -> int | None:

@@ -17,7 +17,6 @@ from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage import checkpoints, durable, loaded_files, paths, provenance
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.items import ItemFile
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import causes, resuming
@@ -108,7 +107,7 @@ class OpenRun:
         listeners = [*filter(None, [self.board]), *grid.listeners]
         self.listeners = Listeners(listeners, grid.run or folder.params, Slot(folder.id, device=str(device)))
         self.ending = Ending(self.listeners)
-        self._items = ItemFile(folder.path, self.attempt)
+        self._num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, grid.x_axis)
 
     def start_clock(self) -> None:
@@ -238,9 +237,8 @@ class OpenRun:
         if cause and self.ending.status is Status.COMPLETED:
             self.ending.set(Status.DIVERGED, cause)
         self._last_metrics = record.metrics
-        score: float | None = None
         if isinstance(self.resume_state, ResumeState) and self.ending.status is Status.COMPLETED:
-            score = self.resume_state.score(record)  # if its metric is missing, no weights are renamed
+            self.resume_state.score(record)  # if its metric is missing, no weights are renamed
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
@@ -249,8 +247,6 @@ class OpenRun:
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record, **self.newly_loaded())
         self._committed = record.epoch
-        if score is not None:
-            self._items.epoch_ended(score)
         return ranks.broadcast(record)  # other ranks continue only after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
@@ -290,9 +286,7 @@ class OpenRun:
         with self.evaluating(loader, name, results) as evaluation:
             evaluate(self.network, evaluation, loss, step, metrics, counts)
             if self.journal is not None and (self.epoch is not None or self.is_trained):
-                items = evaluation.items(self.number)
-                if items is not None:
-                    self._items.add(evaluation.column("accuracy"), items)
+                self._num_items |= {evaluation.column("accuracy"): n} if (n := evaluation.num_items) else {}
         if counts:
             for listener in self.listeners:
                 listener.classes_counted(name, counts, loader)
@@ -388,6 +382,7 @@ class OpenRun:
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self.ending.stopped_early} if self.ending.stopped_early else {}
+        facts |= {"items": self._num_items} if self._num_items else {}
         facts |= loaded_files.loading_facts(self.folder.path)
         self.steps.close()
         try:

@@ -133,7 +133,7 @@ def test_an_update_changes_nothing_else(tmp_path):
         before[record.stop :],
     )
     assert new.start_time_secs == old.start_time_secs == start
-    names = [path.name, "attempt-1.items.json", "attempt-1.jsonl", "run.json"]
+    names = [path.name, "attempt-1.jsonl", "run.json"]
     assert sorted(p.name for p in path.parent.iterdir()) == sorted(names)
 
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from runmanager.executors.ray import cluster
+from runmanager.executors.ray import connected
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +12,7 @@ def local_ray():
     pytest.importorskip("ray")
     with ExitStack() as stack:
         try:
-            stack.enter_context(cluster.connected(None))
+            stack.enter_context(connected(None))
         except Exception:  # noqa: BLE001 - on a busy machine Ray gives up waiting for itself
-            stack.enter_context(cluster.connected(None))
+            stack.enter_context(connected(None))
         yield

@@ -848,37 +848,6 @@ def test_the_clocks_that_the_tutorial_shows_are_wall_times(plain):
     plain.end_run()
 
 
-def test_an_attribute_of_somebodys_copy_names_the_page_that_says_what_is_here(plain):
-    with pytest.raises(AttributeError, match=r"RunManager has no 'track_r2': docs/from-the-tutorial.md lists"):
-        plain.track_r2  # noqa: B018
-
-    assert not hasattr(plain, "get_num_workers")
-
-
-@pytest.mark.parametrize(
-    ("hook", "arguments", "message"),
-    [
-        ("begin_run", (RUN, None, 0, "cpu"), "begin_run() takes from 2 to 4 positional arguments but 5 were"),
-        ("end_epoch", (batches_of(),), "end_epoch() takes 1 positional argument but 2 were"),
-        ("begin_epoch", ("train",), "begin_epoch() takes 1 positional argument but 2 were"),
-        ("end_run", (0.5,), "end_run() takes 1 positional argument but 2 were"),
-    ],
-)  # fmt: skip
-def test_an_argument_of_somebodys_copy_names_the_page_too(plain, tmp_path, hook, arguments, message):
-    with pytest.raises(TypeError) as caught:
-        getattr(plain, hook)(*arguments)
-
-    assert str(caught.value).startswith(
-        f"RunManager.{message} given: docs/from-the-tutorial.md lists what is here for"
-    )
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_keyword_of_somebodys_copy_names_the_page_too(plain):
-    with pytest.raises(TypeError, match=r"keyword argument 'val_loader': docs/from-the-tutorial.md lists"):
-        plain.begin_run(RUN, val_loader=batches_of())
-
-
 def test_a_warning_of_begin_run_names_the_line_that_called_it(plain):
     network = nn.Linear(4, 3)
     plain.begin_run(RUN, network)
@@ -888,13 +857,3 @@ def test_a_warning_of_begin_run_names_the_line_that_called_it(plain):
 
     assert [str(warning.message).split(" ")[0] for warning in caught] == ["begin_run()", "the"]
     assert [warning.filename for warning in caught] == [__file__] * 2
-
-
-def test_an_error_of_a_hook_itself_is_raised_as_it_is(plain, monkeypatch):
-    def fail(_):
-        raise TypeError("of the device")
-
-    monkeypatch.setattr(torch_devices, "warm", fail)
-
-    with pytest.raises(TypeError, match=r"^of the device$"):
-        plain.begin_run(RUN)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -68,18 +67,12 @@ RAISED = {
     "fill_descriptors": fill_descriptors,
 }
 SPOILED = {
-    "stdout": lambda: setattr(sys, "stdout", None),
-    "stderr": lambda: sys.stderr.close(),  # noqa: PLW0108 - of then
-    "warnings": lambda: warnings.simplefilter("error"),
     "dtype": lambda: torch.set_default_dtype(torch.float64),
     "device": lambda: torch.set_default_device("meta"),
     "grad": lambda: torch.set_grad_enabled(False),
     "threads": lambda: torch.set_num_threads(7),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
     "folder": lambda: os.chdir("/"),
-    "SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-    "SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.5),
     "thread": lambda: threading.Thread(target=lambda: 1 / 0).start(),
 }
 
@@ -88,16 +81,11 @@ def state():
     """Return what the next run would inherit."""
     return {
         "folder": str(Path.cwd()),
-        "streams": (sys.stdout is None, sys.stderr is None, sys.stderr.closed),
-        "errors": any(each[0] == "error" for each in warnings.filters),
         "dtype": str(torch.get_default_dtype()),
         "device": str(torch.ones(1).device),
         "grad": torch.is_grad_enabled(),
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "SIGTERM": str(signal.getsignal(signal.SIGTERM)),
-        "SIGINT": str(signal.getsignal(signal.SIGINT)),
-        "alarm": signal.getitimer(signal.ITIMER_REAL)[0],
     }
 
 
@@ -125,7 +113,7 @@ ACTS = {
 }
 IN_LANES = ["all settings", "nothing", *RAISED]  # a lane is replaced after each run that changed its process
 NOT_INLINE = {  # what this process cannot get rid of
-    "stderr", "all settings", "fill_descriptors", "thread", "KeyboardInterrupt",
+    "all settings", "fill_descriptors", "thread", "KeyboardInterrupt",
 }  # fmt: skip
 INLINE = [name for name in ACTS if name not in NOT_INLINE]
 WORDS = {

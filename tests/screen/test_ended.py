@@ -144,13 +144,10 @@ def test_hyperparameters_without_room_are_named():
     )
     row = Row("✓ 1/2", "1", {"lr": 0.1, "schedule": "cosine_with_warmup", "seed": 1}, metrics={"accuracy": 0.5})
 
-    wide, narrow, least = (columns.lines([row], width) for width in (80, 60, 50))
+    wide, narrow = (columns.lines([row], width) for width in (80, 50))
 
     assert "cosine_with_warmup" in wide[1][0]
-    assert "cosi" in narrow[1][0]
-    assert "mup" in narrow[1][0]
-    assert (wide[2], narrow[2]) == ([], [])
-    assert least[2] == ["seed"]
+    assert (wide[2], narrow[2]) == ([], ["schedule", "seed"])
 
 
 @pytest.mark.parametrize(

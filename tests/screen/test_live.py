@@ -595,10 +595,10 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     assert "✓ Run 2 (lr=0.3) is best: loss 0.3" in panel
     page = outputs[1].data["text/html"]
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in page
-    assert page.startswith("<details><summary>10 completed runs</summary>")
-    assert "progressbar" not in page  # no frame of what is over
+    assert page.startswith("<details><summary>11 ended runs</summary>")
+    assert "<progress" not in page  # no frame of what is over
     tables = [page for page in pages if 'class="dataframe"' in page and "summary" not in page]
-    assert 'role="progressbar"' in tables[-1]
+    assert "<progress" in tables[-1]
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
 
 

@@ -26,7 +26,6 @@ from runmanager import (
     pareto,
     run_grid,
 )
-from runmanager.search import trials as search_trials
 from runmanager.storage import paths
 from runmanager.storage.folders import read_runs
 from runmanager.tables.removal import remove
@@ -360,7 +359,6 @@ def test_a_setting_that_is_suggested_again_is_not_executed_again(start, tmp_path
 def test_a_search_that_suggests_nothing_new_ends_and_says_so(start, tmp_path, caplog, monkeypatch):
     caplog.set_level("INFO", "runmanager")
     monkeypatch.setattr("runmanager.search.searching.MOST_REPEATS", 10)
-    monkeypatch.setattr(search_trials, "MOST_REPEATS", 10)
     axes = {"width": [1, 2], "depth": [3, 4]}
     train = Train(worth=lambda run: float(run.width + run.depth))
 
@@ -413,17 +411,6 @@ def test_another_sampler_goes_on_from_the_runs(start, tmp_path):
 
     assert list(map(tuple, train.executed[:6])) == by_optuna(TPE, 6)
     assert list(map(tuple, train.executed[6:])) == by_optuna(optuna.samplers.RandomSampler, 11)[6:]
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("sampler", [TPE(seed=1), optuna.samplers.RandomSampler(seed=1)], ids=["tpe", "random"])
-def test_a_sampler_with_its_own_seed_goes_on_with_other_numbers(start, sampler):
-    train = Train()
-
-    for n in (6, 7, 12):
-        start(train, n=n, sampler=sampler)
-
-    assert len(train.executed) == len(set(train.executed)) == 12
 
 
 @pytest.mark.slow(everywhere=True)
@@ -603,23 +590,6 @@ def test_the_budget_of_seconds_ends_a_search_and_a_larger_one_goes_on(start, cap
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_a_sampler_that_has_nothing_left_ends_the_search_and_is_not_asked_again(start, tmp_path, caplog):
-    caplog.set_level("INFO", "runmanager")
-    axes = {"width": [1, 2], "shape": ["a", "b", "c"]}
-    sampler = optuna.samplers.GridSampler(axes, seed=0)
-    train = Train(worth=lambda run: run.width)
-
-    for _ in range(3):
-        caplog.clear()
-        assert start(train, axes, n=50, sampler=sampler).exit_code == 0
-        assert "nothing left to suggest after 6 of 50" in caplog.text
-
-    assert len(train.executed) == len(set(train.executed)) == 6
-    assert len(trials(tmp_path)) == 6
-
-
-@pytest.mark.slow(everywhere=True)
 def test_lanes_share_a_search(start, tmp_path):
     outcome = start(Train(), n=10, executor="lanes", jobs=3)
 
@@ -765,9 +735,10 @@ def test_what_cannot_be_searched_is_refused_and_nothing_is_written(start, tmp_pa
         ({"n": 0}, "n must be a whole number, 1 or more, got 0"),
         ({"n": 1, "seed": -1}, "seed must be a whole number from 0 to 4294967295, or None, got -1"),
         ({"n": 1, "sampler": "tpe"}, "sampler must be a class of Optuna's, a function of seed, .* got 'tpe'"),
+        ({"n": 1, "sampler": TPE(seed=0)}, r"write sampler=lambda seed: TPESampler\(seed=seed\)"),
         ({"n": 1, "max_seconds": -5}, "max_seconds must be"),
     ],
-    ids=["n", "seed", "sampler", "seconds"],
+    ids=["n", "seed", "sampler", "instance", "seconds"],
 )
 def test_arguments_of_a_search_are_checked(arguments, problem):
     with pytest.raises(InvalidArgumentError, match=problem):
@@ -777,8 +748,8 @@ def test_arguments_of_a_search_are_checked(arguments, problem):
 class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
     """Fails once it has seen that many trials."""
 
-    def __init__(self, seen, error):
-        super().__init__(seed=0)
+    def __init__(self, seen, error, seed):
+        super().__init__(seed)
         self.seen, self.error = seen, error
 
     def after_trial(self, study, *_):
@@ -790,12 +761,8 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
 @pytest.mark.parametrize(
     ("sampler", "problem"),
     [
-        (
-            optuna.samplers.GridSampler({"width": [1]}),
-            r"GridSampler cannot search these axes: ValueError: .* given grid; give",
-        ),
-        (Failing(0, KeyError("mine")), "Failing cannot search .* KeyError: 'mine'; give OptunaSearch"),
-        (Failing(1, ImportError("no", name="mine")), "Failing needs mine: pip install mine"),
+        (lambda seed: Failing(0, KeyError("mine"), seed), "Failing cannot search .* 'mine'; give OptunaSearch"),
+        (lambda seed: Failing(1, ImportError("no", name="mine"), seed), "Failing needs mine: pip install mine"),
         (lambda seed: seed, r"sampler= cannot search .* TypeError: it returned \d+, not a sampler; give"),
         (
             lambda other: TPE(seed=other),
@@ -807,10 +774,11 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
         ),
         (
             lambda seed: optuna.samplers.GridSampler({"shape": ["a"]}, seed=seed),
-            r"GridSampler shuffles its grid by its seed, .*: write sampler=GridSampler\(\.\.\., seed=0\)",
+            "GridSampler cannot resume, as its position is not stored with runs: give OptunaSearch another",
         ),
+        (optuna.samplers.BruteForceSampler, "BruteForceSampler cannot resume"),
     ],
-    ids=["grid", "fails", "package", "no sampler", "no seed", "qmc", "grid of a function"],
+    ids=["fails", "package", "no sampler", "no seed", "qmc", "grid", "brute force"],
 )
 def test_a_sampler_that_cannot_search_the_axes_is_refused_before_anything_is_written(
     start, tmp_path, sampler, problem
@@ -828,7 +796,7 @@ def test_a_sampler_that_fails_later_ends_the_search_and_another_goes_on(start, t
     train = Train()
 
     with pytest.raises(GridError, match="Failing cannot search these axes: KeyError: 'mine'"):
-        start(train, n=9, sampler=Failing(4, KeyError("mine")))
+        start(train, n=9, sampler=lambda seed: Failing(4, KeyError("mine"), seed))
 
     assert start(train, n=9).exit_code == 0
     assert len(train.executed) == len(set(train.executed)) == 9

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+
+from runmanager import ImageTensors, TensorLoader
 
 DATA = TensorDataset(torch.linspace(-1, 1, 640).reshape(80, 8).sin(), torch.arange(80) % 2)
 # top
@@ -26,7 +28,7 @@ def train(run, manager):
     checkpoint = {"network": network, "optimizer": optimizer}  # checkpoint
     # setup
     with manager.run(run, network, loader):
-        for epoch in manager.epochs(3, checkpoint=checkpoint, checkpoint_every="10min"):  # epochs
+        for epoch in manager.epochs(3, checkpoint=checkpoint):  # epochs
             # begin
             for inputs, labels in manager.batches():  # batches
                 # batch
@@ -105,6 +107,13 @@ class Accuracy:
         self.right += int((outputs.argmax(1) == labels).sum())
         self.all += len(labels)
 """
+INSIDE = {
+    "loader": "images = (DATA.tensors[0] * 100 + 100).to(torch.uint8).reshape(80, 1, 2, 4)\n"
+    "loader = TensorLoader(ImageTensors(images, DATA.tensors[1]), 10)",
+    "epochs": "for epoch in manager.epochs(2, checkpoint=checkpoint, checkpoint_every='10min'):",
+    "batch": "inputs = inputs.flatten(1)",
+}
+"""A loader that resumes inside an epoch."""
 SCALED = {"backward": "scaler.scale(loss).backward()", "update": "scaler.step(optimizer)\nscaler.update()"}
 
 OMISSIONS = {
@@ -142,7 +151,10 @@ OMISSIONS = {
     "a sum inside an epoch": (
         "total",
         variant(
-            begin="total = 0.0", step="total += float(loss)", end="manager.track({'total': total}, how='last')"
+            **INSIDE,
+            begin="total = 0.0",
+            step="total += float(loss)",
+            end="manager.track({'total': total}, how='last')",
         ),
     ),
 }
@@ -281,9 +293,8 @@ RIGHT = {
         end="scheduler.step()",
         **SCALED,
     ),
-    "a single epoch": variant(
-        epochs="for epoch in manager.epochs(1, checkpoint=checkpoint, checkpoint_every=2):"
-    ),
+    "a loader that resumes inside an epoch": variant(**INSIDE),
+    "a single epoch": variant(**INSIDE | {"epochs": INSIDE["epochs"].replace("epochs(2", "epochs(1")}),
     "state without effect": variant(
         top=ACCURACY,
         setup=HARMLESS,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
+from runmanager import InvalidArgumentError, load_runs, run_grid
 from runmanager.executors import Executor
 from tests.nightly import of_night_but
 
@@ -180,30 +180,18 @@ def test_runs_that_cannot_be_executed_alone_are_named_all_at_once(start, tmp_pat
         start(Train(), only=[2, 7, 70])
 
     assert raised.value.problems[0] == (
-        "only=2: run 2 is completed, and its results are kept; to execute it again, do so in a copy: "
-        "experiment='exp-only', only=2"
+        "only=2: run 2 is completed, and its results are kept; to execute it again, give the grid another "
+        "experiment="
     )
-    assert raised.value.problems[1].startswith("only=7: run 7 is in this experiment, but not in this grid")
-    assert raised.value.problems[2].startswith("only=70: there is no such run; the runs of this grid are ")
+    assert raised.value.problems[1].startswith("only=7: this grid has no such run; its runs are 2, 8")
+    assert raised.value.problems[2].startswith("only=70: this grid has no such run")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_the_copy_that_is_named_executes_a_completed_run_again(start, tmp_path):
-    train = Train()
-    start(train, only=3, display=False)
-
-    run_grid(LRS, train, experiment="exp-only", root=tmp_path, tensorboard=False, only=3, display=False)
-    with pytest.raises(InvalidArgumentError, match=r"experiment='exp-only2', only=3"):
-        start(train, only=3)
-
-    assert train.executed == [(0.2, 0), (0.2, 0)]
-    assert load_results(tmp_path / "exp")["loss"].tolist() == [0.2, 0.2]
 
 
 def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
     grid = {"device": ["cpu", "cuda:63"]}
 
-    with pytest.raises(InvalidArgumentError, match=r"only=2: .*cuda:63.*run 2 can be executed on a machine"):
+    with pytest.raises(InvalidArgumentError, match=r"only=2: .*cuda:63.*on a machine that has it"):
         run_grid(grid, Train(), experiment="exp", root=tmp_path, only=2)
 
     assert list(tmp_path.iterdir()) == []

@@ -7,26 +7,21 @@ import textwrap
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runmanager import GridError, RayExecutor, RunBuilder, run_grid
+from runmanager import GridError, RayExecutor, RunBuilder
 from runmanager.errors import DeviceError, InvalidArgumentError, MissingExtraError
 from runmanager.executors import BatchProgress
 from runmanager.executors.base import uncommitted
-from runmanager.executors.ray import cluster, tasks
-from runmanager.executors.ray.cluster import Node, connected
-from runmanager.executors.ray.tasks import DriverInfo, unfit
-from runmanager.executors.serialize import dump
+from runmanager.executors.ray import Node, connected
 from runmanager.outcome import Outcome, Status
-from runmanager.storage import paths
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 COMPLETED = Outcome(Status.COMPLETED)
-GPU_BOX = Node("id", "box (id)", {"CPU": 8.0, "GPU": 2.0, "memory": 1e9})
+GPU_BOX = Node("box (id)", {"CPU": 8.0, "GPU": 2.0, "memory": 1e9})
 
 
 class Watcher:
@@ -173,47 +168,11 @@ def test_the_variables_that_ray_sets_end_with_the_grid(monkeypatch):
     assert dict(os.environ) == before
 
 
-def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
-    with cluster.in_use, pytest.raises(DeviceError, match="another grid of this process uses Ray"):
-        run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_function_that_cannot_be_sent_is_refused(tmp_path):
     lock = threading.Lock()
 
-    with pytest.raises(GridError, match=r"lock is of the type _thread.lock and cannot be sent"):
+    with pytest.raises(GridError, match=r"cannot be sent to a worker process .*_thread.lock"):
         RayExecutor().prepare(lambda *_: lock, tmp_path)
-
-
-class TestUnfit:
-    @pytest.fixture
-    def driver(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(tasks, "_PATIENCE_S", 0)
-        (tmp_path / paths.PROBE).write_text("token")
-        return DriverInfo(tmp_path, "token", str(Path.cwd()), tasks.torch_version(), None, None)
-
-    def test_a_node_like_the_driver_is_fit(self, driver):
-        assert unfit(driver, dump(len)) == ""
-
-    def test_a_node_without_the_folder_is_not(self, driver):
-        other = replace(driver, token="another")  # noqa: S106 - it is no secret
-
-        assert "is not the same folder there" in unfit(other, dump(len))
-        assert unfit(replace(other, folder=None), dump(len)) == ""
-
-    def test_a_node_with_another_torch_is_not(self, driver):
-        assert unfit(replace(driver, torch="1.9.1"), dump(len)).endswith("this machine has 1.9.1")
-
-    def test_a_node_without_the_modules_of_the_function_is_not(self, driver):
-        missing = dump(len).replace(b"builtins", b"builtout")
-
-        reason = unfit(driver, missing)
-
-        assert reason == (
-            "the training function cannot be loaded there (ModuleNotFoundError: No module named 'builtout')"
-        )
 
 
 @pytest.mark.slow
@@ -233,14 +192,11 @@ class TestOnThisMachine:
         killed = outcomes.pop(0.2)
         assert killed.status is Status.KILLED
         assert killed.error.startswith("its process on node ")
-        assert " died in epoch 3, step 4: " in killed.error
-        assert killed.log.startswith("last words\n")
-        assert "SYSTEM_ERROR" in killed.log
+        assert killed.error.endswith(" died in epoch 3, step 4")
+        assert killed.log == "last words"
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
-    def test_a_run_that_hangs_is_ended_and_shows_where_it_hung(self, monkeypatch):
-        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
-
+    def test_a_run_that_hangs_is_ended(self):
         def work(run, report):
             if run.lr == 0.2:
                 time.sleep(100)
@@ -250,7 +206,6 @@ class TestOnThisMachine:
 
         hung = outcomes.pop(0.2)
         assert (hung.status, hung.error) == (Status.HUNG, "no progress for 3 s, so it was stopped")
-        assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
     def test_runs_are_executed_side_by_side_if_that_is_wanted(self, tmp_path):
@@ -288,24 +243,23 @@ class TestOnThisMachine:
         with pytest.raises(RuntimeError, match=r"RuntimeError: <unlocked _thread.lock"):
             execute(work)
 
-    def test_no_node_is_used_that_differs(self, monkeypatch):
-        monkeypatch.setattr(tasks, "torch_version", lambda: "1.9.1")
-        watch = Watcher()
+    def test_a_node_without_the_folder_fails_its_runs(self, tmp_path):
+        executor = RayExecutor()
+        executor.prepare(complete, tmp_path / "elsewhere")
 
-        with pytest.raises(DeviceError, match=r"node .* is not used: it has torch .*, this machine has 1.9.1"):
-            execute(complete, watch)
+        ((_, outcome),) = executor.execute(deque(RUNS[:1]), complete, Watcher())
 
-        assert len(watch.said) == 1
-        assert watch.lanes == []
+        assert outcome.status is Status.FAILED
+        assert outcome.error.endswith("it must be on storage shared by all nodes")
 
     def test_a_run_that_no_node_has_room_for_is_unavailable(self):
         outcomes = execute(complete, runs=RUNS[:1], resources={"cpu": {"slot": 1}})
 
-        reason = "no node that can be used has room for device 'cpu'"
+        reason = "no node has room for device 'cpu'"
         assert outcomes == {0.1: uncommitted(Status.UNAVAILABLE, reason)}
 
     def test_ctrl_c_lets_a_run_end_as_interrupted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
+        monkeypatch.setattr("runmanager.executors.ray_runs._STOP_S", 60)  # a busy machine may take longer
 
         def work(run, report):
             try:

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from runmanager import RunBuilder
-from runmanager.executors.ray.executor import RayExecutor
+from runmanager.executors.ray import RayExecutor
 from runmanager.outcome import Outcome, Status
 from tests.border.test_executors import Watcher
 
@@ -48,10 +48,3 @@ def test_no_process_serves_two_runs_on_a_gpu(two_gpus):
 
     assert len({process for process, _ in served}) == 6
     assert {visible for _, visible in served} <= {"0", "1"}
-
-
-@pytest.mark.slow
-def test_runs_on_the_cpu_share_a_process(two_gpus):
-    served = processes("cpu", 4)
-
-    assert len({process for process, _ in served}) < 4

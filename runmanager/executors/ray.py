@@ -1,0 +1,265 @@
+"""The executor "ray": runs on a Ray cluster."""
+
+import contextlib
+import importlib.util
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runmanager.errors import DeviceError, GridError, InvalidArgumentError, MissingExtraError
+from runmanager.executors.base import Executor, Task, Watch
+from runmanager.executors.serialize import dump
+from runmanager.executors.signals import signals_wait
+from runmanager.outcome import Outcome
+from runmanager.run import Run
+
+_ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
+
+Needs = Mapping[str, float]
+"""Name of a Ray resource -> amount."""
+
+
+class RayExecutor(Executor):
+    """Execute runs on a `Ray <https://docs.ray.io>`_ cluster; Ray chooses the node and device of each run.
+
+    A run whose node is lost resumes on another node after its last committed epoch. The experiment's folder
+    must be on storage shared by all nodes.
+
+    Args:
+        address: "auto" for the cluster of this machine, or host:port. None uses the current connection of this
+            process, or else starts a cluster on this machine, which ends with the grid.
+        jobs: The maximum number of concurrent runs; "auto": as many as the cluster allows.
+        runs_per_device: The maximum number of runs that share a GPU.
+        timeout: Seconds without progress after which a run counts as hung; None for no limit.
+        resources: Device -> Ray resources that a run on this device needs. The defaults are ``{"CPU": 1}`` for
+            "cpu" and ``{"GPU": 1 / runs_per_device}`` for "cuda".
+
+    Raises:
+        InvalidArgumentError: An argument cannot be used.
+        MissingExtraError: ray is not installed.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(1):
+        ...             manager.track_loss(run.lr, 1)
+        >>> executor = RayExecutor(jobs=2, resources={"cpu": {"CPU": 0.5}})  # starts a cluster on this machine
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="on_ray", executor=executor, display=False)
+        >>> outcome.exit_code
+        0
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        jobs: int | str = 1,
+        runs_per_device: int = 1,
+        timeout: float | None = None,
+        resources: Mapping[str, Needs] | None = None,
+    ) -> None:
+        super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtraError(["RayExecutor needs ray: pip install 'torch-runmanager[ray]'"])
+        gpu = math.floor(1e4 / runs_per_device) / 1e4  # Ray's precision is 1e-4
+        self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
+        self._needs.update(resources or {})
+        self._address = address
+        self._nodes: list[Node] | None = None
+        self._folder: Path | None = None
+
+    def prepare(self, train: Callable[..., object], folder: Path) -> None:
+        """Check that `train` can be sent; store the folder that nodes must share.
+
+        Raises:
+            GridError: `train` cannot be sent; the message has the reason.
+        """
+        dump(train)
+        self._folder = folder.absolute()
+
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return the maximum number of concurrent runs."""
+        if isinstance(self._jobs, int):
+            return max(1, min(self._jobs, len(runs)))
+        rooms = (node.room_for(needs) for node in self._cluster_nodes() for needs in self._needs.values())
+        return max(1, min(sum(rooms), len(runs)))
+
+    def missing(self, device: str) -> str:
+        """Return the reason why a run on this device cannot be executed, "" if it can.
+
+        Raises:
+            GridError: The device has an index.
+            DeviceError: No cluster answers.
+        """
+        kind, colon, _ = device.partition(":")
+        needs = self._needs.get(device)
+        if needs is None and colon:
+            raise GridError([f"Ray chooses which {kind} device a run gets, got {device!r}: write {kind!r}"])
+        if needs is None:
+            return f"unknown device {device!r}: map it with RayExecutor(resources={{{device!r}: ...}})"
+        if any(node.room_for(needs) for node in self._cluster_nodes()):
+            return ""
+        there = "; ".join(f"{node.name}: {_listed(node.resources)}" for node in self._cluster_nodes())
+        return f"device {device!r} is not there: no node of the Ray cluster has {_listed(needs)} ({there})"
+
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+        """Execute the runs, and yield each run with its outcome."""
+        if not runs:
+            return
+        import ray
+
+        sent = dump(task)
+        if self._address is not None and not ray.is_initialized():
+            watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
+        with connected(self._address):
+            from runmanager.executors.ray_runs import RayRuns
+
+            share = self._jobs if isinstance(self._jobs, int) else None
+            execution = RayRuns(
+                runs, watch, sent, self._needs, self._has_room, share, self._timeout, self._folder
+            )
+            try:
+                yield from execution.outcomes()
+            except KeyboardInterrupt:
+                watch.stopping()
+                raise
+            finally:
+                execution.stop()
+
+    def _has_room(self, device: str) -> bool:
+        return any(node.room_for(self._needs[device]) for node in living_nodes())
+
+    def _cluster_nodes(self) -> "list[Node]":
+        if self._nodes is None:
+            import ray
+
+            if self._address is None and not ray.is_initialized():
+                import torch
+
+                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts them
+                self._nodes = [Node("this machine", resources)]
+            else:
+                with connected(self._address):
+                    self._nodes = living_nodes()
+        return self._nodes
+
+
+@dataclass(frozen=True)
+class Node:
+    """A living node."""
+
+    name: str  # the name of the node's host, and a prefix of the node's id
+    resources: Mapping[str, float] = field(hash=False)  # total resources, both free and used
+
+    def room_for(self, needs: Needs) -> int:
+        """Return the number of runs with these needs that fit on the node when it is idle."""
+        return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
+
+
+def living_nodes() -> list[Node]:
+    """Return the living nodes of the cluster."""
+    import ray
+
+    return [
+        Node(f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})", node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _listed(resources: Needs) -> str:
+    counts = {name: n for name, n in resources.items() if "memory" not in name and "node:" not in name}
+    return ", ".join(f"{name} {number:g}" for name, number in counts.items()) or "nothing"
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Connect this process to the cluster at "auto" or host:port during a block.
+
+    None starts a cluster on this machine, and ends it with the block. An existing connection of the process is
+    used, and not closed afterwards.
+
+    Raises:
+        InvalidArgumentError: The address is not valid.
+        DeviceError: No cluster answers there.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"address": "local", "include_dashboard": False}
+    if address is not None:
+        options = {"address": _answering(address)}
+    from ray._private import worker  # it prints pages about a dead node, and Ray has no public switch
+
+    before = dict(os.environ)  # Ray sets variables, one of which makes `breakpoint()` look for a cluster
+    print_of_ray, worker.print_to_stdstream = worker.print_to_stdstream, lambda *_, **__: None
+    try:
+        with _restrained(on_loop_back=address is None):
+            try:
+                ray.init(**options, log_to_driver=False, configure_logging=False)
+            except ConnectionError as error:
+                raise _no_answer(address) from error
+        yield
+    finally:
+        with signals_wait():  # after an interrupted shutdown, Ray ends the process without a message
+            ray.shutdown()
+        worker.print_to_stdstream = print_of_ray
+        os.environ.update(before)
+        for name in os.environ.keys() - before:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _restrained(*, on_loop_back: bool) -> Iterator[None]:
+    """Let Ray log only errors and leave signal handlers unchanged when it starts in the block.
+
+    With `on_loop_back`, a new cluster listens only on the loopback interface, as on Windows and macOS.
+    """
+    from ray._private import ray_constants
+
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    logger = logging.getLogger("ray")
+    level, is_cluster = logger.level, ray_constants.ENABLE_RAY_CLUSTER
+    logger.setLevel(logging.ERROR)
+    ray_constants.ENABLE_RAY_CLUSTER = is_cluster and not on_loop_back
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
+        logger.setLevel(level)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _answering(address: str) -> str:
+    """Return the address of a cluster that answers; "auto" is resolved."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)
+    host, colon, port = address.rpartition(":")
+    if address == "auto":
+        return address
+    if "://" in address or not colon or not port.isdigit():
+        rule = "the address of a Ray cluster is 'auto' or host:port, as printed by `ray start --head`"
+        raise InvalidArgumentError(f"{rule}, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise _no_answer(address) from error
+    return address
+
+
+def _no_answer(address: str | None) -> DeviceError:
+    remedy = "start one with `ray start --head`, or leave the address out"
+    return DeviceError(f"no Ray cluster answers at {address!r}: {remedy}")

@@ -1,1 +1,0 @@
-"""The executor "ray": runs on a Ray cluster."""
