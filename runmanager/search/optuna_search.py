@@ -57,10 +57,11 @@ class OptunaSearch:
         is_seed = isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < 2**32
         if self.seed is not None and not is_seed:
             problems.append(f"seed must be a whole number from 0 to 4294967295, or None, got {self.seed!r}")
-        if not (self.sampler is None or callable(self.sampler)):
+        sampler: object = self.sampler
+        if not (sampler is None or callable(sampler)):
             rule = "sampler must be a class of Optuna's, a function of seed, or None for the default"
-            name = type(self.sampler).__name__
+            name = type(sampler).__name__
             instead = f"lambda seed: {name}(seed=seed)" if name.endswith("Sampler") else "CmaEsSampler"
-            problems.append(f"{rule}, got {self.sampler!r:.60}: write sampler={instead}")
+            problems.append(f"{rule}, got {sampler!r:.60}: write sampler={instead}")
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)

@@ -1,7 +1,7 @@
 """The contracts of searches, which choose the next runs, and of pruners, which stop runs after an epoch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.run_state import RunResult
 from runmanager.storage.run_trials import KeptTrial
 
 
@@ -70,7 +70,7 @@ class Search(ABC):
 
         Args:
             results: The current result of each run. A run that must start over counts as pending until it has
-                been executed. Each access may read a journal, so access only the needed results.
+                been executed.
             in_progress: The identities of due runs that have not ended.
         """
 
@@ -195,37 +195,3 @@ class AllRuns(Search):
         """Return all runs, once."""
         due, self._due = self._due, []
         return Decision(due)
-
-
-class Journals(Mapping[str, RunResult]):
-    """The results of a grid's runs, by identity, read from their journals.
-
-    A journal is read again on the first access after its run has ended, as only the run writes to it. Runs that
-    start over count as pending until they have ended.
-    """
-
-    def __init__(self, results: Iterable[RunResult], start_over: Collection[str] = ()) -> None:
-        self._results = {result.folder.id: result for result in results}
-        self._changed: set[str] = set()
-        for id_ in start_over:
-            self._results[id_] = RunResult(self._results[id_].folder, Status.PENDING, [], 0, "", {})
-
-    def __getitem__(self, id_: str) -> RunResult:
-        if id_ in self._changed:
-            self._results[id_] = read_run(self._results[id_].folder)
-            self._changed.remove(id_)
-        return self._results[id_]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._results)
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def add(self, result: RunResult) -> None:
-        """Add a run that a search has created."""
-        self._results[result.folder.id] = result
-
-    def run_ended(self, id_: str) -> None:
-        """Mark the journal of a run as changed."""
-        self._changed.add(id_)

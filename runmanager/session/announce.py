@@ -4,21 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from runmanager.board.link import hint
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, advice, retry_failed
 from runmanager.search.search import Pruner, Search
 from runmanager.session.plan import Action, Plan
 
 Say = Callable[[str], None]
-
-
-def starting_line(experiment: str, num_runs: int, *, is_limit: bool) -> str:
-    """Return the first line of a grid, which the display shows until other lines follow.
-
-    `is_limit` says that a search may end with fewer runs.
-    """
-    return f"{experiment}: starting {'up to ' if is_limit else ''}{counted(num_runs, 'run')}"
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:
@@ -55,9 +46,3 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
     if num_failed:
         them = "it" if num_failed == 1 else "them"
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {retry_failed(f'executes {them} again')}")
-
-
-def point_to_tensorboard(say: Say, experiment: Path) -> None:
-    """Print how to open the runs in TensorBoard."""
-    for line in hint(experiment):
-        say(line)

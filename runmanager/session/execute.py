@@ -1,11 +1,12 @@
 """The execution of a plan: due runs go to an executor, and outcomes are committed."""
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from runmanager.board.link import hint
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 from runmanager.executors import Executor
@@ -13,7 +14,7 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.outcome import Outcome
 from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
-from runmanager.session.announce import announce, point_to_tensorboard
+from runmanager.session.announce import announce
 from runmanager.session.dispatch import Dispatcher, Guarded
 from runmanager.session.display import Display, GridListener
 from runmanager.session.exports import Exports, commit_outcome
@@ -52,41 +53,24 @@ class Execution:
         options: GridOptions,
         design: Design,
         *,
-        notes: Sequence[str] = (),
         display: Display,
         followers: Sequence[GridListener] = (),
         pruner: Pruner | None = None,
-        plan_new: Callable[[Sequence[Run]], Plan] | None = None,
+        plan_new: Callable[[Sequence[Run]], Plan],
     ) -> None:
-        self._search = search
+        self._search, self._executor, self._task, self._stop = search, executor, task, stop
+        self._options, self._design, self._followers, self._pruner = options, design, followers, pruner
         self._decisions = Decisions(plan, search, plan_new)
-        self._examples = search.examples()
-        self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
-        self._executor = executor
-        self._task = task
-        self._stop = stop
-        self._max_retries = options.retries
-        self._ends_at_failure = options.on_error == "stop"
-        stoppers = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
-        self.stoppers = [*(["prune="] if options.prune or not stoppers else []), *stoppers]
-        self._design = design
-        self.display = display
+        self.display, self.experiment, self.stopwatch = display, task.experiment.path, Stopwatch()
         display.begin_grid(design, plan.varying, self._results(plan))
-        self._notes = notes  # lines to print at the start
-        self.experiment = task.experiment.path
-        self._exports = Exports(self.experiment)
-        self._followers = followers
-        self._pruner = pruner
-        self.stopwatch = Stopwatch()
         self._guarded = [Guarded(listener, display.say) for listener in options.listeners_in("parent")]
-        folders = task.experiment.runs
-        goal_watch = GoalWatch(design.all_goals, lambda id_: folders[id_], display.say)
+        goal_watch = GoalWatch(design.all_goals, task.experiment.runs, display.say)
         listeners = [*filter(None, [pruner]), self.stopwatch, goal_watch, display]
-        listeners += [self._exports, *followers] if ranks.is_main() else []
+        listeners += [Exports(self.experiment), *followers] if ranks.is_main() else []
         stopping = partial(display.stopping, stop)
         self._dispatcher = Dispatcher([*listeners, *self._guarded], stop, display.say, stopping)
         self._in_progress: dict[str, PlannedRun] = {}
-        self._retries: dict[str, int] = {}
+        self._num_retries: Counter[str] = Counter()
 
     def _results(self, plan: Plan) -> Iterator[RunResult]:
         """Yield the results of all runs of the experiment, except the runs of this grid that start over."""
@@ -98,26 +82,21 @@ class Execution:
             if run.action is not Action.START_OVER:
                 yield run.before
 
-    def run(self) -> int:
-        """Execute runs until no run is due; return the exit code."""
-        self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
-        first, say = self._decisions.first(), self.display.say
+    def run(self, notes: Sequence[str]) -> int:
+        """Print sentences, and execute runs until no run is due; return the exit code."""
+        search, display = self._search, self.display
+        available = [planned.run for planned in self.plan.runs if not planned.folder.unavailable]
+        search.num_lanes = self._executor.num_lanes([*available, *search.examples()])
+        first = self._decisions.first()
         runs = deque(planned.run for planned in first.due)
-        self.num_lanes = self._executor.num_lanes([*runs, *self._examples])
+        self.num_lanes = self._executor.num_lanes([*runs, *search.examples()])
         folders = [planned.folder for planned in first.due]
-        self.display.begin_batch(folders, lanes=self.num_lanes, past=first.costs, more=self._search.num_more())
-        for note in filter(None, [*self._notes, self._design.assumption(first.varying), self._unread(first)]):
-            say(note)
-        where = paths.for_people(self.experiment)
-        announce(say, where, first, self._search, self._pruner)
-        for follower in self._followers:
-            follower.grid_began(say)
-        if self._task.tensorboard and self.display.is_shown and first.due:
-            point_to_tensorboard(say, where)
+        display.begin_batch(folders, lanes=self.num_lanes, past=first.costs, more=search.num_more())
+        self._announce(first, notes)
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, replace(self._task, jobs=self.num_lanes), self._dispatcher)
         try:
-            with self.display, self._stop.at_once(), contextlib.closing(outcomes):
+            with display, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(first)
                 for run, ended in outcomes:
                     with self._stop.later():
@@ -127,23 +106,29 @@ class Execution:
                     if is_retried:
                         continue
                     exit_code = exit_code if outcome.status.is_success else SOME_FAILED
-                    if exit_code and self._ends_at_failure:
-                        say("stopped at the first failure (on_error='stop')")
+                    if exit_code and self._options.on_error == "stop":
+                        display.say("stopped at the first failure (on_error='stop')")
                         return exit_code
                     more = self._decisions.next(self._in_progress.keys())
-                    self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
+                    display.add_runs([planned.folder for planned in more.due], search.num_more())
                     self._begin(more)
                     runs.extend(planned.run for planned in more.due)
         except KeyboardInterrupt:
             self.stopwatch.stop()
-            self.display.stopping(self._stop)
+            display.stopping(self._stop)
             return self._stop.exit_code or INTERRUPTED
         except StorageError as error:
-            say(f"✗ {error}")
+            display.say(f"✗ {error}")
             self.error = error
             return STORAGE_FAILED
         self.is_over = True
         return exit_code
+
+    @property
+    def stoppers(self) -> list[str]:
+        """The arguments of `run_grid` without which pruned runs continue."""
+        names = [type(listener).__name__ for listener in self._options.listeners if listener.may_stop]
+        return [*(["prune="] if self._options.prune or not names else []), *names]
 
     @property
     def plan(self) -> Plan:
@@ -182,11 +167,21 @@ class Execution:
                     self._task.experiment.forget(others)
         return plan
 
+    def _announce(self, first: Plan, notes: Sequence[str]) -> None:
+        """Print what comes before the first run."""
+        say, where = self.display.say, paths.for_people(self.experiment)
+        for note in filter(None, [*notes, self._design.assumption(first.varying), self._unread(first)]):
+            say(note)
+        announce(say, where, first, self._search, self._pruner)
+        for follower in self._followers:
+            follower.grid_began(say)
+        if self._task.tensorboard and self.display.is_shown and first.due:
+            for line in hint(where):
+                say(line)
+
     def _begin(self, batch: Plan) -> None:
         """Print the decision."""
-        due = {planned.folder.id: planned for planned in batch.due}
-        self._in_progress |= due
-        self._retries |= dict.fromkeys(due, self._max_retries)
+        self._in_progress |= {planned.folder.id: planned for planned in batch.due}
         for sentence in batch.sentences:
             self.display.say(sentence)
 
@@ -211,10 +206,10 @@ class Execution:
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         outcome = commit_outcome(planned, ended, self._task)
-        self._decisions.journals.run_ended(id_)
-        is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
+        result = self._decisions.results[id_] = read_run(planned.folder)
+        is_retried = outcome.status.is_worth_a_retry and self._num_retries[id_] < self._options.retries
         if is_retried:
-            self._retries[id_] -= 1
-            self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
+            self._num_retries[id_] += 1
+            self._in_progress[id_] = replace(planned, before=result)
         self._dispatcher.run_ended(run, outcome, is_retried=is_retried)
         return outcome, is_retried

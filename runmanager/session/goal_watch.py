@@ -1,6 +1,6 @@
 """A listener that warns after the first completed run of a grid if the goal is misspelled or only logged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from runmanager.goal import Goal
 from runmanager.listener import Listener
@@ -14,19 +14,19 @@ class GoalWatch(Listener):
 
     Args:
         goals: The goals of the experiment.
-        folder: Returns the folder of the run with an identity.
+        folders: The folders of the runs, by identity.
         say: Prints a line.
     """
 
     def __init__(
-        self, goals: Sequence[Goal], folder: Callable[[str], RunFolder], say: Callable[[str], None]
+        self, goals: Sequence[Goal], folders: Mapping[str, RunFolder], say: Callable[[str], None]
     ) -> None:
-        self._goals, self._folder, self._say = goals, folder, say
+        self._goals, self._folders, self._say = goals, folders, say
         self._is_new = True
 
     def run_ended(self, outcome: Outcome) -> None:
         """Warn that the first completed run lacks the metric of a goal, but logged it or has a similar name."""
         if self._is_new and outcome.status is Status.COMPLETED:
             self._is_new = False
-            if sentence := missing_goal(self._goals, self._folder(self.slot.id)):
+            if sentence := missing_goal(self._goals, self._folders[self.slot.id]):
                 self._say(f"! {sentence}")

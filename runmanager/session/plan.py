@@ -1,7 +1,7 @@
 """The plan of a grid: the action for each run, decided before any run is executed."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -12,7 +12,7 @@ from runmanager.flags import argument
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.run import Run
-from runmanager.search.search import Journals, Search
+from runmanager.search.search import Search
 from runmanager.storage import paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
@@ -56,6 +56,13 @@ class PlannedRun:
     before: RunResult  # the state of the run before the grid starts, from all attempts
     action: Action
 
+    @property
+    def start(self) -> RunResult:
+        """The state from which the run starts; a run that starts over has no epochs."""
+        if self.action is not Action.START_OVER:
+            return self.before
+        return RunResult(self.before.folder, Status.PENDING, [], 0, "", {})
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -65,16 +72,13 @@ class Plan:
     changed: Mapping[str, int]  # cause of a change -> number of runs
     policy: tuple[str, str]  # `started_over` or `KEPT`
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
-    order: Sequence[str] = ()  # identities of the due runs in order, after a decision
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
     without_data: int = 0  # number of runs that were given data=, which is not given now
 
     @cached_property
     def due(self) -> list[PlannedRun]:
         """The runs to execute, in order."""
-        indexes = {id_: index for index, id_ in enumerate(self.order)}
-        due = [planned for planned in self.runs if planned.action.is_due]
-        return sorted(due, key=lambda planned: indexes.get(planned.folder.id, 0))
+        return [planned for planned in self.runs if planned.action.is_due]
 
     @property
     def changes(self) -> list[str]:
@@ -119,15 +123,12 @@ class Decisions:
         plan_new: Creates folders for new runs of the search, and plans these runs.
     """
 
-    def __init__(
-        self, plan: Plan, search: Search, plan_new: Callable[[Sequence[Run]], Plan] | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, search: Search, plan_new: Callable[[Sequence[Run]], Plan]) -> None:
         self._plan = plan
         self._search = search
         self._plan_new = plan_new
-        start_over = {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
         self._runs = {planned.folder.id: planned for planned in plan.runs}
-        self.journals = Journals((planned.before for planned in plan.runs), start_over)
+        self.results = {id_: planned.start for id_, planned in self._runs.items()}
         if ranks.is_main():
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
@@ -157,31 +158,31 @@ class Decisions:
         return replace(self._plan, runs=runs)
 
     def _decided(self, in_progress: Collection[str], *, whole: bool) -> tuple[Plan, list[PlannedRun]]:
-        decision = self._search.next(self.journals, in_progress)
-        due, sentences = list(decision.due), list(decision.sentences)
-        all_new: list[PlannedRun] = []
-        while decision.new:
-            assert self._plan_new
-            new = self._plan_new(decision.new).runs
-            all_new += new
-            for planned in new:
-                self._runs[planned.folder.id] = planned
-                self.journals.add(planned.before)
-            due += [planned.folder.id for planned in new if planned.action.is_due]
-            if due:
+        due: list[str] = []
+        sentences: list[str] = []
+        new: list[PlannedRun] = []
+        while True:
+            decision = self._search.next(self.results, in_progress)
+            due += decision.due
+            sentences += decision.sentences
+            planned_new = self._plan_new(decision.new).runs if decision.new else []
+            new += planned_new
+            self._runs |= {planned.folder.id: planned for planned in planned_new}
+            self.results |= {planned.folder.id: planned.before for planned in planned_new}
+            due += [planned.folder.id for planned in planned_new if planned.action.is_due]
+            if due or not planned_new:
                 break
-            decision = self._search.next(self.journals, in_progress)
-            due, sentences = list(decision.due), [*sentences, *decision.sentences]
-        runs, now = [], set(due)
+        now = set(due)
+        runs: list[PlannedRun] = []
         for planned in self.asked_for().runs if whole else [self._runs[id_] for id_ in due]:
             id_, action, before = planned.folder.id, planned.action, planned.before
-            if id_ in now and (action is not Action.START_OVER or self.journals[id_].attempts):
-                before = self.journals[id_]
+            if id_ in now and (action is not Action.START_OVER or self.results[id_].attempts):
+                before = self.results[id_]
                 action = _executed(before)
             elif id_ not in now and action is not Action.LEAVE:
                 action = Action.WAIT
             runs.append(PlannedRun(planned.run, planned.folder, before, action))
-        return replace(self._plan, runs=runs, order=due, sentences=sentences), all_new
+        return replace(self._plan, runs=runs, sentences=sentences), new
 
 
 def _executed(before: RunResult) -> Action:
@@ -193,12 +194,11 @@ def make_plan(
     folders: Sequence[RunFolder],
     now: Fingerprint,
     *,
-    chosen: Iterable[int],
     retry_failed: bool,
     keep_changed: bool,
     axes: Sequence[str] = (),
 ) -> Plan:
-    """Plan the runs with these indexes according to the options of `run_grid`.
+    """Plan runs with their folders according to the options of `run_grid`.
 
     `now` is the current fingerprint. `axes` are the axes of a search.
     """
@@ -206,7 +206,7 @@ def make_plan(
     changed: Counter[str] = Counter()
     without_data = 0
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
-    for run, folder in ((runs[index], folders[index]) for index in chosen):
+    for run, folder in zip(runs, folders, strict=True):
         before = read_run(folder)
         differences = [] if folder.unavailable else list(map(str, changes_since(before, now)))
         # a completed run keeps its state if later attempts fail before their first epoch

@@ -14,6 +14,7 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
 from runmanager.goal import Goal, is_larger_better
+from runmanager.hyperparameters import counted
 from runmanager.outcome import BY_TRAIN, Status
 from runmanager.run import Run
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
@@ -21,7 +22,7 @@ from runmanager.search.optuna_pruner import OptunaPruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
-from runmanager.session import announce, arguments, debug_runs
+from runmanager.session import arguments, debug_runs
 from runmanager.session.check import CheckTask, try_settings
 from runmanager.session.dispatch import Guarded
 from runmanager.session.display import Display, GridListener
@@ -39,7 +40,6 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.import_guard import check_beginning
 from runmanager.storage.lock import hold
-from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:
     from runmanager.answers.foresight import Foresight
@@ -65,7 +65,7 @@ class Session:
     display: Display  # the display that shows the grid to the user
     runs: Sequence[Run]  # the runs of the grid; for a search, the runs of the experiment
     missing: Mapping[str, str]  # identity of a run -> reason why the run cannot be executed here
-    chosen: Sequence[int] | None = None  # the indexes of the selected runs, None for all runs
+    chosen: Sequence[int]  # the indexes of the selected runs
     notes: Sequence[str] = ()  # sentences to print before the first run
     began: float = field(default_factory=time.monotonic)
     closing: ExitStack = field(default_factory=ExitStack)
@@ -108,8 +108,8 @@ class Session:
             runs = listed if suggested is None else suggested
             num_more = search.num_more()
             display = make_display(options)
-            is_limit = num_more > 0 or options.decide is not None
-            starting = announce.starting_line(options.experiment, len(runs) + num_more, is_limit=is_limit)
+            up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
+            starting = f"{options.experiment}: starting {up_to}{counted(len(runs) + num_more, 'run')}"
             display.show_start(starting)  # show this line now, as the import of torch takes seconds
             closing.callback(display.clear)
             # start lanes now, so that they import torch while this process does
@@ -132,27 +132,21 @@ class Session:
                 display, runs, missing, chosen, [f"! {note}" for note in notes], began, closing,
             )  # fmt: skip
 
-    def plan_of(
-        self, runs: Sequence[Run], folders: Sequence[RunFolder], chosen: Sequence[int] | None = None
-    ) -> Plan:
+    def plan_of(self, runs: Sequence[Run], folders: Sequence[RunFolder]) -> Plan:
         """Plan runs according to their journals and the options."""
         options = self.options
         return make_plan(
-            runs,
-            folders,
-            self.fingerprint,
-            chosen=range(len(runs)) if chosen is None else chosen,
-            retry_failed=options.executes_failed,
-            keep_changed=options.changed == "keep",
-            axes=self.search.axes,
-        )
+            runs, folders, self.fingerprint, retry_failed=options.executes_failed,
+            keep_changed=options.changed == "keep", axes=self.search.axes,
+        )  # fmt: skip
 
     def plan(self, *, is_written: bool = True) -> Plan:
         """Plan the runs of the grid; store them with the experiment if `is_written`."""
         grid = [run._asdict() for run in self.runs]
         give_folders = self.experiment.plan if is_written else self.experiment.assign
         folders = give_folders(grid, self.missing, self.design)
-        return self._leaving_pruned(self.plan_of(self.runs, folders, self.chosen))
+        runs = [self.runs[index] for index in self.chosen]
+        return self._leaving_pruned(self.plan_of(runs, [folders[index] for index in self.chosen]))
 
     def plan_new(self, runs: Sequence[Run]) -> Plan:
         """Create folders for new runs of a search, and plan them."""
@@ -167,7 +161,7 @@ class Session:
         """Show the plan: runs to execute, their devices, and completed runs; nothing is written."""
         search = AllRuns() if self.search.axes else self.search
         plan = self.plan(is_written=False)
-        batch = Decisions(plan, search).first()
+        batch = Decisions(plan, search, self.plan_new).first()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
         if ranks.is_main():
             self.display.show_plan(batch, self.search, lanes, self._foresight(plan))
@@ -221,14 +215,14 @@ class Session:
         """Execute the due runs, after a check if one is requested; `followers` are further listeners."""
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
-        execution = self.execution(self.begin(), notes, followers)
+        path = self.experiment.path
+        execution = Execution(
+            self.begin(), self.search, self.executor, self.task, self.stop, self.options, self.design,
+            display=self.display, followers=followers, pruner=self.pruner, plan_new=self.plan_new,
+        )  # fmt: skip
         self.closing.callback(execution.close)  # close the execution even if it raises an exception
         self.stop.end_after(self.began, self.options.max_seconds)
-        return self.conclude(execution, execution.run())
-
-    def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
-        """Write the tables, unless storage has failed, and show the conclusion."""
-        path = self.experiment.path
+        exit_code = execution.run(notes)
         execution.close()
         if ranks.is_main() and execution.error is None:
             exit_code = export_tables(path, self.display.say) or exit_code
@@ -249,34 +243,21 @@ class Session:
             hparams.decide(self.experiment.path)
         return plan
 
-    def execution(self, plan: Plan, notes: Sequence[str], followers: Sequence[GridListener] = ()) -> Execution:
-        """Return the execution of a plan and of new runs of the search."""
-        return Execution(
-            plan, self.search, self.executor, self.task, self.stop, self.options, self.design, notes=notes,
-            display=self.display, followers=followers, pruner=self.pruner,
-            plan_new=self.plan_new if self.search.axes else None,
-        )  # fmt: skip
-
     @property
     def task(self) -> RunTask:
         """The task that executes one run in any process."""
         options, design = self.options, self.design
+        # whether a listener of this process may stop runs; the value is the same on all ranks
+        stoppers = [listener for listener in options.listeners if listener.may_stop]
+        is_asked = self.pruner is not None or any(listener.where == "parent" for listener in stoppers)
         return RunTask(
             train=self.train, manager_of=self.manager_of, experiment=self.experiment,
             tensorboard=options.tensorboard,
             fingerprint=self.fingerprint, keep_changed=options.changed == "keep", jobs=1,
-            rule=self.stopping_rule, asks=self._is_asked,
+            rule=self.stopping_rule, asks=is_asked,
             listeners=options.listeners_in("worker"), goal=design.goal,
             x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip
-
-    @property
-    def _is_asked(self) -> bool:
-        """Whether a listener of this process may stop runs; the value is the same on all ranks."""
-        stoppers = [
-            listener for listener in self.options.listeners if listener.may_stop and listener.where == "parent"
-        ]
-        return self.pruner is not None or bool(stoppers)
 
     @property
     def stopping_rule(self) -> str:
@@ -294,7 +275,7 @@ class Session:
         """
         pruner = self.pruner
         if pruner:
-            pruner.begin([_before(planned) for planned in plan.runs])
+            pruner.begin([planned.start for planned in plan.runs])
 
         def is_left(planned: PlannedRun) -> bool:
             before = planned.before
@@ -308,13 +289,6 @@ class Session:
 
         runs = [replace(planned, action=Action.LEAVE) if is_left(planned) else planned for planned in plan.runs]
         return replace(plan, runs=runs)
-
-
-def _before(planned: PlannedRun) -> RunResult:
-    """Return the state of a run; if the run starts over, the state has no epochs."""
-    if planned.action is not Action.START_OVER:
-        return planned.before
-    return replace(planned.before, status=Status.PENDING, epochs=[], pruned_by="")
 
 
 def _odd_goals(goals: Sequence[Goal]) -> list[str]:
@@ -366,8 +340,10 @@ def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:
         InvalidArgumentError: There is no metric by which runs can be compared.
     """
     prune = None if options.is_alone else options.prune
-    if prune is None or isinstance(prune, SuccessiveHalving):
-        return prune and prune.pruner(goal)
+    if prune is None:
+        return None
+    if isinstance(prune, SuccessiveHalving):
+        return prune.pruner(goal)
     if goal is None:
         raise InvalidArgumentError([NO_METRIC])
     return OptunaPruner(prune, goal)

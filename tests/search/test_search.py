@@ -3,7 +3,7 @@
 import pytest
 
 from runmanager import run_grid
-from runmanager.search.search import AllRuns, Decision, Journals
+from runmanager.search.search import AllRuns, Decision
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_run
 
@@ -22,42 +22,12 @@ def train_once(run, manager):
             manager.track_loss(run.lr, 1)
 
 
-def test_journals_are_read_again_when_their_run_has_ended(results, monkeypatch):
-    read = []
-
-    def read_again(folder):
-        read.append(folder)
-        return results[1]
-
-    monkeypatch.setattr("runmanager.search.search.read_run", read_again)
-    first, second, third = (result.folder.id for result in results)
-    journals = Journals(results, start_over={third})
-
-    journals.run_ended(second)
-    seen = [journals[id_] for id_ in journals for _ in range(2)]
-
-    assert read == [results[1].folder]
-    assert seen[:4] == [results[0]] * 2 + [results[1]] * 2
-    assert (len(journals), list(journals)) == (3, [first, second, third])
-
-
-def test_a_run_that_starts_over_is_pending_until_it_has_ended(results):
-    third = results[2].folder.id
-    journals = Journals(results, start_over={third})
-
-    before = journals[third]
-    journals.run_ended(third)
-
-    assert (before.status, before.epochs, before.folder) == ("pending", [], results[2].folder)
-    assert journals[third].status == "completed"
-
-
 def test_all_runs_are_handed_out_once_in_their_order(results):
     search = AllRuns()
     ids = [result.folder.id for result in results]
     search.begin([result.folder for result in results], {ids[2], ids[0]})
 
-    decisions = [search.next(Journals(results), ()) for _ in range(2)]
+    decisions = [search.next({result.folder.id: result for result in results}, ()) for _ in range(2)]
 
     assert decisions == [Decision([ids[0], ids[2]]), Decision([])]
     assert (search.introduction(), search.conclusion([])) == ("", "")
