@@ -2,10 +2,6 @@
 
 import gzip
 import hashlib
-import os
-import struct
-import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -31,11 +27,6 @@ class _File:
     sha256: str  # checksum of the .gz file
     shape: tuple[int, ...]  # shape of the array in the file
 
-    @property
-    def header(self) -> bytes:
-        """The IDX header: two zeros, 8 for unsigned bytes, number of dimensions, each dimension as uint32."""
-        return struct.pack(f">4B{len(self.shape)}I", 0, 0, 8, len(self.shape), *self.shape)
-
 
 _TRAIN = (
     _File("train-images-idx3-ubyte", 26_421_880,
@@ -56,8 +47,8 @@ def fashion_mnist(
 ) -> ImageTensors:
     """Load Fashion-MNIST as tensors.
 
-    The files are the files of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified. The ``.gz``
-    files are unpacked if needed; torchvision downloads missing or damaged files.
+    The files are the files of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified;
+    torchvision downloads missing or damaged files.
 
     Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
 
@@ -130,26 +121,6 @@ def _advice(raw: Path, problems: list[str], then: str) -> str:
 
 
 def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Read the bytes of a file's array; the ``.gz`` file beside this file must have been verified."""
-    path = raw / file.name
-    packed = path.with_name(f"{file.name}.gz")
-    # a gzip file ends with the CRC-32 and the length of its content (RFC 1952)
-    checksum, length = struct.unpack("<2I", packed.read_bytes()[-8:])
-    content = np.empty(0, np.uint8)
-    with suppress(OSError):
-        content = np.fromfile(path, dtype=np.uint8)
-    if len(content) != length or zlib.crc32(content.data) != checksum:
-        content = np.frombuffer(bytearray(gzip.decompress(packed.read_bytes())), dtype=np.uint8)
-        _keep(path, content)
-    assert content[: len(file.header)].tobytes() == file.header
-    return content[len(file.header) :]
-
-
-def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        content.tofile(temporary)
-        temporary.replace(path)
-    except OSError:  # the folder is read-only: the file is unpacked again next time
-        with suppress(OSError):  # a read-only file system refuses to remove even missing files
-            temporary.unlink(missing_ok=True)
+    """Read the bytes of a file's array from its verified ``.gz`` file."""
+    content = gzip.decompress((raw / f"{file.name}.gz").read_bytes())
+    return np.frombuffer(bytearray(content[4 + 4 * len(file.shape) :]), dtype=np.uint8)  # after the IDX header

@@ -10,9 +10,6 @@ from runmanager.errors import GridError, Problems
 from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
 from runmanager.wording import did_you_mean
 
-_OF_MANAGERS = ("run", "epochs", "batches", "begin_run", "begin_epoch", "remaining")
-"""The first hooks that a training function calls, to detect arguments in the wrong order."""
-
 
 class Run(tuple[Any, ...]):
     """One assignment of hyperparameters: a namedtuple that pickles.
@@ -41,8 +38,6 @@ class Run(tuple[Any, ...]):
             raise AttributeError(name)
         names = dict.fromkeys(field.partition(".")[0] for field in self._fields)
         hint = "; runs of expand() have run.config" if name == "config" else ""
-        if name in _OF_MANAGERS:
-            hint = "; it is a hook of the manager: train gets the run first, so write def train(run, manager)"
         step = did_you_mean(name, names, "it has")
         raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
 

@@ -1,12 +1,10 @@
 import gzip
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
-from torchvision.datasets import FashionMNIST
 
 from runmanager.datasets import _TEST, _TRAIN, CLASSES, fashion_mnist
 from runmanager.errors import RunManagerError
@@ -68,22 +66,7 @@ def test_the_test_set_is_ten_thousand_images_of_ten_classes(root, raw, downloads
     assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
     assert torch.bincount(dataset.labels).tolist() == [1000] * 10
     assert (len(CLASSES), dataset.classes) == (10, CLASSES)
-    assert (raw / IMAGES).read_bytes() == unpacked(IMAGES)  # kept for the next time
-    assert sorted(path.name for path in raw.iterdir() if path.suffix != ".gz") == [IMAGES, LABELS]
     assert downloads == []
-
-
-@pytest.mark.slow(everywhere=True)
-def test_torchvision_reads_the_same_images_from_the_same_folder(root):
-    for train in (True, False):
-        fashion_mnist(root, train=train)
-
-    for train in (True, False):
-        dataset, reference = fashion_mnist(root, train=train), FashionMNIST(str(root), train=train)
-
-        assert torch.equal(dataset.images.squeeze(1), reference.data)
-        assert torch.equal(dataset.labels, reference.targets)
-        assert list(dataset.classes) == reference.classes
 
 
 def test_the_first_images_can_be_asked_for(root):
@@ -110,20 +93,6 @@ def test_a_size_out_of_range_is_refused(tmp_path, train, size, message):
         fashion_mnist(tmp_path, train=train, size=size)
 
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("damage", [truncate, flip_a_byte, Path.unlink, lambda path: path.write_bytes(b"")])
-@pytest.mark.parametrize("name", [IMAGES, LABELS])
-def test_an_unpacked_file_that_is_damaged_is_made_anew(root, raw, downloads, damage, name):
-    fashion_mnist(root, train=False)
-    damage(raw / name)
-
-    dataset = fashion_mnist(root, train=False)
-
-    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
-    assert dataset.labels.to(torch.uint8).numpy().tobytes() == unpacked(LABELS)[8:]
-    assert (raw / name).read_bytes() == unpacked(name)
-    assert downloads == []
 
 
 def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads):
@@ -193,24 +162,3 @@ def test_a_download_that_changes_nothing_is_told(root, raw, monkeypatch):
         f"{raw / LABELS}.gz is damaged (5,148 bytes expected, 5,048 found)",
         f"it was downloaded and is still wrong; put the four original files into {raw}:",
     ]
-
-
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write into any folder")
-def test_a_folder_without_write_permission_can_be_read(root, raw):
-    raw.chmod(0o555)
-
-    dataset = fashion_mnist(root, train=False)
-
-    raw.chmod(0o755)
-    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
-
-
-def test_a_folder_that_refuses_to_write_and_to_remove_can_be_read(root, raw):
-    # as a read-only file system does: folders stand where the files are to be
-    for name in (IMAGES, LABELS):
-        (raw / f".{name}.{os.getpid()}.tmp").mkdir()
-
-    dataset = fashion_mnist(root, train=False)
-
-    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
-    assert not (raw / IMAGES).exists()

@@ -28,7 +28,7 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.correct import num_correct
 from runmanager.training.epoch_options import EpochOptions
-from runmanager.training.evaluation import Evaluation, Metric, check_evaluated
+from runmanager.training.evaluation import Evaluation, Metric
 from runmanager.training.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -327,7 +327,6 @@ class RunManager:
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
             [[0.5, 1.5]]
         """
-        metrics.check_mapping("track", values)
         self._hooks.tracking("track()").track({**(values or {}), **named}, how)
 
     def log(self, values: Mapping[str, Any] | None = None, /, *, every: int = 1, **named: Any) -> None:
@@ -368,7 +367,6 @@ class RunManager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        metrics.check_mapping("log", values)
         self._hooks.logging().log({**(values or {}), **named}, every)
 
     def summary(
@@ -395,7 +393,6 @@ class RunManager:
             >>> load_runs("runs/example")["num_parameters"].tolist()
             [9.0]
         """
-        metrics.check_mapping("summary", values)
         self._hooks.open_run("summary()").add_summary({**(values or {}), **named})
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
@@ -680,7 +677,6 @@ class RunManager:
             (True, True)
         """
         opened = self._hooks.open_run("evaluate()")
-        check_evaluated("evaluate", loader, name)
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: write manager.run(run, network, loader)")
         self._hooks.open_for_evaluation("evaluate()")
@@ -717,7 +713,6 @@ class RunManager:
             >>> [name for name in manager.results if name.startswith("validation")]
             ['validation_mae']
         """
-        check_evaluated("evaluating", loader, name)
         opened = self._hooks.open_for_evaluation("evaluating()")
         with opened.evaluating(loader, name) as evaluation:
             yield evaluation.batches()

@@ -31,9 +31,6 @@ def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if labels.shape == shape and len(shape) > 1:
         labels = labels.argmax(dim=1)  # the labels are one-hot
     if not are_classes(preds, labels):
-        if are_classes(labels, preds):
-            call = "track_num_correct"
-            raise InvalidArgumentError(f"the arguments of {call}() are swapped: write {call}(preds, labels)")
         raise InvalidArgumentError(
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"

@@ -187,24 +187,6 @@ def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.
         yield
 
 
-def check_evaluated(call: str, loader: Any, name: Any) -> None:
-    """Check the loader and the name of an evaluation; `call` names the caller.
-
-    Raises:
-        InvalidArgumentError: Loader and name are swapped, or one of them has a wrong type.
-    """
-    if isinstance(loader, nn.Module):
-        raise InvalidArgumentError(
-            f"{call}() takes no network, as the run has it: write {call}(loader, 'validation')"
-        )
-    if not isinstance(name, str) or isinstance(loader, str):
-        first, second = (
-            repr(each) if isinstance(each, str) else type(each).__name__ for each in (loader, name)
-        )
-        rule = f"{call}() takes a loader, then the name of its columns, got {first} and {second}"
-        raise InvalidArgumentError(f"{rule}: write {call}(loader, 'validation')")
-
-
 def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     """Send metrics to the device and reset them.
 

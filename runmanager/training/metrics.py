@@ -73,10 +73,6 @@ class EpochSums:
         Raises:
             InvalidArgumentError: The loss is not a single value, or the number of samples is ambiguous.
         """
-        if _is_mean(batch) and _is_size_or_batch(loss):
-            raise InvalidArgumentError(
-                "the arguments of track_loss() are swapped: write track_loss(loss, labels)"
-            )
         loss = single("loss", loss)
         self._num_losses += 1
         self.is_tracked = True
@@ -312,39 +308,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
     with suppress(TypeError, ValueError):
         if not isinstance(value, str | bytes):
             return float(value)
-    step = "leave it out where there is none"
-    if isinstance(value, str):
-        step = f"write float({value!r})" if _is_written_number(value) else "give a number"
-    raise InvalidArgumentError(f"{name} must be a number or a tensor of one, got {value!r}: {step}")
-
-
-def check_mapping(call: str, values: Any) -> None:
-    """Check that metrics are passed with their names.
-
-    Raises:
-        InvalidArgumentError: The metrics are not a mapping.
-    """
-    if values is not None and not isinstance(values, Mapping):
-        value = repr(values) if isinstance(values, int | float) else "f1"
-        raise InvalidArgumentError(
-            f"{call}() takes values by their names, got {values!r:.60}: write {call}(f1={value})"
-        )
-
-
-def _is_size_or_batch(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, torch.Tensor) and value.ndim > 0)
-
-
-def _is_written_number(text: str) -> bool:
-    with suppress(ValueError):
-        return math.isfinite(float(text))
-    return False
-
-
-def _is_mean(value: object) -> bool:
-    return isinstance(value, float) or (
-        isinstance(value, torch.Tensor) and not value.ndim and value.is_floating_point()
-    )
+    raise InvalidArgumentError(f"{name} must be a number or a tensor of one, got {value!r}")
 
 
 def check_column(name: str, params: Container[str]) -> None:
