@@ -1,15 +1,15 @@
 """The lock of an experiment: one grid at a time.
 
-The lock file is created exclusively. On the same machine, the holder is alive if its process is alive. On other
-machines, the holder is alive while its heartbeat renews the time of the file, or while the kernel has the file
-locked. One of the two signs is enough: a long C call or a signal may stop the heartbeat, and a file system may
-lack locks.
+The lock file is created exclusively. Its holder is alive while its process is alive, if that can be asked.
+If not, as on another machine, the holder is alive while it renews the time of the file, or while the kernel
+has the file locked. One of the two signs is enough: a long C call or a signal may stop the renewal, and a
+file system may lack locks.
 """
 
 import hashlib
 import json
+import math
 import os
-import sys
 import threading
 import time
 import uuid
@@ -92,7 +92,8 @@ def _locked(path: Path) -> Iterator[bool | None]:
     answered, ended = threading.Event(), threading.Event()
 
     def lock() -> None:
-        with suppress(OSError):  # without locks, without the file, without permission, or closed by the block
+        # without locks, without the file, without permission, or closed by the block
+        with suppress(OSError, ImportError):
             descriptor = os.open(path, os.O_RDWR)
             try:
                 answers.append(_lock_in_kernel(descriptor))
@@ -109,43 +110,25 @@ def _locked(path: Path) -> Iterator[bool | None]:
         yield answers[0] if answers else None
     finally:
         ended.set()
-        locker.join(_ANSWER_S)  # Windows removes no file that is open
+        locker.join(_ANSWER_S)
 
 
-if sys.platform == "win32":
+def _lock_in_kernel(descriptor: int) -> bool:
+    """Lock an open file; return whether it was free."""
+    import fcntl  # not on Windows
 
-    def _lock_in_kernel(descriptor: int) -> bool:
-        """Lock an open file; return whether it was free."""
-        import msvcrt
-
-        os.lseek(descriptor, _LARGEST, os.SEEK_SET)  # locked bytes cannot be read: lock one behind them
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-        return True
-
-else:
-
-    def _lock_in_kernel(descriptor: int) -> bool:
-        """Lock an open file; return whether it was free."""
-        import fcntl
-
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
     """Return the holder of an experiment and the seconds since its last activity; None without a holder."""
     path = experiment / paths.HOLDER
     content = _read(path)
-    try:
-        return (content, time.time() - path.stat().st_mtime) if content else None
-    except OSError:
-        return None
+    return (content, _age(path)) if content else None
 
 
 def check_free(experiment: Path) -> None:
@@ -162,11 +145,11 @@ def check_free(experiment: Path) -> None:
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder is alive: by its process on this machine, by the lock file's age on another machine."""
     alive = _lives_here(process)
-    return abs(age_s) < GONE_AFTER_S if alive is None else alive
+    return age_s < GONE_AFTER_S if alive is None else alive
 
 
 def _lives_here(process: dict[str, Any]) -> bool | None:
-    """Whether a holder on this machine is alive; None for another machine, even if its name is the same."""
+    """Whether a holder of this boot of this machine is alive; None for any other holder."""
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
     is_another = process.get("boot") != processes.this_process()["boot"]
@@ -204,13 +187,11 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
     alive = _lives_here(process)
     if alive is not None:
         return alive
-    if process and process.get("host") != processes.this_process()["host"] and abs(_age(path)) < GONE_AFTER_S:
+    if process and process.get("host") != processes.this_process()["host"] and _age(path) < GONE_AFTER_S:
         return True
     with _locked(path) as is_free:
         if is_free is False:
             return True
-        if is_free and processes.has_same_kernel(process) and abs(_age(path)) > RENEWED_EVERY_S:
-            return False  # the holder was in another container of this machine, for example before a restart
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")
@@ -246,15 +227,11 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
 
 
 def _age(path: Path) -> float:
-    """Return the seconds since a file was renewed, by the clock of its file system."""
-    probe = path.with_name(f".probe.{uuid.uuid4().hex}")
+    """Return the seconds since a file was renewed, infinite for a missing file; clocks may differ."""
     try:
-        probe.touch()
-        return probe.stat().st_mtime - path.stat().st_mtime
+        return abs(time.time() - path.stat().st_mtime)
     except OSError:
-        return 0.0
-    finally:
-        probe.unlink(missing_ok=True)
+        return math.inf
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -276,7 +253,7 @@ def _user() -> str:
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     step = "wait for it, end it, or choose another experiment name"
-    return f"{experiment} is in use by {_name(process)}, active {max(0.0, age_s):.0f} s ago): {step}"
+    return f"{experiment} is in use by {_name(process)}, active {age_s:.0f} s ago): {step}"
 
 
 def _name(process: dict[str, Any]) -> str:

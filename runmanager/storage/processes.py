@@ -51,12 +51,6 @@ def _host() -> str:
     return socket.gethostname()
 
 
-def has_same_kernel(process: Mapping[str, Any]) -> bool:
-    """Whether a process belongs to this boot of this machine, perhaps in another container."""
-    boot = str(process.get("boot")).partition(" ")[0]
-    return bool(boot) and boot == _boot().partition(" ")[0]
-
-
 @cache
 def _boot() -> str:
     """Return an identifier of boot and container: process ids are unique within a boot and a container."""
@@ -77,7 +71,7 @@ def _start_of_this(pid: int) -> str:
 def _started(pid: int) -> str:
     """Return the start time of a process, `_DEAD` if there is no such process; empty if unavailable."""
     if sys.platform == "win32":
-        return _started_on_windows(pid)
+        return ""  # os.kill would end the process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,25 +87,6 @@ def _started(pid: int) -> str:
     except OSError:
         return ""
     return _DEAD if fields[0] == "Z" else fields[19]  # ticks since boot
-
-
-if sys.platform == "win32":
-
-    def _started_on_windows(pid: int) -> str:
-        import ctypes
-
-        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
-        kernel32.OpenProcess.restype = ctypes.c_void_p
-        query, denied, still_active = 0x1000, 5, 259  # constants of winnt.h, winerror.h and minwinbase.h
-        handle = kernel32.OpenProcess(query, False, pid)
-        if not handle:
-            return "" if ctypes.get_last_error() == denied else _DEAD
-        process, code, created = ctypes.c_void_p(handle), ctypes.c_ulong(), ctypes.c_ulonglong()
-        others = [ctypes.byref(ctypes.c_ulonglong()) for _ in range(3)]
-        kernel32.GetExitCodeProcess(process, ctypes.byref(code))
-        kernel32.GetProcessTimes(process, ctypes.byref(created), *others)
-        kernel32.CloseHandle(process)
-        return str(created.value) if code.value == still_active else _DEAD
 
 
 def _output(*command: str) -> str:

@@ -20,10 +20,7 @@ _OF_RUNS = (
     rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
 )
-_OF_EXPERIMENTS = (
-    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
-    r"|\.probe\.[0-9a-f]{32})"
-)
+_OF_EXPERIMENTS = r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*)"
 _FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
 

@@ -68,8 +68,8 @@ def test_an_experiment_is_released_when_the_block_fails(tmp_path):
 
 @pytest.mark.parametrize(
     ("process", "age_s"),
-    [(PARENT, 0), (PARENT, 10_000), ({"host": "another"}, 0), ({"host": "another"}, 80), (PARENT, -500)],
-    ids=["here", "here, idle", "elsewhere", "elsewhere, idle", "in the future"],
+    [(PARENT, 0), (PARENT, 10_000), ({"host": "another"}, 0), ({"host": "another"}, 80)],
+    ids=["here", "here, idle", "elsewhere", "elsewhere, idle"],
 )
 def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, age_s):
     path = held_by(tmp_path, age_s, **process)
@@ -257,15 +257,6 @@ def test_it_says_that_it_watches_a_holder_that_may_be_gone(tmp_path, quick):
     assert said == [f"{tmp_path.name} was held by {holder}: watching for 0 s for a sign of life"]
 
 
-def test_one_that_was_in_another_container_of_this_machine_is_succeeded_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it was watched"))
-    kernel = processes.this_process()["boot"].partition(" ")[0]
-    held_by(tmp_path, age_s=60.0, boot=f"{kernel} pid:[1]", pid=1)
-
-    with lock.hold(tmp_path):
-        pass
-
-
 @pytest.mark.parametrize(
     ("process", "age_s"),
     [
@@ -293,14 +284,6 @@ def test_a_holders_file_that_cannot_be_read_is_replaced(tmp_path, quick, content
     assert lock.holder(tmp_path) is None
     with lock.hold(tmp_path):
         assert nonce(tmp_path)
-
-
-def test_the_age_of_a_holder_elsewhere_does_not_depend_on_the_clock_of_this_machine(tmp_path, monkeypatch):
-    held_by(tmp_path, 0, host="another")
-    monkeypatch.setattr(time, "time", lambda: 2e9)
-
-    with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
-        pytest.fail("it was taken")
 
 
 def test_what_another_process_has_taken_over_is_not_removed(tmp_path):
