@@ -39,6 +39,10 @@ LARGEST = float(np.finfo(np.float32).max)
 """The largest number in a scalar."""
 
 _OPENING = 4  # number of records to search: the third record is the start of the session
+ERROR = "run/error"
+"""The tag of the cause of a run's end."""
+
+_ENDS = (ERROR, hparams_metadata.SESSION_END_INFO_TAG)
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
@@ -146,13 +150,12 @@ def started(value: Summary.Value) -> SessionStartInfo:
 
 
 def reopen_session(path: Path) -> None:
-    """Drop the end of a run's HParams session, whose status TensorBoard would keep forever."""
-    tag = hparams_metadata.SESSION_END_INFO_TAG
+    """Drop the error and the end of a run's HParams session, whose status TensorBoard would keep forever."""
     with mapped(path) as content:
         kept = [
             content[position]
             for position, event in _events(content)
-            if not any(value.tag == tag for value in event.summary.value)
+            if not any(value.tag in _ENDS for value in event.summary.value)
         ]
         size = len(content)
     if sum(map(len, kept)) < size:

@@ -149,10 +149,10 @@ class RunLog(RunListener):
             else:
                 durable.remove_file(path)
         steps = [event.step for event in epochs]
-        if (
-            written != steps[: len(written)]
-        ):  # an epoch is lost, or executed again: all epochs are written again
+        if written[: len(steps)] != steps[: len(written)]:  # an epoch is lost: all are written again
             written, first_step = [], 0
+        elif len(written) > len(steps):  # the last epochs are executed again
+            first_step = 1 + max(steps, default=0)
         else:
             first_step = 1 + max([last_step, *steps]) if is_resumed else 0
         self._described = bool(written)
@@ -382,7 +382,7 @@ def _is_epoch(event: Event) -> bool:
 
 def _ending(outcome: Outcome, folder: Path) -> list[Event]:
     """Return the final events of a run: the cause, unless it completed, and the end of its HParams session."""
-    values = [event_file.text_value("run/error", _error(outcome, folder))] if outcome.error else []
+    values = [event_file.text_value(event_file.ERROR, _error(outcome, folder))] if outcome.error else []
     values.append(event_file.session_end(success=outcome.status is Status.COMPLETED))
     return [event_file.event(outcome.epochs, [value]) for value in values]
 

@@ -181,9 +181,9 @@ def _problem_of(trace: Trace) -> str:
 
 
 def _differing(one: Trace, other: Trace, point: "Point", group: str) -> list[str]:
-    """Return the names whose digests differ at a point, of those that both executions have.
+    """Return the names that both executions have at a point with different digests.
 
-    A variable that one execution lacks is assigned before it is read.
+    A variable that one execution lacks is assigned before its first use.
     """
     if point not in other.points:
         return []

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from runmanager import (
     RunManager,
+    RunManagerError,
     load_results,
     load_runs,
     open_tensorboard,
@@ -43,7 +44,7 @@ def roots(tmp_path, monkeypatch):
 def message_of(action):
     try:
         return action()
-    except (OSError, RuntimeError) as error:
+    except RunManagerError as error:
         return f"{type(error).__name__}: {error}"
 
 
