@@ -102,7 +102,7 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
         try:
             outcome = task(run, partial(dispatcher.run_progressed, run))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the user is to see it
-            dispatcher.run_stopped(planned.folder.id, read_run(planned.folder).outcome, listeners)
+            dispatcher.run_ended(run, read_run(planned.folder).outcome, listeners=listeners)
             raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
         finally:
             set_back(before)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class Dispatcher:
         If the progress is a question, return the reason why the run should stop, or "".
         """
         self._stop.check()
-        listeners = self._listening(self._id(run), run)
+        listeners = self._listening(self.id_of(run), run)
         if not isinstance(news, EpochRecord | Question):
             for listener in listeners:
                 listener.step_ended(news)
@@ -69,23 +69,24 @@ class Dispatcher:
                 reasons += [why] if listener.may_stop else []
         return next(iter(reasons), "")
 
-    def run_ended(self, run: Run, outcome: Outcome, *, is_retried: bool = False) -> None:
-        """Report the outcome of a run after the outcome was committed."""
-        id_ = self._id(run)
-        for listener in self._listening(id_, run, is_retried=is_retried):
+    def run_ended(
+        self,
+        run: Run,
+        outcome: Outcome,
+        *,
+        is_retried: bool = False,
+        listeners: Sequence[Listener] | None = None,
+    ) -> None:
+        """Report the outcome of a run after the outcome was committed; `listeners` are None for all."""
+        id_ = self.id_of(run)
+        for listener in self._listening(id_, run, is_retried=is_retried, listeners=listeners):
             listener.run_ended(outcome)
         self._begun.pop(id_, None)
 
     @property
-    def begun(self) -> Sequence[str]:
+    def begun(self) -> Collection[str]:
         """The identities of the runs in progress."""
-        return list(self._begun)
-
-    def run_stopped(self, id_: str, outcome: Outcome, listeners: Sequence[Listener]) -> None:
-        """Report the outcome of a run that was in progress when the grid was stopped."""
-        for listener in self._listening(id_, self._begun[id_][0], listeners=listeners):
-            listener.run_ended(outcome)
-        del self._begun[id_]
+        return self._begun.keys()
 
     def _listening(
         self, id_: str, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
@@ -95,7 +96,7 @@ class Dispatcher:
             listener.run, listener.slot = copy, slot._replace(is_retried=is_retried)
             yield listener
 
-    def _id(self, run: Run) -> str:
+    def id_of(self, run: Run) -> str:
         """Return the identity of a run, even if train() in this process has modified a list in the run."""
         begun = (id_ for id_, (begun, *_) in self._begun.items() if begun is run)
         return next(begun, "") or identity(run._asdict())

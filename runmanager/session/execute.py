@@ -26,7 +26,6 @@ from runmanager.session.task import RunTask
 from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
 from runmanager.storage.design import Design
-from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
@@ -142,9 +141,10 @@ class Execution:
 
     def close(self) -> None:
         """Deliver pending events to the user's listeners, even events of stopped runs."""
-        for id_ in self._dispatcher.begun:
-            if planned := self._in_progress.get(id_):
-                self._dispatcher.run_stopped(id_, read_run(planned.folder).outcome, self._guarded)
+        for id_, planned in self._in_progress.items():
+            if id_ in self._dispatcher.begun:
+                outcome = read_run(planned.folder).outcome
+                self._dispatcher.run_ended(planned.run, outcome, listeners=self._guarded)
         for listener in self._guarded:
             listener.close()
 
@@ -200,10 +200,7 @@ class Execution:
 
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show the outcome of a run; return the outcome, and whether the run is retried."""
-        id_ = identity(run._asdict())
-        # train() in this process may have modified a list among the run's values
-        if id_ not in self._in_progress:
-            id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
+        id_ = self._dispatcher.id_of(run)
         planned = self._in_progress.pop(id_)
         outcome = commit_outcome(planned, ended, self._task)
         result = self._decisions.results[id_] = read_run(planned.folder)

@@ -639,7 +639,7 @@ def test_a_plan_shows_what_is_there_and_writes_nothing(start, tmp_path, capsys):
 @pytest.mark.slow(everywhere=True)
 def test_one_run_of_a_search_is_executed_alone(start, tmp_path):
     train = Train(faults={1: RuntimeError("once")})
-    with pytest.raises(GridError, match="only=2: there is no such run; there are none yet"):
+    with pytest.raises(GridError, match="only=2: this grid has no such run; its runs are none"):
         start(train, n=3, only=2)
     start(train, n=3)
 
