@@ -1,12 +1,11 @@
 """Valid names and texts for another tool, with one warning about all changes."""
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterable
 
 from runmanager.errors import RunsWarning
 from runmanager.user_frames import user_level
-from runmanager.wording import printable
+from runmanager.wording import listed
 
 _MOST_NAMED = 5  # maximum number of changes in a warning
 
@@ -33,12 +32,14 @@ class Cleaning:
         taken = {name for name, new in cleaned.items() if name == new}
         for name, new in cleaned.items():
             if name != new:
-                further = (_numbered(new, number, longest) for number in itertools.count(2))
-                cleaned[name] = next(
-                    candidate for candidate in itertools.chain((new,), further) if candidate not in taken
-                )
-                taken.add(cleaned[name])
-                self.note(f"{kind} {_short(name)} is {_short(cleaned[name])}")
+                candidate, number = new, 1
+                while candidate in taken:
+                    number += 1
+                    suffix = f"_{number}"
+                    candidate = new[: None if longest is None else longest - len(suffix)] + suffix
+                cleaned[name] = candidate
+                taken.add(candidate)
+                self.note(f"{kind} {name!r:.40} is {candidate!r:.40}")
         return cleaned
 
     def text(self, name: str, content: str, longest: int | None = None) -> str:
@@ -55,16 +56,5 @@ class Cleaning:
     def warn(self) -> None:
         """Warn about all changes; the warning points to the caller's caller."""
         if self._changes:
-            more = len(self._changes) - _MOST_NAMED
-            named = "; ".join([*self._changes][:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
-            text = f"changed for {self._tool}: {named}"
-            warnings.warn(printable(text), RunsWarning, stacklevel=user_level())
-
-
-def _numbered(name: str, number: int, longest: int | None) -> str:
-    suffix = f"_{number}"
-    return name[: None if longest is None else longest - len(suffix)] + suffix
-
-
-def _short(name: str) -> str:
-    return repr(name if len(name) <= 40 else f"{name[:20]}...{name[-12:]}")  # noqa: PLR2004 - for people
+            text = f"changed for {self._tool}: {listed(self._changes, _MOST_NAMED)}"
+            warnings.warn(text, RunsWarning, stacklevel=user_level())

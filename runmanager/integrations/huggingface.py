@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import InvalidArgumentError, LifecycleError, MissingExtraError, is_count
+from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
 from runmanager.integrations.trainers import TrainedRun, columns
 from runmanager.launch.manager import RunManager
 from runmanager.training.ending import LeaveTrain
@@ -116,35 +116,26 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
-        del control
         args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
         opened = self.run.opened
         if not opened.has_begun:
             checkpoint_path(self.run.manager)  # what the program has left out
         after = round(state.epoch or 0)
-        if after != opened.number:
-            raise LifecycleError(
-                f"the trainer continues after epoch {after}, the run after epoch {opened.number}: "
-                "write trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
-            )
+        step = "trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
+        optimizers = [kwargs["optimizer"]] if kwargs.get("optimizer") else []
+        loader = kwargs.get("train_dataloader")
+        self.run.begin(after, step, optimizers, loader, is_saving=self._is_saving)
         if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
             rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
             advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
             raise InvalidArgumentError([f"{rule}: write {advice}"])
-        self.run.state.is_saved = self._is_saving
-        optimizer = kwargs.get("optimizer")
-        self.run.state.learning_rate = lambda: _learning_rate(optimizer)
-        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
-            opened.loader = kwargs.get("train_dataloader")
         self._logged_step = state.global_step
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Begin an epoch; commit the previous epoch if it had no checkpoint."""
-        del kwargs
         self._commit(control)
-        del args
         self.run.begin_epoch(state.num_train_epochs)
         self._first_step = state.global_step
 
@@ -152,7 +143,6 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Count the step; stop the clock if an evaluation follows."""
-        del args, kwargs
         epoch = self.run.opened.epoch
         assert epoch is not None
         epoch.step += 1
@@ -167,7 +157,6 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Stop the clock, and request the values and the checkpoint of the epoch from the trainer."""
-        del args, state, kwargs
         epoch = self.run.opened.epoch
         assert epoch is not None
         epoch.stop_clock()
@@ -185,7 +174,6 @@ class RunManagerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Collect the trainer's logged values."""
-        del args, kwargs
         logs = logs or {}
         if _END in logs:
             self._commit(control)
@@ -207,7 +195,6 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Cut the evaluation short if the run is only checked."""
-        del args, state, control, kwargs
         if self.run.most_steps:
             raise LeaveTrain
 
@@ -215,21 +202,18 @@ class RunManagerCallback(TrainerCallback):
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Restart the clock."""
-        del args, state, control, kwargs
         self.run.end_evaluation()
 
     def on_save(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Commit the epoch, as its checkpoint is complete."""
-        del args, state, kwargs
         self._commit(control)
 
     def on_train_end(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
         """Commit the last epoch; record early stopping of the trainer."""
-        del args, kwargs
         self._commit(control)
         self.run.end(state.num_train_epochs)
 
@@ -242,7 +226,6 @@ class RunManagerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Add the metrics of a test to the summary of the run."""
-        del args, state, control, kwargs
         self.run.add_test({name: value for name, value in metrics.items() if not name.endswith(_SPEEDS)})
 
     def _commit(self, control: "TrainerControl") -> None:
@@ -260,11 +243,6 @@ class RunManagerCallback(TrainerCallback):
         if len(self._losses) <= 1:
             return self._losses[0][0] if self._losses else None  # a single loss is returned unchanged
         return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
-
-
-def _learning_rate(optimizer: Any) -> float | None:
-    groups = getattr(optimizer, "param_groups", [])
-    return float(groups[0]["lr"]) if groups else None
 
 
 def _of_epochs(folder: Path, most: int) -> dict[int, Path]:

@@ -5,8 +5,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ from runmanager.storage import artifacts, checkpoints, durable, paths
 from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
-
-_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name of the type, if the names differ
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -59,7 +56,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.num_ranks() > 1 else 1
     devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
     arguments: dict[str, Any] = {
-        "accelerator": _ACCELERATORS.get(device.type, device.type),
+        "accelerator": device.type,
         "devices": devices if ranks.num_ranks() == 1 else num_local,
         "num_nodes": ranks.num_ranks() // num_local,
         "strategy": "auto" if ranks.num_ranks() == 1 else "ddp",
@@ -91,7 +88,8 @@ def checkpoint_path(manager: RunManager) -> Path | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    after = run.resume_trainer(partial(_last_checkpoint, run.folder))
+    saved = _numbers(run.folder)
+    after = run.resume_trainer(lambda committed: max((n for n in saved if n <= committed), default=0))
     if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
         artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1, "checkpoints")
     return _checkpoint_of(run.folder, after) if after else None
@@ -114,7 +112,6 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         super().__init__()
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
-        self._num_ranks = ranks.num_ranks()
         self._state: dict[str, Any] = {}  # this callback's state in Lightning's checkpoint
         self._loaded: dict[str, Any] = {}  # this callback's state in the loaded checkpoint
         self._reported: dict[str, Any] = {}  # the trainer's metrics at the end of the last epoch
@@ -122,14 +119,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Check that the trainer's processes are the ranks of the run."""
-        del pl_module, stage
         for logger in trainer.loggers:
             if isinstance(logger, RunManagerLogger):
                 logger.is_followed = True
         self._sigint = signal.getsignal(signal.SIGINT)
-        if trainer.world_size != self._num_ranks:
+        if trainer.world_size != ranks.num_ranks():
             raise LifecycleError(
-                f"Lightning trains in {trainer.world_size} processes, the run knows of {self._num_ranks}: "
+                f"Lightning trains in {trainer.world_size} processes, the run knows of {ranks.num_ranks()}: "
                 f"start the program with torchrun --nproc-per-node={trainer.world_size}"
             )
 
@@ -146,14 +142,12 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
         Lightning marks the epoch only after the hooks, and after a resume would end the epoch twice.
         """
-        del trainer, pl_module
         if self._state:
             for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
                 progress["completed"] = progress["processed"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that the trainer resumes at the run's epoch."""
-        del pl_module
         opened = self.run.opened
         if opened.number > (opened.resume_epoch or 0):
             raise LifecycleError(
@@ -164,39 +158,28 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             checkpoint_path(self.run.manager)  # what the program has left out
         if self._loaded.get("run") != opened.folder.id:
             self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
-        after = self._loaded.get("epoch", 0)
-        if after != opened.number:
-            raise LifecycleError(
-                f"the trainer continues after epoch {after}, the run after epoch {opened.number}: "
-                "write trainer.fit(..., ckpt_path=checkpoint_path(manager))"
-            )
-        state = self.run.state
-        state.is_saved = self._is_saving
-        state.save_epoch = lambda number: self._save(trainer, number)
-        state.learning_rate = lambda: _learning_rate(trainer)
+        step = "trainer.fit(..., ckpt_path=checkpoint_path(manager))"
+        after, optimizers = self._loaded.get("epoch", 0), trainer.optimizers
+        self.run.begin(after, step, optimizers, trainer.train_dataloader, is_saving=self._is_saving)
+        self.run.state.save_epoch = lambda number: self._save(trainer, number)
         if self._loaded:
             trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
             self._step_plateau(trainer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the epoch; restore the random states first if the trainer has just resumed."""
-        del pl_module
         if self._loaded:
             trainer.fit_loop.epoch_loop.restarting = (
                 False  # with max_steps, the trainer may resume inside an ended epoch
             )
             self._restore_random(trainer)
         self._loaded = {}
-        opened = self.run.opened
-        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
-            opened.loader = trainer.train_dataloader
         self.run.begin_epoch(_num_epochs(trainer))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Add the loss of the batch to the mean of the epoch."""
-        del batch_idx
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if not isinstance(loss, torch.Tensor):
             return  # the step was skipped
@@ -207,19 +190,16 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Stop the clock of the epoch."""
-        del pl_module
         if not trainer.sanity_checking and self.run.is_in_epoch:
             self.run.begin_evaluation()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Restart the clock."""
-        del pl_module
         if not trainer.sanity_checking and self.run.is_in_epoch:
             self.run.end_evaluation()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Commit the epoch with its logged values."""
-        del pl_module
         reported = dict(trainer.callback_metrics)
         values = {
             name: value
@@ -236,17 +216,14 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Record early stopping of the trainer."""
-        del pl_module
         self.run.end(_num_epochs(trainer))
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """Add the metrics of a test to the summary of the run."""
-        del pl_module
         self.run.add_test(trainer.callback_metrics)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Let Ctrl-C and SIGTERM interrupt the run, as Lightning would exit with an error."""
-        del pl_module
         if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1:
             trainer._teardown()  # noqa: SLF001 - what Lightning does next
             signal.signal(signal.SIGINT, self._sigint)
@@ -272,8 +249,19 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
             "should_stop": bool(trainer.should_stop),
         }  # fmt: skip
-        with _writing(self.run.folder, number) as path:
-            trainer.save_checkpoint(path, weights_only=False)
+        folder = self.run.folder
+        path = _checkpoint_of(folder, number)
+        if ranks.is_main():
+            durable.make_folder(folder)
+        trainer.save_checkpoint(path, weights_only=False)
+        # on disk before the epoch is committed; until then, the previous checkpoint is the valid one
+        if ranks.is_main():
+            for file in (path, *path.rglob("*")):
+                if file.is_file():
+                    durable.sync_file(file)
+            durable.sync_folder(folder)
+            for other in map(partial(_checkpoint_of, folder), _numbers(folder) - {number - 1, number}):
+                shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
         self._state = {}
 
     def _restore_random(self, trainer: Any) -> None:
@@ -333,11 +321,6 @@ def _batch_size(batch: Any) -> int:
         return 1
 
 
-def _learning_rate(trainer: Any) -> float | None:
-    groups = [group for optimizer in trainer.optimizers[:1] for group in optimizer.param_groups[:1]]
-    return float(groups[0]["lr"]) if groups else None
-
-
 _NAME = re.compile(r"epoch-(?P<epoch>\d+)\.ckpt")
 
 
@@ -346,42 +329,7 @@ def _checkpoint_of(folder: Path, number: int) -> Path:
     return folder / f"epoch-{number}.ckpt"
 
 
-def _last_checkpoint(folder: Path, committed: int) -> int:
-    """Return the last committed epoch with a checkpoint, 0 if there is none."""
-    return max((number for number in _numbers(folder) if number <= committed), default=0)
-
-
-@contextmanager
-def _writing(folder: Path, number: int) -> Iterator[Path]:
-    """Let the block write the checkpoint of an epoch.
-
-    After the block, sync the checkpoint to disk, before the epoch is committed.
-
-    The previous checkpoint stays, as it is the valid checkpoint until the epoch is committed.
-
-    Raises:
-        StorageError: The folder could not be created.
-    """
-    path = _checkpoint_of(folder, number)
-    if ranks.is_main():
-        durable.make_folder(folder)
-    yield path
-    if ranks.is_main():
-        for file in (path, *path.rglob("*")):
-            if file.is_file():
-                durable.sync_file(file)
-        durable.sync_folder(folder)
-        for other in _numbers(folder) - {number - 1, number}:
-            _remove(_checkpoint_of(folder, other))
-
-
 def _numbers(folder: Path) -> set[int]:
+    """Return the numbers of the epochs that have a checkpoint."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return {int(match["epoch"]) for name in names if (match := _NAME.fullmatch(name))}
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

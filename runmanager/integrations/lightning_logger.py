@@ -64,7 +64,6 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
         Raises:
             LifecycleError: No epoch is open.
         """
-        del step
         if self.is_followed and not hooks_of(self.manager).is_open:
             return
         run = TrainedRun(self.manager)

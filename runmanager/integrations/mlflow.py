@@ -5,8 +5,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runmanager.errors import MissingExtraError, StorageError, first_line
@@ -19,8 +18,8 @@ _MOST_METRICS = 1000  # maximum number of metrics per call, a limit of MLflow
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
 _LONGEST_NAME, _LONGEST = 250, 6000  # the maximum number of characters of a name and of a parameter in MLflow
-_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # the invalid characters in a name
-_NO_PART = re.compile(r"^\.?$|^\.\.")  # names that are invalid, as MLflow uses names as paths
+# the invalid characters in a name, which MLflow's files use as a path
+_REFUSED = re.compile(r"[^\w.\- ]|^\.+|^$")
 _LATEST_S = 2.5e11  # maximum time that is exported, in seconds since 1970
 
 
@@ -60,9 +59,8 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     cleaning = Cleaning("MLflow")
     try:
         client = mlflow.MlflowClient(tracking_uri)
-        is_files = re.match(r"\w{2,}:(?<!file:)", str(tracking_uri or mlflow.get_tracking_uri())) is None
         for name, runs in experiments:
-            experiment = _Experiment(mlflow, client, cleaning, name, runs, is_files=is_files)
+            experiment = _Experiment(mlflow, client, cleaning, name, runs)
             for run in runs:
                 logged += experiment.update(run) if run.attempts else []
     except mlflow.MlflowException as error:
@@ -77,30 +75,18 @@ class _Experiment:
     """An MLflow experiment, with the valid names for its runs."""
 
     def __init__(
-        self,
-        mlflow: Any,
-        client: Any,
-        cleaning: Cleaning,
-        name: str,
-        runs: Sequence[RunResult],
-        *,
-        is_files: bool,
+        self, mlflow: Any, client: Any, cleaning: Cleaning, name: str, runs: Sequence[RunResult]
     ) -> None:
         self._entities, self._client, self._cleaning = mlflow.entities, client, cleaning
         self._name = cleaning.text(f"the name of {name[:40]!r}", name, 500)
         params = {param for run in runs for param in run.folder.params}
         metrics = {metric for run in runs for record in run.epochs for metric in record.metrics}
-
-        def clean_among(names: Collection[str]) -> Callable[[str], str]:
-            folders = _folders(map(_clean, names)) if is_files else set()
-            return lambda name: _clean(name, folders)
-
-        self._params = cleaning.names("hyperparameter", sorted(params), clean_among(params), _LONGEST_NAME)
-        self._metrics = cleaning.names("metric", sorted(metrics), clean_among(metrics), _LONGEST_NAME)
+        self._params = cleaning.names("hyperparameter", sorted(params), _clean, _LONGEST_NAME)
+        self._metrics = cleaning.names("metric", sorted(metrics), _clean, _LONGEST_NAME)
 
     def update(self, run: RunResult) -> list[str]:
         """Log a run, replacing its earlier export; return its id in MLflow, empty if nothing has changed."""
-        client, id_ = self._client, _plain_id(run.folder.id)
+        client, id_ = self._client, hashlib.sha256(run.folder.id.encode("utf-8", "replace")).hexdigest()
         experiment = client.get_experiment_by_name(self._name)
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._name)
         state = _state(run)
@@ -157,25 +143,8 @@ def _state(run: RunResult) -> str:
     return f"{run.status} after {len(run.epochs)} epochs, {digest}"
 
 
-def _plain_id(id_: str) -> str:
-    """Return the identity of a run as text for a query."""
-    return (
-        id_ if re.fullmatch(r"[\w-]{1,64}", id_, re.ASCII) else hashlib.sha256(repr(id_).encode()).hexdigest()
-    )
-
-
-def _clean(name: str, folders: Collection[str] = ()) -> str:
-    """Replace invalid characters of a name, and change a name that MLflow uses as a folder."""
-    parts = [_NO_PART.sub("_", part) for part in _REFUSED.sub("_", name).split("/")]
-    clean = "/".join(parts)
-    while clean in folders:
-        clean += "_"
-    return clean
-
-
-def _folders(names: Iterable[str]) -> set[str]:
-    """Return the folders of names: their prefixes up to a slash."""
-    return {str(folder) for name in names for folder in PurePosixPath(name).parents}
+def _clean(name: str) -> str:
+    return _REFUSED.sub("_", name)
 
 
 def _duration_ms(metrics: Mapping[str, float]) -> int:

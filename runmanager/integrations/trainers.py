@@ -3,7 +3,7 @@
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,23 @@ class TrainedRun:
         assert isinstance(state, TrainerState)
         return state
 
+    def begin(self, after: int, step: str, optimizers: Sequence[Any], loader: Any, *, is_saving: bool) -> None:
+        """Check that a trainer that starts after an epoch resumes at the run's epoch; `step` is what to write.
+
+        Raises:
+            LifecycleError: The trainer continues after another epoch.
+        """
+        opened = self.opened
+        if after != opened.number:
+            rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
+            raise LifecycleError(f"{rule}: write {step}")
+        self.state.is_saved = is_saving
+        self.state.learning_rate = lambda: next(
+            (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
+        )
+        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
+            opened.loader = loader
+
     def begin_epoch(self, num_epochs: int | None) -> None:
         """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
         self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
@@ -138,7 +155,10 @@ def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, f
     taken = (RESERVED - {*_FILLED}) | params.keys()
     named: dict[str, float] = {}
     for name, value in values.items():
-        number = _number(value)
+        try:
+            number = None if isinstance(value, str) else float(value)
+        except (TypeError, ValueError, RuntimeError):  # not a single number
+            continue
         column = re.sub(r"\W", "_", name)
         column = column if column.isidentifier() else f"_{column}"
         while column in taken or column in named:
@@ -146,11 +166,3 @@ def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, f
         if number is not None:
             named[column] = number
     return named
-
-
-def _number(value: Any) -> float | None:
-    """Return a single number as a float, None for any other value."""
-    try:
-        return None if isinstance(value, str) else float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None

@@ -4,7 +4,6 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from runmanager.errors import MissingExtraError
 from runmanager.integrations.cleaning import Cleaning
 from runmanager.outcome import LARGEST, Status
 from runmanager.storage import durable
-from runmanager.storage.run_state import RunResult
 from runmanager.tables.loading import read_results, warn_of
 
 _QUIET = {
@@ -62,43 +60,33 @@ def export_wandb(
     durable.make_folder(Path(folder).absolute())
     written: list[Path] = []
     cleaning = Cleaning("W&B")
-    projects = cleaning.names("project", [name for name, _ in experiments], _clean_project, _LONGEST)
+    projects = cleaning.names("project", dict(experiments), lambda name: _REFUSED.sub("_", name), _LONGEST)
     groups = cleaning.names("group", projects, lambda name: cleaning.text("", name), _LONGEST)
-    columns = {
-        name: cleaning.names("metric", sorted({"epoch", *_metrics(runs)}), _clean_key)
-        for name, runs in experiments
-    }
-    for name, run in ((name, run) for name, runs in experiments for run in runs if run.attempts):
-        params = run.folder.params
-        keys = cleaning.names("hyperparameter", params, _clean_key)
-        config = {keys[key]: _json_value(value, key, cleaning) for key, value in params.items()}
-        opened = wandb.init(
-            project=project or projects[name],
-            group=groups[name],
-            id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
-            name=cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name, _LONGEST),
-            config=config,
-            mode="offline",
-            dir=os.fspath(folder),
-            reinit="create_new",  # an open W&B run of the caller stays open
-            settings=wandb.Settings(**_QUIET),
-        )
-        for record in run.epochs:
-            metrics = {columns[name][metric]: value for metric, value in record.metrics.items()}
-            opened.log({"epoch": record.epoch, **metrics}, step=record.epoch)
-        opened.summary.update({"status": str(run.status), "error": cleaning.text("", run.error)})
-        written.append(Path(opened.settings.sync_dir))
-        opened.finish(exit_code=int(run.status is not Status.COMPLETED))
+    for name, runs in experiments:
+        metrics = {"epoch", *(metric for run in runs for record in run.epochs for metric in record.metrics)}
+        columns = cleaning.names("metric", sorted(metrics), _clean_key)
+        for run in [run for run in runs if run.attempts]:
+            params = run.folder.params
+            keys = cleaning.names("hyperparameter", params, _clean_key)
+            opened = wandb.init(
+                project=project or projects[name],
+                group=groups[name],
+                id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
+                name=cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name, _LONGEST),
+                config={keys[key]: _json_value(value, key, cleaning) for key, value in params.items()},
+                mode="offline",
+                dir=os.fspath(folder),
+                reinit="create_new",  # an open W&B run of the caller stays open
+                settings=wandb.Settings(**_QUIET),
+            )
+            for record in run.epochs:
+                values = {columns[metric]: value for metric, value in record.metrics.items()}
+                opened.log({"epoch": record.epoch, **values}, step=record.epoch)
+            opened.summary.update({"status": str(run.status), "error": cleaning.text("", run.error)})
+            written.append(Path(opened.settings.sync_dir))
+            opened.finish(exit_code=int(run.status is not Status.COMPLETED))
     cleaning.warn()
     return written
-
-
-def _metrics(runs: Iterable[RunResult]) -> set[str]:
-    return {metric for run in runs for record in run.epochs for metric in record.metrics}
-
-
-def _clean_project(name: str) -> str:
-    return _REFUSED.sub("_", name)
 
 
 def _clean_key(name: str) -> str:
@@ -107,10 +95,7 @@ def _clean_key(name: str) -> str:
 
 def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
     """Return a hyperparameter as a JSON value; as text if it is not a JSON value."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, int) and abs(value) <= LARGEST:
-        return value
-    return cleaning.text(f"hyperparameter {name!r}", str(value))
+    is_exact = (
+        math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) <= LARGEST
+    )
+    return value if value is None or is_exact else cleaning.text(f"hyperparameter {name!r}", str(value))
