@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
@@ -21,7 +20,7 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
 from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import Metric
-from runmanager.training.optimizer_step import PRECISIONS, OptimizerStep, usable_precisions
+from runmanager.training.optimizer_step import OptimizerStep, usable_precisions
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -123,30 +122,47 @@ def fit(
         [1, 2]
     """
     options = EpochOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
-    _refuse(*_problems_of_several(network, loader, optimizer, scheduler))
+    rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
+    _refuse({rule: not isinstance(network, nn.Module)})
     params = params_of(run)
     is_open = hooks_of(manager).is_open
     device = hooks_of(manager).device_of(params, network)
-    _refuse(
-        *_problems_of_run(manager, network, loader, is_open=is_open),
-        *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
-        *_problems_of_step(step, loss, metrics, test_loader),
-        *_problems_of_epochs(manager, options),
-        *_problems_of_precision(precision, device),
-        *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
-        *_problems_of_optimizer(optimizer, network),
-        *_problems_of_scheduler(scheduler, optimizer, scheduler_every),
-        *_problems_of_activations(network, asked=checkpoint_activations),
+    problems = _problems_of_values(
+        manager, device, options, epochs, batch_size, scheduler_every, precision, step
     )
-    # begin_run() also moves the network, but the optimizer is made before
-    if len(torch_devices.devices_of(network)) <= 1:
-        network.to(device)
-    if memory_format is not None:
-        network.to(memory_format=memory_format)
+    has_statistics = _has_batch_statistics(network)
+    is_positive = isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0
+    rules = {
+        "the open run has another network or loader: give fit() those of begin_run()":
+            is_open and (manager.network is not network or manager.loader is not loader),
+        f"clip_grad_norm must be a number above 0, or None, got {clip_grad_norm!r}":
+            clip_grad_norm is not None and not is_positive,
+        "loss= is not used with step=, which returns the loss: leave out loss= or step=":
+            step is not None and loss is not functional.cross_entropy,
+        "metrics= needs test_loader=: give a loader, or leave metrics= out":
+            metrics is not None and test_loader is None,
+        f"micro_batch must be a whole number, 1 or more, 'auto' or None, got {micro_batch!r}":
+            micro_batch not in (None, "auto") and not is_count(micro_batch, 1),
+        "under torchrun ranks would choose different pieces: give micro_batch a number":
+            micro_batch == "auto" and ranks.num_ranks() > 1,
+        "micro_batch changes the batch statistics of this network, and thus its results: use GroupNorm, or "
+        "accept it with batch_norm_per_piece=True":
+            has_statistics and micro_batch is not None and not batch_norm_per_piece,
+        "checkpoint_activations would count every batch twice in the running statistics of BatchNorm":
+            has_statistics and checkpoint_activations,
+        f"optimizer must be one of torch.optim, got {optimizer!r:.60}; for several, {_OWN_LOOP}":
+            not isinstance(optimizer, Optimizer) and not callable(optimizer),
+        f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r:.60}":
+            not isinstance(scheduler, LRScheduler | None) and not callable(scheduler),
+    }  # fmt: skip
+    _refuse(dict.fromkeys(problems, True) | rules)
+    _move(network, device, memory_format)
     # make the optimizer before the clock starts, as the first optimizer of a process imports modules for
     # seconds
-    optimizer = _optimizer_of(network, optimizer)
-    scheduler = _scheduler_of(optimizer, scheduler)
+    optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
+    if scheduler is not None and not isinstance(scheduler, LRScheduler):
+        scheduler = scheduler(optimizer)
+    _refuse(_rules_of_made(network, optimizer, scheduler))
     measure = batch_size or hooks_of(manager).measure
     take_step = OptimizerStep(
         network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
@@ -154,7 +170,6 @@ def fit(
         checkpoint_activations=checkpoint_activations, measure=measure,
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
-    after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
@@ -170,12 +185,12 @@ def fit(
                 manager.track_loss(value, counted_part(batch, targets, is_measured=measure is not None))
                 if scores is not None:
                     manager.track_num_correct(scores, targets)
-                if after_step:
+                if scheduler and scheduler_every == "step":
                     with quietly():
-                        after_step.step()
-            if after_epoch:
+                        scheduler.step()
+            if scheduler and scheduler_every == "epoch":
                 with quietly():
-                    after_epoch.step()
+                    scheduler.step()
             if take_step.reduced_to is not None:
                 manager.track({column: take_step.reduced_to})
             with take_step.autocast:
@@ -183,97 +198,38 @@ def fit(
                     manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
 
 
-def _refuse(*problems: str) -> None:
-    if problems:
+def _move(network: nn.Module, device: torch.device, memory_format: torch.memory_format | None) -> None:
+    """Move the network as begin_run() does, since the optimizer is made before."""
+    if len(torch_devices.devices_of(network)) <= 1:
+        network.to(device)
+    if memory_format is not None:
+        network.to(memory_format=memory_format)
+
+
+def _refuse(rules: Mapping[str, bool]) -> None:
+    """Raise the rules that are broken."""
+    if problems := [rule for rule, is_broken in rules.items() if is_broken]:
         raise InvalidArgumentError("; ".join(problems))  # in one line, as it is the cause in the run's row
 
 
-def _optimizer_of(
-    network: nn.Module, optimizer: Optimizer | Callable[[Iterator[nn.Parameter]], Optimizer]
-) -> Optimizer:
-    if isinstance(optimizer, Optimizer):
-        return optimizer
-    made = optimizer(network.parameters())
-    _refuse(*_problems_of_several(network, None, made, None))
-    _refuse(*_problems_of_optimizer(made, network, is_made=True))
-    return made
-
-
-def _scheduler_of(
-    optimizer: Optimizer, scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None
-) -> LRScheduler | None:
-    if scheduler is None or isinstance(scheduler, LRScheduler):
-        return scheduler
-    scheduler = scheduler(optimizer)
-    _refuse(*_problems_of_scheduler(scheduler, optimizer, "epoch"))
-    return scheduler
-
-
-def _problems_of_several(network: object, loader: object, optimizer: object, scheduler: object) -> Problems:
-    """Return the problems with alternative arguments: fit() needs exactly one, but got several or none."""
-    problems = Problems()
-    given = {"network": network, "optimizer": optimizer, "loader": loader}
-    several = [name for name, value in given.items() if _is_several(value)]
-    if several:
-        names = " and ".join(f"one {name}" for name in several)
-        problems.append(f"fit() trains with {names}: for several, as a GAN has them, {_OWN_LOOP}")
-    if "network" not in several and not isinstance(network, nn.Module):
-        problems.append(f"network must be a torch.nn.Module, got {network!r}")
-    if _is_several(scheduler):
-        advice = "join several with ChainedScheduler or SequentialLR of torch.optim.lr_scheduler"
-        problems.append(f"fit() steps one scheduler: {advice}")
-    return problems
-
-
-def _is_several(value: object) -> bool:
-    """Whether a value is a collection, for example of networks or optimizers.
-
-    A list of batches is a single loader.
-    """
-    if isinstance(value, nn.Module):
-        return False
-    items = list(value.values()) if isinstance(value, Mapping) else value
-    kinds = (Optimizer, LRScheduler, DataLoader)
-    return (
-        isinstance(items, (list, tuple))
-        and bool(items)
-        and all(isinstance(item, kinds) or callable(item) for item in items)
-    )
-
-
-def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any, *, is_open: bool) -> list[str]:
-    if is_open and (manager.network is not network or manager.loader is not loader):
-        return ["the open run has another network or loader: give fit() those of begin_run()"]
-    return []
-
-
-def _problems_of_numbers(epochs: object, clip_grad_norm: object, batch_size: object) -> list[str]:
-    problems = Problems()
+def _problems_of_values(
+    manager: RunManager,
+    device: torch.device,
+    options: EpochOptions,
+    epochs: object,
+    batch_size: object,
+    scheduler_every: object,
+    precision: object,
+    step: object,
+) -> Problems:
+    """Return the problems with values whose rules are shared with other functions."""
+    problems = options.problems()
     problems.check_count("epochs", epochs, 0)
     problems.check_batch_size(batch_size)
-    if clip_grad_norm is not None and not (isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0):
-        problems.append(f"clip_grad_norm must be a number above 0, or None, got {clip_grad_norm!r}")
-    return problems
-
-
-def _problems_of_step(step: object, loss: object, metrics: object, test_loader: object) -> Problems:
-    problems = Problems()
+    problems.check_choice("scheduler_every", scheduler_every, EVERY)
+    problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
     if step is not None:
         problems.check_function("step", step, "the network and a batch")
-    if step is not None and loss is not functional.cross_entropy:
-        problems.append("loss= is not used with step=, which returns the loss: leave out loss= or step=")
-    if metrics is not None and test_loader is None:
-        problems.append("metrics= needs test_loader=: give a loader, or leave metrics= out")
-    for name in test_loader if isinstance(test_loader, Mapping) else ():
-        if not isinstance(name, str) or not name.isidentifier():
-            problems.append(
-                f"names in test_loader become prefixes, as 'validation', got {name!r}: write letters and _"
-            )
-    return problems
-
-
-def _problems_of_epochs(manager: RunManager, options: EpochOptions) -> Problems:
-    problems = options.problems()
     try:
         with problems.collecting():
             hooks_of(manager).watched(options)
@@ -282,61 +238,19 @@ def _problems_of_epochs(manager: RunManager, options: EpochOptions) -> Problems:
     return problems
 
 
-def _problems_of_precision(precision: object, device: torch.device) -> list[str]:
-    problems = Problems()
-    problems.check_choice("precision", precision, PRECISIONS)
-    if not problems and precision != "fp32" and precision not in (usable := usable_precisions(device)):
-        problems.append(f"device {str(device)!r} has no precision {precision!r}; it has: {', '.join(usable)}")
-    return problems
-
-
-def _problems_of_pieces(micro_batch: object, network: nn.Module, *, accepted: bool) -> list[str]:
-    if micro_batch is None:
-        return []
-    if micro_batch != "auto" and not is_count(micro_batch, 1):
-        return [f"micro_batch must be a whole number, 1 or more, 'auto' or None, got {micro_batch!r}"]
-    if micro_batch == "auto" and ranks.num_ranks() > 1:
-        return ["under torchrun ranks would choose different pieces: give micro_batch a number"]
-    if _has_batch_statistics(network) and not accepted:
-        advice = "use GroupNorm, or accept it with batch_norm_per_piece=True"
-        return [f"micro_batch changes the batch statistics of this network, and thus its results: {advice}"]
-    return []
-
-
-def _problems_of_optimizer(optimizer: object, network: nn.Module, *, is_made: bool = False) -> Problems:
-    problems = Problems()
-    if not isinstance(optimizer, Optimizer):
-        if is_made or not callable(optimizer):
-            problems.append(f"optimizer must be one of torch.optim, got {optimizer!r}")
-        return problems
+def _rules_of_made(network: nn.Module, optimizer: object, scheduler: object) -> dict[str, bool]:
+    """Return the rules of an optimizer and a scheduler that functions may have made; True: it is broken."""
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
+        return {f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}": True}
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if trained.isdisjoint(map(id, network.parameters())):
-        problems.append("the optimizer has no parameter of this network: make it from network.parameters()")
-    if isinstance(optimizer, LBFGS):
-        problems.append(f"LBFGS computes a batch several times in one step, which fit() does not: {_OWN_LOOP}")
-    return problems
-
-
-def _problems_of_scheduler(scheduler: object, optimizer: object, every: object) -> Problems:
-    problems = Problems()
-    problems.check_choice("scheduler_every", every, EVERY)
-    if isinstance(scheduler, ReduceLROnPlateau):
-        problems.append("ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler")
-    elif isinstance(scheduler, LRScheduler):
-        if scheduler.optimizer is not optimizer:
-            advice = "give a function that makes it from the optimizer"
-            problems.append(f"the scheduler has another optimizer: {advice}")
-    elif scheduler is not None and not callable(scheduler):
-        problems.append(f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r}")
-    elif scheduler is None and every == "step":
-        problems.append("scheduler_every='step' without scheduler=: give one of torch.optim.lr_scheduler")
-    return problems
-
-
-def _problems_of_activations(network: nn.Module, *, asked: bool) -> list[str]:
-    if asked and _has_batch_statistics(network):
-        return ["checkpoint_activations would count every batch twice in the running statistics of BatchNorm"]
-    return []
+    is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
+    return {
+        "the optimizer has no parameter of this network: make it from network.parameters()":
+            trained.isdisjoint(map(id, network.parameters())),
+        "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler": is_of_metric,
+        "the scheduler has another optimizer: give a function that makes it from the optimizer":
+            isinstance(scheduler, LRScheduler) and not is_of_metric and scheduler.optimizer is not optimizer,
+    }  # fmt: skip
 
 
 _BATCH_NORMS = (

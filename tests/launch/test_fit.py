@@ -366,6 +366,9 @@ def test_the_graph_is_shown_though_activations_are_computed_again(tmp_path):
     assert b"Conv2d" in file.read_bytes()
 
 
+ACCEPT = "use GroupNorm, or accept it with batch_norm_per_piece=True"
+
+
 def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp_path, manager):
     with pytest.raises(InvalidArgumentError) as caught:
         by_fit(
@@ -375,13 +378,20 @@ def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp
 
     assert str(caught.value).split("; ") == [
         "epochs must be a whole number, 0 or more, got -1",
+        "precision on cpu must be one of 'fp32', 'bf16', 'fp16', got 'fp64'",
         "clip_grad_norm must be a number above 0, or None, got 0",
-        "precision must be one of 'fp32', 'bf16', 'fp16', got 'fp64'",
         "micro_batch must be a whole number, 1 or more, 'auto' or None, got 0",
-        "the optimizer has no parameter of this network: make it from network.parameters()",
-        "scheduler must be one of torch.optim.lr_scheduler, got 'step'",
+        f"micro_batch changes the batch statistics of this network, and thus its results: {ACCEPT}",
         "checkpoint_activations would count every batch twice in the running statistics of BatchNorm",
+        "scheduler must be one of torch.optim.lr_scheduler, got 'step'",
     ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_optimizer_of_another_network_is_refused(manager, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="the optimizer has no parameter of this network"):
+        by_fit(manager, optimizer=SGD(make_network().parameters()))
+
     assert not list(tmp_path.iterdir())
 
 
@@ -394,7 +404,7 @@ def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, 
     with pytest.raises(InvalidArgumentError) as caught:
         by_fit(manager, network, run=run, precision="bf16")
 
-    assert str(caught.value) == "device 'meta' has no precision 'bf16'; it has: fp32"
+    assert str(caught.value) == "precision on meta must be one of 'fp32', got 'bf16'"
     assert not list(tmp_path.iterdir())
 
 
