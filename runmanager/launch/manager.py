@@ -404,10 +404,9 @@ class RunManager:
 
         Args:
             content: The path of a file or folder, which is copied; an object that saves itself by
-                `savefig(path)`, `save(path)` or `to_csv(path)`, such as a figure of matplotlib, an image of
-                PIL, a scripted network or a table of pandas; or a text. Figures and images are saved as PNG
-                unless `name` has another suffix. If `name` is given, a str that is not an existing path is a
-                text.
+                `savefig(path)` or `save(path)`, such as a figure of matplotlib, an image of PIL or a scripted
+                network; or a text. Figures and images are saved as PNG unless `name` has another suffix. If
+                `name` is given, a str that is not an existing path is a text.
             name: The artifact's name, such as "plots/roc.png"; by default the name of the file or folder.
 
         Returns:

@@ -6,35 +6,24 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from runmanager.errors import InvalidArgumentError
 from runmanager.storage import durable, paths
 
 _LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer
-_NOT_EVERYWHERE = set('<>:"|?*\\')  # characters that some systems do not allow in names
-_OLD = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.old\.tmp", re.DOTALL)
-_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.new)?\.tmp", re.DOTALL)
+_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp", re.DOTALL)
 _RULE = (
     "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..', a dot "
-    "in front, or characters that other systems refuse"
+    "in front, or a device such as 'con'"
 )
 _KINDS = (
     "artifact() takes the path of a file or folder, a text with its name, "
-    "or an object with savefig(path), save(path) or to_csv(path)"
+    "or an object with savefig(path) or save(path)"
 )
-# method -> suffix that is added to a name without a suffix
-_SUFFIXES = {"savefig": ".png", "save": "", "to_csv": ".csv"}
-
-
-class _Save(NamedTuple):
-    """The method that writes an object to a path, and the suffix that is added to names without a suffix."""
-
-    write: Callable[[str], Any]
-    suffix: str
 
 
 def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
@@ -45,32 +34,35 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         StorageError: The artifact could not be written; a previous artifact of the same name is unchanged.
     """
     source = _source(content, name)
-    save = None if source or isinstance(content, str) else _save_of(content)
+    save, suffix = (None, "") if source or isinstance(content, str) else _save_of(content)
     if name is None and source:
         name = paths.absolute(source).name
     if name is None:
         kind = type(content).__name__
-        step = f"write artifact({kind.lower()}, {kind.lower()!r})"
-        raise InvalidArgumentError([f"this {kind} needs a name: {step}"])
-    if save and not PurePosixPath(str(name)).suffix:
-        name = f"{name}{save.suffix}"
+        raise InvalidArgumentError(
+            [f"this {kind} needs a name: write artifact({kind.lower()}, {kind.lower()!r})"]
+        )
     target = folder / paths.ARTIFACTS / _checked(name)
+    if save and not target.suffix:
+        target = target.with_name(f"{target.name}{suffix}")
     if source:
         _check_source(source, target, folder)
     if not is_writer:
         return target
-    with _temporary() if save else nullcontext("") as temporary:
+    with tempfile.TemporaryDirectory(prefix="runmanager-") if save else nullcontext("") as temporary:
         if save:  # save first, so that an object that cannot be saved changes no file of the run
-            source = _saved(save, Path(temporary, target.name))
-        _check_target(target, folder)
+            source = Path(temporary, target.name)
+            save(str(source))
+            if not source.exists():
+                step = "save it to a file, and give the file: artifact(path)"
+                raise InvalidArgumentError(
+                    [f"{source.name!r} is not the name under which it saves itself: {step}"]
+                )
+        parents = [folder / parent for parent in target.relative_to(folder).parents]
+        if linked := next((path for path in (target, *parents) if path.is_symlink()), None):
+            raise InvalidArgumentError([f"{str(linked)!r} is a link, which is not followed: remove it"])
         durable.make_folder(target.parent)
-        with durable.explained(target):
-            _tidy(target.parent)
-        if source:
-            _copy(source, target)
-        else:
-            with _instead_of_a_folder(target):
-                durable.write_file(target, str(content).encode("utf-8", "backslashreplace"))
+        _write(source, content, target)
     return target
 
 
@@ -81,8 +73,8 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
         return []
     listed: list[str] = []
     for inside, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if not _is_leftover(name)]
-        entries = [*(name for name in files if not _is_leftover(name)), *(() if files_only else folders)]
+        folders[:] = [name for name in folders if not _LEFTOVER.fullmatch(name)]
+        entries = [*(name for name in files if not _LEFTOVER.fullmatch(name)), *(() if files_only else folders)]
         present = [Path(inside, name) for name in entries]
         listed += [path.relative_to(top).as_posix() for path in present if _is_regular(path)]
     return sorted(listed)
@@ -102,10 +94,6 @@ def move_aside(folder: Path, attempt: int, name: str) -> None:
             durable.sync_folder(target.parent)
 
 
-def _is_leftover(name: str) -> bool:
-    return bool(_OLD.fullmatch(name) or _LEFTOVER.fullmatch(name))
-
-
 def _is_regular(path: Path) -> bool:
     mode = path.lstat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
@@ -122,7 +110,10 @@ def _source(content: Any, name: str | None) -> Path | None:
     path = Path(content)
     if os.path.lexists(path) and str(content):
         return path
-    if isinstance(content, str) and name is not None and not _is_like_path(content, name):
+    # a text with the suffix of its name is probably a mistyped path
+    suffix = PurePosixPath(str(name)).suffix
+    is_path = bool(suffix) and str(content).endswith(suffix) and not any(map(str.isspace, str(content)))
+    if isinstance(content, str) and name is not None and not is_path:
         return None
     hint = ""
     with suppress(OSError, ValueError):  # the errors for a long text, or a text with a NUL
@@ -131,55 +122,26 @@ def _source(content: Any, name: str | None) -> Path | None:
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
 
 
-def _is_like_path(text: str, name: str) -> bool:
-    """Whether a text is probably a mistyped path: one word with the same suffix as the name."""
-    suffix = PurePosixPath(str(name)).suffix
-    return bool(suffix) and text.endswith(suffix) and not any(map(str.isspace, text))
-
-
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True)
-
-
-def _save_of(content: Any) -> _Save:
-    """Return the method that saves an object.
+def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
+    """Return the method that saves an object, and the suffix that is added to a name without a suffix.
 
     Raises:
         InvalidArgumentError: The object has no such method.
     """
     for saved in (content, getattr(content, "figure", None)):  # seaborn returns axes, which have a figure
-        for method, suffix in _SUFFIXES.items():
-            if callable(write := getattr(saved, method, None)):
-                # an image of PIL is saved as PNG
-                return _Save(write, suffix or (".png" if hasattr(saved, "_repr_png_") else ""))
+        if callable(save := getattr(saved, "savefig", None)):
+            return save, ".png"
+        if callable(save := getattr(saved, "save", None)):
+            return save, ".png" if hasattr(saved, "_repr_png_") else ""  # an image of PIL is saved as PNG
     step = "write it to a file, as torch.save(x, 'x.pt'), and give the file: artifact('x.pt')"
     raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}: {step}"])
-
-
-def _saved(save: _Save, path: Path) -> Path:
-    """Write an object to a path, and return the path.
-
-    Raises:
-        InvalidArgumentError: The object does not support the suffix, or wrote no file to the path.
-    """
-    try:
-        save.write(str(path))
-    except ValueError as error:
-        if save.suffix != ".png":
-            raise
-        rule = f"{path.name!r} has no suffix of a figure"
-        raise InvalidArgumentError([f"{rule}: write {f'{path.name}.png'!r} ({error})"]) from error
-    if not path.exists():
-        step = "save it to a file, and give the file: artifact(path)"
-        raise InvalidArgumentError([f"{path.name!r} is not the name under which it saves itself: {step}"])
-    return path
 
 
 def _checked(name: Any) -> PurePosixPath:
     """Return a name as a relative path.
 
     Raises:
-        InvalidArgumentError: The name leads outside `artifacts/`, or some systems do not allow the name.
+        InvalidArgumentError: The name leads outside `artifacts/`, or cannot be a file.
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     if all(map(_is_usable, parts)):
@@ -189,122 +151,53 @@ def _checked(name: Any) -> PurePosixPath:
 
 
 def _is_usable(part: str) -> bool:
-    is_plain = part.isprintable() and _NOT_EVERYWHERE.isdisjoint(part)
-    return (
-        is_plain
-        and bool(part)
-        and part[0] not in ". "
-        and part[-1] not in ". "
-        and not paths.is_reserved(part)
-        and len(part.encode()) <= _LONGEST
-    )
+    is_plain = part.isprintable() and "\\" not in part and not paths.is_reserved(part)
+    return is_plain and bool(part) and part[0] not in ". " and len(part.encode()) <= _LONGEST
 
 
 def _check_source(source: Path, target: Path, folder: Path) -> None:
-    """Refuse a source that cannot be copied; the message lists all its links and special files.
+    """Refuse a source that cannot be copied.
 
     Raises:
-        InvalidArgumentError: The source cannot be copied.
+        InvalidArgumentError: The source is a link or special file, contains one, or contains the artifact.
     """
-    if source.is_symlink():
-        raise InvalidArgumentError([f"{str(source)!r} is a link: give the file or folder that it leads to"])
-    if source.is_file():
-        return
-    if not source.is_dir():
-        raise InvalidArgumentError([f"{str(source)!r} is no file or folder: {_KINDS}"])
-    real, home = source.resolve(), folder.resolve()
-    if home.is_relative_to(real) or (real != target.resolve() and target.resolve().is_relative_to(real)):
+    inside = source.rglob("*") if source.is_dir() and not source.is_symlink() else []
+    if odd := next((path for path in (source, *inside) if not _is_regular(path)), None):
+        raise InvalidArgumentError([f"{str(odd)!r} is a link, or neither a file nor a folder: {_KINDS}"])
+    real = source.resolve()
+    if folder.resolve().is_relative_to(real) or (
+        real != target.resolve() and target.resolve().is_relative_to(real)
+    ):
         raise InvalidArgumentError([f"{str(source)!r} contains the artifact itself: give a part of it"])
-    problems = [
-        f"{str(path)!r} in {source.name!r} is neither a file nor a folder: remove it, or give the files alone"
-        for inside, folders, files in os.walk(source)
-        for path in (Path(inside, name) for name in [*folders, *files])
-        if not _is_regular(path)
-    ]
-    if problems:
-        raise InvalidArgumentError(problems[:10])
 
 
-def _check_target(target: Path, folder: Path) -> None:
-    """Refuse a name whose parent folders are links or files; an artifact of the same name is replaced.
-
-    Raises:
-        InvalidArgumentError: The name cannot be used.
-    """
-    for path in (*reversed(target.relative_to(folder).parents[:-1]), target.relative_to(folder)):
-        present = folder / path
-        if present.is_symlink():
-            raise InvalidArgumentError([f"{str(present)!r} is a link, which is not followed: remove it"])
-        if present != target and present.exists() and not present.is_dir():
-            rule = f"{str(present)!r} is a file and cannot contain others"
-            raise InvalidArgumentError([f"{rule}: give the artifact another name"])
-        if same := paths.same_but_case(present):
-            raise InvalidArgumentError([f"{same}: give the artifact another name, or that one"])
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.resolve() == target.resolve():
-        return
-    if not source.is_dir():
-        with _instead_of_a_folder(target):
-            durable.copy_file(source, target)
+def _write(source: Path | None, content: Any, target: Path) -> None:
+    """Copy a file or folder, or write a text, beside the target, and rename it."""
+    if source and source.resolve() == target.resolve():
         return
     with durable.explained(target):
-        temporary = _beside(target, "new")
+        new, old = (target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{kind}.tmp")
+                    for kind in ("new", "old"))  # fmt: skip
         try:
-            for inside, _, files in os.walk(source):
-                folder = temporary / Path(inside).relative_to(source)
-                durable.make_folder(folder)
-                for name in files:
-                    durable.copy_file(Path(inside, name), folder / name)
-            with _aside(target):
-                durable.rename(temporary, target)
-                durable.sync_folder(target.parent)
+            if source is None:
+                durable.write_file(new, str(content).encode("utf-8", "backslashreplace"))
+            elif source.is_dir():
+                shutil.copytree(
+                    source, new, copy_function=lambda one, copy: durable.copy_file(Path(one), Path(copy))
+                )
+            else:
+                durable.copy_file(source, new)
+            if target.is_dir() or (new.is_dir() and target.exists()):
+                durable.rename(target, old)  # a folder cannot be replaced in one step
+            durable.rename(new, target)
+            durable.sync_folder(target.parent)
+        except BaseException:
+            if old.exists() and not target.exists():
+                durable.rename(old, target)
+            raise
         finally:
-            _remove(temporary)
-
-
-@contextmanager
-def _instead_of_a_folder(target: Path) -> Iterator[None]:
-    """Let the block write a file in place of a folder at the target."""
-    if not target.is_dir():
-        yield
-        return
-    with durable.explained(target), _aside(target):
-        yield
-
-
-@contextmanager
-def _aside(target: Path) -> Iterator[None]:
-    """Rename the target during the block, then remove it; restore the target if the block fails."""
-    old = _beside(target, "old") if os.path.lexists(target) else None
-    if old:
-        durable.rename(target, old)
-    try:
-        yield
-    except BaseException:
-        if old:
-            durable.rename(old, target)
-        raise
-    if old:
-        _remove(old)
-
-
-def _beside(target: Path, kind: str) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{kind}.tmp")
-
-
-def _tidy(folder: Path) -> None:
-    """Remove temporary files of a writer that died, and restore the files that the writer had renamed."""
-    for path in list(folder.iterdir()):
-        if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
-            durable.rename(path, folder / match["name"])
-        elif match or _LEFTOVER.fullmatch(path.name):
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        durable.remove_file(path)
+            for path in (new, old):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)

