@@ -56,7 +56,8 @@ class InsideEpoch:
         problems: list[str],
     ) -> None:
         # a reference cycle would keep both objects alive until garbage collection
-        self._run, self._state = weakref.proxy(run), state
+        self._run: Any = weakref.proxy(run)
+        self._state = state
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
         self._batches, self._seconds = interval
         self._warned: set[str] = set()

@@ -120,10 +120,11 @@ class TensorLoader(DataLoader[Batch]):
         self.device: torch.device = torch.device(device)
         generator = torch.Generator().manual_seed(seed)
         order = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        self._order = _BatchesAfter(order, batch_size, drop_last=False)
         super().__init__(
             dataset,
             batch_size=None,
-            sampler=_BatchesAfter(order, batch_size, drop_last=False),
+            sampler=self._order,
             num_workers=num_workers,
             generator=generator,
             pin_memory=self.device.type in PINNED and dataset.images.device.type == "cpu",
@@ -169,7 +170,7 @@ class TensorLoader(DataLoader[Batch]):
         if state is not None:  # the same order is drawn again
             self.generator.set_state(state["generator"])
         begin, after = self.generator.get_state(), state["batch"] if state else 0
-        self.sampler.after = after
+        self._order.after = after
         for batch, (images, labels) in enumerate(super().__iter__(), after + 1):
             self._state = {"batch": batch, "generator": begin}
             yield (

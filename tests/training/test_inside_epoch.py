@@ -1,10 +1,7 @@
 import contextlib
-import gc
 import itertools
 import random
-import time
 import warnings
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +20,11 @@ from torch.utils.data import (
 from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
 from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError, RunsWarning
 from runmanager.outcome import Inside
-from runmanager.storage import checkpoints, paths
+from runmanager.storage import paths
 from runmanager.storage.folders import read_runs
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import read_run
-from runmanager.training import inside_epoch, step_log, weighted_sum
+from runmanager.training import weighted_sum
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import folder_scalars
 from tests.damaging import flip
@@ -169,28 +166,6 @@ def test_a_run_that_is_killed_inside_an_epoch_ends_as_if_it_was_not(tmp_path, st
 
     assert counts[stop[0]] == NUM_BATCHES - (stop[1] - 1)
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("every", [None, 1])
-def test_a_loader_is_freed_with_its_run_and_not_when_garbage_is_looked_for(tmp_path, every):
-    loaders = []
-
-    def make():
-        loader = shuffled()
-        loaders.append(weakref.ref(loader))
-        return loader
-
-    gc.collect()
-    gc.disable()
-    try:
-        train(tmp_path, (3, 5), make, every=every)
-        train(tmp_path, make=make, every=every)
-        is_left = [loader() is not None for loader in loaders]
-    finally:
-        gc.enable()
-
-    assert is_left == [False, False]
 
 
 @pytest.mark.slow(everywhere=True)
@@ -340,17 +315,6 @@ def test_a_kill_costs_the_batches_after_the_last_checkpoint(tmp_path):
     assert train(tmp_path, every=2)[2] == 2
 
 
-def test_time_decides_when_a_checkpoint_is_due(tmp_path, monkeypatch):
-    clock = iter(range(0, 10**9, 25))
-    monkeypatch.setattr(inside_epoch, "perf_counter", lambda: float(next(clock)))
-    train(tmp_path, (1, 6), every="1min")
-
-    (journal,) = run_folder(tmp_path).path.glob("attempt-1.jsonl")
-    inside = read_attempt(journal).inside
-    assert inside is not None
-    assert 1 < inside.batch < 5
-
-
 def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeypatch):
     now = [0.0]
     for module in ("open_epoch", "open_run", "inside_epoch"):
@@ -445,17 +409,6 @@ def test_a_checkpoint_of_an_epoch_that_was_committed_since_is_removed(tmp_path):
 
     assert train(tmp_path, num_epochs=4) == {3: 6, 4: 6}
     assert not path.exists()
-
-
-def test_a_checkpoint_after_an_epoch_cannot_stand_in_for_one_inside_it(tmp_path):
-    train(tmp_path, (2, 4))
-    folder = run_folder(tmp_path)
-    (folder.path / paths.CHECKPOINT).rename(folder.path / paths.INSIDE_CHECKPOINT)
-
-    problems: list[str] = []
-
-    assert checkpoints.load_checkpoint(folder.path, folder.id, problems, is_inside=True) is None
-    assert "another kind" in problems[0]
 
 
 @pytest.mark.slow(everywhere=True)
@@ -732,16 +685,6 @@ class TestSaysOnce:
 
         assert len(warned) == 1
 
-    def test_nothing_of_a_second_loop_where_no_checkpoints_are_asked_for(self, tmp_path):
-        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-        with warnings.catch_warnings(), manager.run({"lr": 0.1}, None, Resumable()):
-            warnings.simplefilter("error")
-            for _ in manager.epochs(1, checkpoint={}):
-                for samples, _ in manager.batches():
-                    manager.track_loss(samples.mean(), samples)
-                for _ in manager.batches():
-                    pass
-
 
 def test_a_program_that_fits_continues(tmp_path):
     def execute(root, stop):
@@ -769,21 +712,6 @@ def test_a_program_that_fits_continues(tmp_path):
 
     assert execute(tmp_path / "killed", None) == 12 - 10
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
-
-
-def test_fit_refuses_an_interval_that_is_none(tmp_path):
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-
-    with pytest.raises(ValueError, match="checkpoint_every must be"):
-        fit(
-            {"lr": 1},
-            nn.Linear(4, 3),
-            BATCHES,
-            manager,
-            optimizer=torch.optim.SGD,
-            epochs=1,
-            checkpoint_every="x",
-        )
 
 
 def train_run(run, manager):
@@ -838,13 +766,6 @@ def test_the_start_of_the_attempt_says_where_it_continues(tmp_path):
     assert attempts[1].inside == Inside(2, 3, 9, 6)
 
 
-def test_finished_journals_are_still_read_at_once(tmp_path, monkeypatch):
-    train(tmp_path)
-    monkeypatch.setattr("runmanager.storage.journal._read_lines", None)
-
-    assert len(read_run(run_folder(tmp_path)).epochs) == 3
-
-
 def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
     def execute(root, stop):
         manager = RunManager("exp", root, display=False, tensorboard=TensorBoard(histogram_every=0))
@@ -886,30 +807,3 @@ def test_the_number_of_threads_is_that_of_the_part_that_was_killed(tmp_path):
 
     assert load_runs(tmp_path / "exp")["threads"].tolist() == [1]
     assert load_run(tmp_path / "exp" / "1").epochs == 3
-
-
-@pytest.mark.slow(everywhere=True)
-def test_the_time_to_write_steps_is_left_out_of_the_epoch_once(tmp_path, monkeypatch):
-    write = step_log.StepLog.write
-
-    def slow_write(steps):
-        before = time.perf_counter()
-        seconds = write(steps)
-        while time.perf_counter() < before + 0.05:
-            pass
-        return seconds + 0.05
-
-    monkeypatch.setattr(step_log.StepLog, "write", slow_write)
-    network = nn.Linear(4, 3)
-    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
-    with manager.run({"lr": 0.1}, network, shuffled()):
-        for _ in manager.epochs(1, checkpoint={"network": network}, checkpoint_every=1):
-            for inputs, labels in manager.batches():
-                loss = functional.cross_entropy(network(inputs), labels)
-                manager.track_loss(loss, inputs)
-                manager.log(step_loss=loss)
-
-    (record,) = read_run(read_runs(tmp_path / "exp")[0]).epochs
-    outside = record.times["phase_log_s"] + record.times["phase_checkpoint_s"]
-    assert record.metrics["epoch duration"] > 0
-    assert outside + record.metrics["epoch duration"] <= record.metrics["run duration"]

@@ -1,5 +1,4 @@
 import math
-import time
 from contextlib import suppress
 
 import pytest
@@ -13,7 +12,6 @@ from runmanager.storage.journal import Journal
 from runmanager.storage.steps import StepFile
 from runmanager.training import step_log
 from runmanager.training.step_log import StepLog
-from runmanager.training.weighted_sum import read_values
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 
@@ -162,39 +160,6 @@ def test_outside_an_epoch_the_call_to_make_is_named(manager, tmp_path):
     assert not list(tmp_path.rglob("*.steps.jsonl"))
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_path, monkeypatch, on_device):
-    reads = []
-    monkeypatch.setattr(step_log, "BLOCK", 4)
-
-    def read(values):
-        reads.append(len(values))
-        return read_values(values)
-
-    monkeypatch.setattr(step_log, "read_values", read)
-    if on_device:  # where a cpu's values wait as an accelerator's do
-        monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
-
-    sizes = []
-    for number in begin(manager, 3):
-        manager.log(score=torch.tensor(number / 4), other=number)
-        sizes.append(len(load_steps(tmp_path)))
-
-    assert reads == [4, 2, 4, 2, 4, 2]
-    assert sizes == [0, 2, 2, 3, 5, 5, 6, 8, 8]  # whoever looks meanwhile sees blocks
-    assert load_steps(tmp_path)["score"].tolist() == [number / 4 for number in range(1, 10)]
-
-
-def test_a_value_that_the_loop_changes_later_is_kept_as_it_was(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
-    value = torch.zeros(())
-    for _ in begin(manager):
-        value += 1
-        manager.log(score=value)
-
-    assert load_steps(tmp_path)["score"].tolist() == [1, 2, 3]
-
-
 def test_a_block_that_waits_for_ten_seconds_is_written(manager, tmp_path, monkeypatch):
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(step_log, "perf_counter", lambda: next(clock))
@@ -206,38 +171,6 @@ def test_a_block_that_waits_for_ten_seconds_is_written(manager, tmp_path, monkey
 
     assert sizes[0] == 0
     assert 0 < max(sizes[:3]) < 4
-
-
-def test_values_wait_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _: None)
-    log = StepLog(tmp_path, 1, {})
-    most = 0
-    for _ in range(3 * step_log.BLOCK + 5):
-        is_due = log.add({"score": 0.5}, 1)
-        most = max(most, log._num_values, *map(len, log._values.values()))
-        if is_due:
-            log.write()
-
-    assert most == step_log.BLOCK
-    assert len(log._values["score"]) == 5
-
-
-@pytest.mark.slow(everywhere=True)
-def test_writing_does_not_count_into_the_epochs_duration(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr(step_log, "BLOCK", 1)
-    append = StepFile.append
-
-    def append_slowly(*given):
-        time.sleep(0.1)
-        append(*given)
-
-    monkeypatch.setattr(StepFile, "append", append_slowly)
-    for number in begin(manager):
-        manager.log(score=number)
-
-    (row,) = load_results(tmp_path).to_dict("records")
-    assert row["epoch duration"] < 0.1
-    assert row["run duration"] > 0.3
 
 
 def test_a_diverged_run_and_a_failed_one_keep_their_steps(manager, tmp_path):
