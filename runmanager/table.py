@@ -112,8 +112,8 @@ class Table:
 
     def _parts(self, width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
         kept, rooms = self.kept, self._rooms(marked=marked)
-        widths = [rooms[index][2] for index in kept]
-        for level in (1, 0):
+        widths = [rooms[index][3] for index in kept]
+        for level in (2, 1, 0):
             _narrow(widths, [rooms[index][level] for index in kept], width)
         headings = [_folded_name(self._names[i], room) for i, room in zip(kept, widths, strict=True)]
         height = max(map(len, headings), default=0)  # headings are aligned at the bottom, values at the top
@@ -138,7 +138,7 @@ class Table:
             kept.append(index)
         others = [index for index in range(len(rooms)) if index not in order]
         for index in others if len(kept) == len(order) else ():
-            if _sum(rooms[i][1] for i in [*kept, index]) <= width:
+            if _sum(rooms[i][2] for i in [*kept, index]) <= width:
                 kept.append(index)
         fitted = copy(self)
         fitted.kept = sorted(kept)
@@ -173,8 +173,8 @@ class Table:
         sign = self._sign(row) if index == self._status else ""
         return f"{sign} {row[index]}" if sign else row[index]
 
-    def _rooms(self, *, marked: bool) -> list[tuple[int, int, int]]:
-        """Return the widths of each column: with a folded heading, with a short text, and the whole width."""
+    def _rooms(self, *, marked: bool) -> list[tuple[int, int, int, int]]:
+        """Return the widths of each column: with a cut heading, a folded one, a short text, and the whole width."""
         rooms = []
         for index, name in enumerate(self._names):
             cells = [self._marked(row, index) if marked else row[index] for row in self._rows]
@@ -182,8 +182,9 @@ class Table:
             is_cut = self._is_left[index] and index != self._status
             short = min(most, _LEAST_TEXT) if is_cut else most
             piece = max((cell_len(piece.strip()) for piece in _PIECE.findall(name)), default=0)
-            piece = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            rooms.append((max(piece, short), max(cell_len(name), short), max(cell_len(name), most)))
+            cut = min(piece, _LEAST_HEADING) if any(self._least) else piece
+            whole = cell_len(name)
+            rooms.append((max(cut, short), max(piece, short), max(whole, short), max(whole, most)))
         return rooms
 
     def _fit(self, content: str, width: int) -> list[str]:
