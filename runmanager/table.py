@@ -174,7 +174,7 @@ class Table:
         return f"{sign} {row[index]}" if sign else row[index]
 
     def _rooms(self, *, marked: bool) -> list[tuple[int, int, int, int]]:
-        """Return the widths of each column: with a cut heading, a folded one, a short text, and the whole width."""
+        """Return the widths of each column: with a cut heading, a folded one, a short text, and whole."""
         rooms = []
         for index, name in enumerate(self._names):
             cells = [self._marked(row, index) if marked else row[index] for row in self._rows]

