@@ -1,10 +1,7 @@
 """The validation of a grid's arguments: its runs, devices and design, with all problems at once."""
 
-import json
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +21,7 @@ from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import fingerprint
 from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.identity import canonical, identity
+from runmanager.storage.identity import identity
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.user_frames import user_level
 from runmanager.wording import did_you_mean
@@ -70,12 +67,10 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
             runs += RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
-    with suppress(GridError):  # get_runs has reported this error
-        problems += _problems_of_axes(grid or {})
     if callable(train):
         check_calls(train, runs, problems)
     if not problems:
-        problems += _problems_of_runs(runs)
+        problems += _twice(runs)
     problems.raise_if_any()
     return runs
 
@@ -205,47 +200,20 @@ def _runs(params: Any) -> list[Run]:
     runs = list(params) if isinstance(params, Iterable) else []
     if not runs or not all(isinstance(run, Run) for run in runs):
         rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
-        raise GridError([f"{rule}: write {_of_mappings(runs)}"])
+        step = (
+            "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b) for several mappings"
+        )
+        raise GridError([f"{rule}: {step}"])
     return runs
 
 
-def _of_mappings(grids: Sequence[Any]) -> str:
-    """Return the code of a valid grid for an invalid argument, such as a list of grids or of settings."""
-    mappings = [grid for grid in grids if isinstance(grid, Mapping)]
-    if not mappings or len(mappings) < len(grids):
-        return "{'lr': [0.1, 0.01]}"
-    values = [value for grid in mappings for value in grid.values()]
-    are_axes = all(_is_axis(value) for value in values)
-    each = "params" if are_axes else "{name: [value] for name, value in params.items()}"
-    return f"[run for params in grids for run in RunBuilder.get_runs({each})], where grids is your list"
-
-
-def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
-    """Return errors about duplicates."""
-    problems = Problems()
-    for key, values in flat(params):
-        for value in _twice(values)[:1] if _is_axis(values) else []:
-            name = ", ".join(map(str, key)) if isinstance(key, tuple) else key
-            problems.append(f"{name!r} has the value {value!r:.60} twice: write it once")
-    return problems
-
-
-def _twice(values: Sequence[Any]) -> list[Any]:
-    keys = [json.dumps(canonical(value)) for value in values]
-    counts = Counter(keys)
-    return [value for value, key in zip(values, keys, strict=True) if counts[key] > 1]
-
-
-def _problems_of_runs(runs: Sequence[Run]) -> Problems:
-    problems = Problems()
-    ids = [identity(run._asdict()) for run in runs]
-    counts = Counter(ids)
-    for run in [run for run, id_ in zip(runs, ids, strict=True) if counts[id_] > 1][:1]:
-        rule = "is in this grid twice: give every run once"
-        problems.append(f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]")
-    return problems
-
-
-def _is_axis(values: Any) -> bool:
-    # RunBuilder handles iterators and infinite iterables
-    return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
+def _twice(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence about the first run that is in the grid twice; empty without one."""
+    ids: set[str] = set()
+    for run in runs:
+        number = len(ids)
+        ids.add(identity(run._asdict()))
+        if len(ids) == number:
+            rule = "is in this grid twice: give every value of an axis, and every run, once"
+            return [f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"]
+    return []

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board import TensorBoard, run_logs
+from runmanager.board import run_logs
+from runmanager.board.options import TensorBoard
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
