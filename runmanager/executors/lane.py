@@ -35,9 +35,8 @@ class Lane:
         self.is_binding = False  # whether the process waits for its device
         self.is_ready = False  # whether the device is warm
         self.is_spent = False  # whether no run follows, as the device failed or a run changed settings
-        self.had_company = False  # whether another run of the grid left the device since its run was assigned
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
-        self.quiet_s = 0.0  # time since the last report, while this process was awake
+        self.heard = time.monotonic()  # time of the last report
         self.memory = 0  # the largest memory of the process so far (bytes)
         self._unfinished = b""
         self._stacks = b""
@@ -58,7 +57,7 @@ class Lane:
 
     def begin(self, run: Run, number: int) -> None:
         """Assign a run, which executes in lane `number`; the run is sent when the process is ready."""
-        self.run, self.number, self.news, self.quiet_s, self.had_company = run, number, None, 0.0, False
+        self.run, self.number, self.news, self.heard = run, number, None, time.monotonic()
         self._stacks = b""
         self._log.clear()
 

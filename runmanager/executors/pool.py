@@ -14,7 +14,7 @@ from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.process_start import signals_blocked
-from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
+from runmanager.executors.worker import Binding, Lost, Raised, Ready, Refused
 from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 from runmanager.run import Run, device_of
 
@@ -47,9 +47,7 @@ class Pool:
         self._failed_probes: dict[str, int] = {}
         self._pauses: dict[str, float] = {}  # device -> end of its pause (time.monotonic)
         self._deaths = Deaths()
-        self._looked = time.monotonic()
-        self._since_measured = 0.0
-        self._has_reported_changes = False
+        self._measured = 0.0  # time of the last look at the memory of the lanes (time.monotonic)
 
     @property
     def busy(self) -> list[Lane]:
@@ -83,16 +81,10 @@ class Pool:
             for source in (lane.connection, lane.output, lane.process.sentinel):
                 sources[source] = lane
         ready = connections.wait(list(sources), _TICK_S)
-        now = time.monotonic()
-        awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
-        self._looked = now
-        for lane in self.busy:
-            lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
         for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
-        self._since_measured += awake_s
-        if self._since_measured >= _TICK_S:
-            self._since_measured = 0.0
+        if time.monotonic() >= self._measured + _TICK_S:
+            self._measured = time.monotonic()
             for lane in self.busy:
                 lane.measure()
         yield from self._silent(runs)
@@ -130,11 +122,12 @@ class Pool:
         """End the lanes that have sent no report for too long; yield their runs, which count as hung."""
         bind_s = max(self._timeout or 0, _BIND_S)
         for lane in self.busy:
-            if not lane.is_ready and lane.quiet_s > bind_s:
+            quiet_s = time.monotonic() - lane.heard
+            if lane.is_binding and not lane.is_ready and quiet_s > bind_s:
                 lane.kill()
                 self._probe_failed(lane, f"no answer for {bind_s:g} s", runs)
                 self._remove(lane)
-            elif lane.is_ready and self._timeout is not None and lane.quiet_s > self._timeout:
+            elif lane.is_ready and self._timeout is not None and quiet_s > self._timeout:
                 yield self._hung(lane)
 
     def _lane(self, device: str, number: int) -> Lane:
@@ -159,7 +152,7 @@ class Pool:
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
         has_ended = not lane.process.is_alive()  # check before the read: no message comes after the last read
         for message in lane.messages():
-            lane.quiet_s = 0.0
+            lane.heard = time.monotonic()
             match message:
                 case Binding() | Ready():
                     self._came_nearer(lane, is_ready=isinstance(message, Ready))
@@ -170,9 +163,6 @@ class Pool:
                     # an error may leave an accelerator in a bad state, until the process ends
                     lane.is_spent |= lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
-                case Changed(names):
-                    lane.is_spent = True
-                    self._say_changes(lane, names)
                 case Raised() | Refused():
                     raise _error(message)
                 case Lost(why, is_full):
@@ -197,12 +187,6 @@ class Pool:
             self._failed_probes.pop(lane.device, None)
             self._send(lane)
 
-    def _say_changes(self, lane: Lane, names: str) -> None:
-        if not self._has_reported_changes:
-            self._has_reported_changes = True
-            rule = "after such runs the process is replaced, which takes time"
-            self._watch.say(f"{lane.run!r} left settings of its process changed: {names}; {rule}")
-
     def _print(self, lane: Lane) -> None:
         for line in lane.lines():
             if line.strip():
@@ -214,8 +198,6 @@ class Pool:
         self._placement.give_back(lane.device)
         if lane.is_ready:
             self._pauses.pop(lane.device, None)  # the device may have free memory now
-            for other in self.busy:
-                other.had_company |= other.device == lane.device
         return run
 
     def _remove(self, lane: Lane) -> None:
@@ -236,8 +218,7 @@ class Pool:
         lane.is_spent = True
         device = lane.device
         pause_s = _PAUSE_S
-        is_ours = lane.had_company or any(other.device == device for other in self.busy)
-        if not is_ours:  # otherwise, a run of this grid may fill the device
+        if not any(other.device == device for other in self.busy):  # else a run of this grid may fill it
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

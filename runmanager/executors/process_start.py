@@ -11,7 +11,6 @@ from typing import Any
 from runmanager.executors.signals import SIGNALS, signals_wait
 
 _SWAPPING = threading.Lock()
-_swapped: list[ModuleType] = []  # one copy of the main module for each open block
 
 
 @contextmanager
@@ -37,21 +36,14 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Prevent workers from executing the user's script again; the task contains all parts that they need.
-
-    Other threads still see the whole main module, and can enter such a block too.
-    """
+    """Prevent workers from executing the user's script again; the task contains all parts that they need."""
     with _SWAPPING:
-        main = _swapped[0] if _swapped else sys.modules["__main__"]
-        _swapped.append(main)
+        main = sys.modules["__main__"]
         sys.modules["__main__"] = _without_file(main)
-    try:
-        yield
-    finally:
-        with _SWAPPING:
-            main = _swapped.pop()
-            if not _swapped:
-                sys.modules["__main__"] = main
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _without_file(module: ModuleType) -> ModuleType:

@@ -55,13 +55,7 @@ class Raised(NamedTuple):
     error: bytes
 
 
-class Changed(NamedTuple):
-    """The message that a run has changed these settings of the process, which should get no further run."""
-
-    names: str
-
-
-Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Question | Outcome
+Message = Binding | Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Question | Outcome
 """A message of a worker; the last four types are the reports of its run, and the run's outcome."""
 
 
@@ -105,7 +99,7 @@ def _serve(connection: Connection, output: Connection, settings: LaneSettings, t
     import torch
 
     from runmanager.devices import torch_devices
-    from runmanager.devices.process_state import process_state, state_changes
+    from runmanager.devices.process_state import process_state, set_back
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
@@ -139,8 +133,7 @@ def _serve(connection: Connection, output: Connection, settings: LaneSettings, t
         torch_devices.free_memory(torch.device(device))
         if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
-        if names := state_changes(state, process_state()):
-            send(Changed(", ".join(names)))
+        set_back(state)
         send(outcome)
 
 

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections import deque
+from dataclasses import dataclass
 
 import pytest
 
@@ -111,9 +112,9 @@ def test_each_run_gets_its_one_outcome(executor):
 
 
 def test_values_may_be_of_classes_that_another_process_cannot_import(executor):
+    @dataclass
     class Block:
-        def __init__(self, width):
-            self.width = width
+        width: int
 
     blocks = [Block(3), Block]  # as of a script
 

@@ -111,7 +111,7 @@ ACTS = {
     "nothing": lambda: None,
     **RAISED,
 }
-IN_LANES = ["all settings", "nothing", *RAISED]  # a lane is replaced after each run that changed its process
+IN_LANES = ["all settings", "nothing", *RAISED]
 NOT_INLINE = {  # what this process cannot get rid of
     "all settings", "fill_descriptors", "thread", "KeyboardInterrupt",
 }  # fmt: skip
