@@ -40,7 +40,6 @@ Curve = list[tuple[int, float]]
 def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, name: str) -> str:
     """Plot a metric by epoch: one line per run, the best run on top."""
     lines = lines_of(data, metric)
-    values = [value for points in lines.values() for _, value in points]
     best = data.order[0] if data.order else None
     last = max(epoch for points in lines.values() for epoch, _ in points)
     first = min(epoch for points in lines.values() for epoch, _ in points) if data.x_axis else 1
@@ -49,7 +48,6 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
     facts = {
         "figure": "curves", "metric": metric, "x": f"{x.low:g} {x.high:g} {LEFT} {WIDTH - _LABELS}",
         "y": f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", "log": int(y.is_logarithmic),
-        "positive": int(min(values) > 0), "least": min(values),
     }  # fmt: skip
     axis = x_column(data.x_axis)
     figure = Figure(name, f"{metric} by {axis}", words, right=_LABELS, facts=facts)

@@ -1,222 +1,29 @@
 "use strict";
-// Learning curves: the value of the nearest run at an epoch, a logarithmic axis, and a range of the epochs.
+// Learning curves: the value of the nearest run at an epoch.
 (() => {
-  const { data, name, short, element, drawn, isVisible } = page;
-  const { scaleOf, ticks, apart, numbers } = reading;
-  const DOUBLE_MS = 300; // within which a second click is a double click
-  const all = []; // the figures, which have one range
-  let range = null; // its first and last epoch
-
-  const zoom = (next) => {
-    const [low, high] = [Math.min(...all.map((each) => each.span[0])), Math.max(...all.map((each) => each.span[1]))];
-    const [first, last] = next ? next.map((epoch) => Math.max(low, Math.min(high, Math.round(epoch)))) : [low, high];
-    if (next && !(last > first)) return;
-    range = first > low || last < high ? [first, last] : null;
-    all.forEach((each) => each.draw());
-    address.changed();
-  };
-  address.keep("epochs", () => (range ? [`${range[0]}-${range[1]}`] : []), ([text = ""]) => {
-    const ends = text.match(/^(\d+)-(\d+)$/);
-    if (all.length) zoom(ends ? [Number(ends[1]), Number(ends[2])] : null);
-  });
+  const { data, name, short, drawn, isVisible } = page;
+  const { scaleOf, apart, numbers } = reading;
 
   class Curves extends figures.Lines {
     constructor(svg) {
       super(svg);
-      const { metric, x, y, log, positive, least } = svg.dataset;
+      const { metric, x, y, log } = svg.dataset;
       this.metric = metric;
       this.curves = data.curves[metric] || {};
-      this.least = Number(least);
-      [this.low, this.high, this.base, this.top] = numbers(y);
-      [, , this.left, this.right] = numbers(x);
-      this.span = numbers(x).slice(0, 2); // the epochs of the whole figure
-      this.isLog = log === "1";
-      this.x = scaleOf(...this.span, this.left, this.right, false);
-      this.y = scaleOf(this.low, this.high, this.base, this.top, this.isLog);
-      this.written = { x: this.x, y: this.y, paths: [...svg.querySelectorAll("[clip-path] path")].map((path) => (
-        { path, d: path.getAttribute("d"), isResumed: path.classList.contains("resumed") })) };
-      all.push(this);
-      if (positive === "1") this.addLog();
-      if (this.span[1] - this.span[0] >= 2) this.addZoom();
+      [, , this.base, this.top] = numbers(y);
+      [, , , this.right] = numbers(x);
+      this.x = scaleOf(...numbers(x), false);
+      this.y = scaleOf(...numbers(y), log === "1");
     }
 
-    button(words, action) {
-      const button = element("button", { type: "button" }, words);
-      button.addEventListener("click", action);
-      this.tools.append(button);
-      return button;
-    }
-
-    addLog() {
-      const usual = this.isLog;
-      const set = (isLog) => {
-        this.isLog = isLog;
-        button.setAttribute("aria-pressed", isLog);
-        this.draw();
-      };
-      const button = this.button("Log axis", () => {
-        set(!this.isLog);
-        address.changed();
-      });
-      button.setAttribute("aria-pressed", usual);
-      const word = () => (this.isLog ? "log" : "linear");
-      address.keep(`scale.${this.metric}`, () => (this.isLog === usual ? [] : [word()]), ([chosen]) => {
-        if (chosen !== word()) set(chosen ? chosen === "log" : usual);
-      });
-    }
-
-    // a range of the epochs, by dragging, by keys or by a button
-    addZoom() {
-      const { svg } = this;
-      this.button("Zoom in", () => this.scale(0.5));
-      this.whole = this.button(data.x === "epoch" ? "All epochs" : "Whole range", () => zoom(null));
-      this.whole.hidden = true;
-      const band = drawn("rect", { class: "range", y: this.top, height: this.base - this.top, visibility: "hidden" });
-      svg.append(band);
-      let from = null;
-      let isDragged = false;
-      let timer = 0;
-      const within = (event) => Math.max(this.left, Math.min(this.right, this.position(event)[0]));
-      const end = () => {
-        from = null;
-        band.setAttribute("visibility", "hidden");
-      };
-      svg.addEventListener("pointerdown", (event) => {
-        isDragged = false;
-        if (event.pointerType !== "touch" && event.button === 0) from = within(event); // a finger reads
-      });
-      svg.addEventListener("pointermove", (event) => {
-        if (from === null) return;
-        const to = within(event);
-        if (!isDragged && Math.abs(to - from) < 5) return;
-        if (!isDragged) svg.setPointerCapture(event.pointerId);
-        isDragged = true;
-        band.setAttribute("x", Math.min(from, to));
-        band.setAttribute("width", Math.abs(to - from));
-        band.setAttribute("visibility", "visible");
-      });
-      svg.addEventListener("pointerup", (event) => {
-        const ends = [from, within(event)].sort((a, b) => a - b).map(this.x.back);
-        if (from !== null && isDragged) zoom(ends);
-        end();
-      });
-      svg.addEventListener("pointercancel", end);
-      svg.addEventListener("keydown", (event) => { if (event.key === "Escape") end(); }, true);
-      svg.addEventListener("click", (event) => {
-        if (!event.detail || (!isDragged && !range)) return;
-        event.stopImmediatePropagation(); // else it opens the run
-        const { current } = this;
-        window.clearTimeout(timer);
-        if (!isDragged && event.detail === 1 && current) timer = window.setTimeout(() => views.open(current.run), DOUBLE_MS);
-      }, true);
-      svg.addEventListener("dblclick", () => {
-        window.clearTimeout(timer);
-        zoom(null);
-      });
-      svg.setAttribute("aria-roledescription", "figure, arrow keys read its runs, plus and minus zoom");
-      this.hint();
-    }
-
-    // the range, or what of it this figure has
-    ends() { return range && range[0] < this.span[1] ? range : this.span; }
-
-    scale(factor) {
-      const [first, last] = this.ends();
-      const middle = this.current ? this.current.epoch : (first + last) / 2;
-      const half = Math.max(1, factor * (last - first)) / 2;
-      const start = Math.max(this.span[0], Math.min(this.span[1] - 2 * half, middle - half));
-      const { current } = this;
-      zoom([Math.floor(start), Math.ceil(start + 2 * half)]);
-      if (current) this.show(this.markOf(this.pointsOf(current.run).find(({ epoch }) => epoch === current.epoch)));
-    }
-
-    key(event) {
-      if (event.target === this.svg && this.whole) {
-        if (["+", "=", "-"].includes(event.key)) {
-          event.preventDefault();
-          this.scale(event.key === "-" ? 2 : 0.5);
-          return;
-        }
-        if (event.key === "Escape" && range) {
-          zoom(null);
-          return;
-        }
-      }
-      super.key(event);
-    }
-
-    // the lowest and highest value: of the whole figure, or of the lines that are visible in the range
-    limits() {
-      const { low, high } = this;
-      const floor = this.isLog && low <= 0 ? this.least : low;
-      const values = range ? this.seen.flatMap(({ run }) => this.pointsOf(run).map(({ value }) => value)) : [];
-      const kept = values.filter((value) => !this.isLog || value > 0);
-      if (!kept.length) return [floor, high];
-      const [least, most] = [kept.reduce((a, b) => Math.min(a, b)), kept.reduce((a, b) => Math.max(a, b))];
-      if (this.isLog) {
-        const room = Math.max((most / least) ** 0.03, 1.001);
-        return [least / room, most * room];
-      }
-      const room = 0.03 * (most - least) || Math.abs(most) / 100 || 1;
-      return [least - room, most + room];
-    }
-
-    draw() {
-      const { x, y, paths } = this.written;
-      const [low, high] = this.limits();
-      this.x = scaleOf(...this.ends(), this.left, this.right, false);
-      this.y = scaleOf(low, high, this.base, this.top, this.isLog);
-      const moved = (px, py) => {
-        const number = y.back(Number(py));
-        const height = this.y.at(this.isLog ? Math.max(number, low / 10) : number);
-        return [this.x.at(x.back(Number(px))), height].map((each) => each.toFixed(1)).join(" ");
-      };
-      for (const { path, d, isResumed } of paths) {
-        path.setAttribute("d", isResumed
-          ? d.replace(/M(\S+) (\S+)L\S+ \S+?(?=M|$)/g, (_, px, py) => {
-            const [mx, my] = moved(px, Number(py) + 4).split(" ").map(Number);
-            return `M${mx} ${my - 4}L${mx} ${my + 4}`;
-          })
-          : d.replace(/(-?[\d.]+) (-?[\d.]+)/g, (_, px, py) => moved(px, py)));
-      }
-      this.svg.querySelector(".scale").replaceChildren(...this.ticks(low, high));
-      if (this.whole) this.whole.hidden = !range;
-      this.show(null);
-      this.label();
-    }
-
-    ticks(low, high) {
-      const [first, last] = this.ends();
-      const lines = ticks(low, high, this.isLog).flatMap((tick) => {
-        const y = this.y.at(tick);
-        const text = drawn("text", { x: 38, y: y + 4, class: "tick", "text-anchor": "end" });
-        text.textContent = short(tick);
-        return [drawn("path", { d: `M44 ${y}H${this.right}`, class: "grid" }), text];
-      });
-      const epochs = ticks(first, last, false).filter(Number.isInteger).map((tick) => {
-        const text = drawn("text", { x: this.x.at(tick), y: this.base + 15, class: "tick", "text-anchor": "middle" });
-        text.textContent = String(tick);
-        return text;
-      });
-      return [...lines, ...epochs];
-    }
-
-    // the points of a run in the range
     pointsOf(run) {
       const [values, epochs] = this.curves[run] || [[]];
-      const [first, last] = this.ends();
-      return values.map((value, n) => ({ run, value, epoch: epochs ? epochs[n] : n + 1 }))
-        .filter(({ epoch }) => epoch >= first && epoch <= last);
+      return values.map((value, n) => ({ run, value, epoch: epochs ? epochs[n] : n + 1 }));
     }
 
     markOf(point) { return point ? { ...point, x: this.x.at(point.epoch), y: this.y.at(point.value) } : null; }
 
     words(mark) { return `${data.x} ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
-
-    hint() {
-      const more = this.whole ? " Drag, or press +, to zoom." : "";
-      this.readout.textContent = `Point at a line, or press the arrow keys.${more}`;
-    }
 
     nearest(x, y) {
       let best = null;
@@ -254,8 +61,7 @@
 
     update() {
       super.update();
-      if (range) this.draw();
-      else this.label();
+      this.label();
     }
 
     // write at the end of the lines what they are: the best run, and each value that has a color

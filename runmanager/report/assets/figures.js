@@ -11,8 +11,6 @@ const figures = (() => {
       super(svg);
       this.paths = [...svg.querySelectorAll("path.dots, path.bar")];
       this.all = this.paths.flatMap(marksOf);
-      this.means = [...svg.querySelectorAll("path.mean")].map((path) => ({ path, d: path.getAttribute("d") }));
-      this.trend = svg.querySelector("path.trend");
       // colored by the score, whatever axis colors the other figures
       const byScore = svg.dataset.colors ? this.paths : [];
       this.fixed = new Map(byScore.flatMap((path) => indices(path).map((run) => [run, path.getAttribute("class").match(/\bs\d\b/)[0]])));
@@ -50,22 +48,8 @@ const figures = (() => {
         }
       }
       for (const path of this.svg.querySelectorAll(".cross")) path.classList.toggle("gone", !isVisible(Number(path.dataset.r)));
-      const middles = this.means.map(({ path, d }) => {
-        const { x, width } = marksOf({ getAttribute: () => d, dataset: {} })[0];
-        const middle = x + width / 2;
-        const near = (mark) => this.means.every(({ d: other }) => {
-          const [each] = marksOf({ getAttribute: () => other, dataset: {} });
-          return Math.abs(mark.x - middle) <= Math.abs(mark.x - each.x - each.width / 2);
-        });
-        const group = page.isFiltered() ? marks.filter(near) : null;
-        if (!group) { path.setAttribute("d", d); return [middle, marksOf({ getAttribute: () => d, dataset: {} })[0].y]; }
-        const y = group.reduce((sum, mark) => sum + mark.y, 0) / group.length;
-        path.setAttribute("d", group.length ? `M${x} ${y}h${width}` : "");
-        return group.length ? [middle, y] : null;
-      }).filter(Boolean);
-      if (this.trend) this.trend.setAttribute("d", middles.map(([x, y], n) => `${n ? "L" : "M"}${x} ${y}`).join(""));
-      const front = this.svg.querySelector(".front");
-      if (front) front.classList.toggle("gone", page.isFiltered());
+      // means are of all runs
+      for (const path of this.svg.querySelectorAll(".mean, .trend, .front")) path.classList.toggle("gone", page.isFiltered());
     }
   }
 

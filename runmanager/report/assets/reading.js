@@ -53,8 +53,7 @@ const reading = (() => {
     constructor(svg) {
       this.svg = svg;
       this.readout = element("output", { class: "readout" });
-      this.tools = element("span", { class: "figure-tools" });
-      const bar = element("div", { class: "reading" }, this.readout, this.tools);
+      const bar = element("div", { class: "reading" }, this.readout);
       const around = svg.closest(".scroll") || svg;
       around.after(bar);
       const title = svg.querySelector("title"); // a browser would lay it over the figure
