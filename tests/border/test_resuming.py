@@ -1,9 +1,12 @@
 """What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
 
+import itertools
+import math
 import os
 import pickle
 import random
 import shutil
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -582,3 +585,36 @@ def test_a_failed_write_ends_the_grid_with_a_code_of_its_own_and_keeps_what_was_
     assert "No space left" in caplog.text
     assert statuses(start({"lr": [0.1, 0.2]})) == [("completed", 3)] * 2
     assert trained()[0] in [(0.1, 2), (0.1, 3)]  # the checkpoint may have it
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(monkeypatch):
+    one = {"lr": [0.1]}
+    left_calls = math.inf
+
+    def tapped(call):
+        def tap(*args, **options):
+            nonlocal left_calls
+            result = call(*args, **options)
+            left_calls -= 1
+            if left_calls == 0:
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return tap
+
+    for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, tapped(getattr(os, name)))
+    for number in itertools.count(1):
+        left_calls = number
+        code = start(one, root=f"{number}").exit_code
+        is_done, left_calls = left_calls > 0, math.inf
+
+        assert code == (0 if is_done else 130)
+        assert load_runs(f"{number}/exp")["status"].tolist()[0] in ("completed", "interrupted", "pending")
+        assert start(one, root=f"{number}").exit_code == 0
+        assert load_results(f"{number}/exp")["loss"].tolist() == [0.1, 0.05, 0.1 / 3]
+        if is_done:
+            break
+
+    assert number > 20

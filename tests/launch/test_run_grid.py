@@ -1,7 +1,5 @@
 import errno
 import importlib
-import itertools
-import math
 import os
 import signal
 import sys
@@ -13,13 +11,10 @@ import torch
 from runmanager import (
     RunsWarning,
     StorageError,
-    load_results,
-    load_runs,
     run_grid,
 )
 from runmanager.executors import InlineExecutor
 from runmanager.tables import files
-from tests.nightly import of_night_but
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 
@@ -181,75 +176,6 @@ def test_ctrl_c_whose_exception_python_drops_ends_the_run_with_the_next_news_of_
     outcome = start({"lr": [0.1, 0.2]}, train)
 
     assert (outcome.exit_code, kept(outcome)) == (130, [("interrupted", 2), ("pending", 0)])
-
-
-def by_hooks(run, manager):
-    manager.begin_run(run)
-    for _ in range(2):
-        manager.begin_epoch()
-        manager.track_loss(run.lr, 1)
-        manager.end_epoch()
-    manager.end_run()
-
-
-def failing_by_hooks(run, manager):
-    manager.begin_run(run)
-    manager.begin_epoch()
-    raise ValueError("no")
-
-
-def failing_before_it_begins(run, manager):
-    raise ValueError("no")
-
-
-def diverging(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(2):
-            manager.track_loss(math.nan, 1)
-
-
-FAILING = [Train({0.1: ValueError("no")}), failing_by_hooks, failing_before_it_begins, diverging]
-TRAINS = [Train(), by_hooks, *FAILING]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("train", of_night_but(TRAINS, TRAINS[:1]))
-def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch, train):
-    left = math.inf  # how many calls until the signal comes
-
-    def tapped(call):
-        def tap(*args, **options):
-            nonlocal left
-            result = call(*args, **options)
-            left -= 1
-            if left == 0:
-                signal.raise_signal(signal.SIGINT)
-            return result
-
-        return tap
-
-    def start(root):
-        options: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"}
-        return run_grid({"lr": [0.1]}, train, experiment="exp", root=root, **options)
-
-    whole = start(tmp_path / "whole")
-    for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir"):
-        monkeypatch.setattr(os, name, tapped(getattr(os, name)))
-    for number in itertools.count(1):
-        left = number
-        code = start(tmp_path / f"{number}").exit_code
-        is_done, left = left > 0, math.inf
-
-        runs = load_runs(tmp_path / f"{number}" / "exp")
-        assert code == (whole.exit_code if is_done else 130)
-        assert set(runs["status"]) <= {"completed", "failed", "diverged", "interrupted", "pending"}, number
-        assert start(tmp_path / f"{number}").exit_code == whole.exit_code
-        again = load_results(tmp_path / f"{number}" / "exp")
-        assert again["loss"].equals(whole.results["loss"])
-        if is_done:
-            break
-
-    assert number > 20
 
 
 def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start, monkeypatch, capsys):

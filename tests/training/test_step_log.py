@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.errors import LifecycleError, MetricError, StorageError
+from runmanager.errors import MetricError, StorageError
 from runmanager.storage import paths
 from runmanager.storage.journal import Journal
 from runmanager.storage.steps import StepFile
@@ -35,28 +35,6 @@ def begin(manager, num_epochs=1, **options):
 
 def rows(root):
     return [tuple(row) for row in load_steps(root).itertuples(index=False)]
-
-
-def test_each_value_has_the_step_of_the_run_and_its_epoch(manager, tmp_path):
-    for number in begin(manager, 2):
-        manager.log(step_loss=torch.tensor(number / 4))
-
-    steps = load_steps(tmp_path)
-    assert list(steps) == ["run", "epoch", "step", "step_loss"]
-    assert rows(tmp_path) == [(1, 1 + (n > 3), n, n / 4) for n in range(1, 7)]
-    assert "step_loss" not in load_results(tmp_path)
-    assert "step_loss" not in load_runs(tmp_path)
-
-
-def test_every_keeps_the_values_of_each_n_th_step_of_the_run(manager, tmp_path):
-    for number in begin(manager, 4):
-        manager.log(step_loss=number, every=5)
-        if number % 3 == 1:  # steps 1, 4, 7, 10: the first one after a fifth step is kept
-            manager.log(rare=number, every=5)
-
-    steps = load_steps(tmp_path).set_index("step")
-    assert steps["step_loss"].dropna().to_dict() == {5: 5, 10: 10}
-    assert steps["rare"].dropna().to_dict() == {10: 10}
 
 
 def test_names_of_one_step_share_a_row_however_they_are_given(manager, tmp_path):
@@ -141,25 +119,6 @@ def test_every_is_a_count(manager, every):
             MetricError, match=r"every must be a whole number, 1 or more, got .*; a value of that"
         ):
             manager.log(score=1, every=every)
-
-
-def test_outside_an_epoch_the_call_to_make_is_named(manager, tmp_path):
-    with pytest.raises(LifecycleError, match=r"log\(\) outside a run: write `with manager.run"):
-        manager.log(score=1)
-    with manager.run({"lr": 0.1}, nn.Linear(4, 2), LOADER):
-        with pytest.raises(
-            LifecycleError, match=r"log\(\) outside an epoch: write `for epoch in manager.epochs\(n\):`"
-        ):
-            manager.log(score=1)
-        for _ in manager.epochs(1):
-            with (
-                manager.evaluating(LOADER),
-                pytest.raises(LifecycleError, match=r"log\(\) in an evaluation, which has no steps: track\(\)"),
-            ):
-                manager.log(score=1)
-
-    assert load_steps(tmp_path).empty
-    assert not list(tmp_path.rglob("*.steps.jsonl"))
 
 
 @pytest.mark.parametrize("on_device", [False, True])
