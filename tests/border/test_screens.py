@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from runmanager import RunManager, SuccessiveHalving, best, load_runs, run_grid, show, write_report
-from tests.border.experiments import QUIET, Scored, execute
+from runmanager import RunManager, best, load_runs, run_grid, show, write_report
+from tests.border.experiments import QUIET, Scored, execute, halving
 from tests.border.screens import command, terminal
 
 GRID = {"lr": [0.1, 0.2, 0.3, 0.4], "width": [8, 9], "seed": [1, 2, 3], "device": ["cpu"]}
@@ -231,7 +231,7 @@ def test_pruned_runs_are_no_failures(tmp_path):
     grid = {"lr": [0.4, 0.3, 0.2, 0.1]}
     scores = Scored(lambda run: {"val_accuracy": run.lr}, epochs=9)
 
-    lines = text_of(tmp_path, grid, scores, prune=SuccessiveHalving("val_accuracy", asynchronous=True))
+    lines = text_of(tmp_path, grid, scores, prune=halving("val_accuracy"))
 
     assert "pruned" in lines[0]
     assert not [line for line in lines if line.startswith("✗")]
