@@ -245,18 +245,3 @@ def test_wandb_gets_every_metric_of_every_epoch(tmp_path, wandb):
     assert [(row["epoch"], row["loss"]) for row in rows] == [("1", "0.5"), ("2", "0.25")]
     assert [next(r.exit.exit_code for r in log if r.HasField("exit")) for log in logs] == [0, 1]
     assert [path.name[-8:] for path in again] == [path.name[-8:] for path in folders]  # the same ids
-
-
-@pytest.mark.slow
-def test_names_that_wandb_does_not_take_are_changed_stay_unique_and_give_one_warning(tmp_path, wandb):
-    with RunManager("study", tmp_path / "runs", tensorboard=False, display=False).run(ODD):
-        pass
-
-    with pytest.warns(RunsWarning) as caught:
-        (folder,) = export_wandb(tmp_path / "runs", folder=tmp_path / "new")
-    wandb.teardown()
-
-    run = next(record.run for record in records(folder) if record.HasField("run"))
-    values = [json.loads(item.value_json) for item in run.config.update if item.key != "_wandb"]
-    assert len(caught) == 1
-    assert sorted(value for value in values if type(value) is int) == [1, 2, 3]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import Listener, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
-from runmanager.errors import MissingExtraError
+from runmanager import Listener, MissingExtraError, load_results, load_runs, load_steps, run_grid
+from tests.border.experiments import halving
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
 TIMES = ["epoch duration", "run duration"]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those o
 def study():
     pytest.importorskip("transformers", reason="the extra huggingface is not installed")
     with warnings.catch_warnings(action="ignore"):
-        from tests.integrations import huggingface_study
+        from tests.border import huggingface_study
     return huggingface_study
 
 
@@ -123,7 +123,7 @@ def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
 
 
 def test_pruned_runs_stop_at_their_rung_and_the_best_continue(tmp_path, study):
-    prune = SuccessiveHalving("eval_loss", factor=2, min_epochs=2)
+    prune = halving("eval_loss", factor=2, min_epochs=2)
 
     execute(tmp_path, study.train, {**GRID, "lr": [0.1, 1e-9]}, prune=prune)
 
@@ -199,7 +199,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
-    program = [sys.executable, "-m", "tests.integrations.huggingface_study", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.border.huggingface_study", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
 
     codes = [
