@@ -74,6 +74,7 @@ def test_failed_runs_are_never_among_the_best(tmp_path):
     assert outcome.runs["status"].tolist() == ["failed", "diverged", "completed", "pruned"]
 
 
+@pytest.mark.slow
 def test_pruned_runs_stay_pruned_and_resume_without_the_rule_bit_identically(tmp_path):
     def train(run, manager):
         torch.manual_seed(0)

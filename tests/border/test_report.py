@@ -1,5 +1,6 @@
 """The page of `write_report` (docs/report.md, docs/keeping.md)."""
 
+import contextlib
 import json
 import math
 import re
@@ -264,9 +265,10 @@ def test_damage_is_named_and_the_rest_is_shown(tmp_path):
 def test_the_path_is_returned_and_a_notebook_gets_a_link(tmp_path):
     execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, goal="max:f1")
 
-    path = write_report(tmp_path / "e")
+    with contextlib.chdir(tmp_path):
+        path = write_report(tmp_path / "e")
 
-    assert path.is_file()
+    assert (tmp_path / "report.html").is_file()
     assert "href" in path._repr_html_()
 
 
