@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runmanager import GridOutcome, run_grid
+from runmanager import GridOutcome, SuccessiveHalving, run_grid
 
 QUIET: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 Scores = Callable[[Any], Mapping[str, Any]]
@@ -50,3 +50,8 @@ def flip(path: Path, position: float = 0.5) -> None:
     content = bytearray(path.read_bytes())
     content[int(position * len(content))] ^= 1
     path.write_bytes(content)
+
+
+def halving(*metric: str, **options: Any) -> SuccessiveHalving:
+    """Return the rule of successive halving."""
+    return SuccessiveHalving(*metric, **options)

@@ -20,7 +20,7 @@ def run_folders(experiment: Path | str) -> list[Path]:
 
 def run_folder(experiment: Path | str, number: int = 1) -> Path:
     """Return the folder of one run."""
-    (folder,) = Path(experiment).glob(f"{number:03}-*")
+    (folder,) = Path(experiment).glob(f"{number:03}*")
     return folder
 
 

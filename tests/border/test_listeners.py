@@ -330,16 +330,3 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
 
     assert outcome.exit_code == 130
     assert heard == [(0.1, "interrupted")]
-
-
-@pytest.mark.slow
-def test_a_network_that_is_lazy_is_followed_too(tmp_path):
-    def lazily(run, manager):
-        network = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(2))
-        with manager.run(run, network):
-            for _ in manager.epochs(1):
-                manager.track_loss(network(torch.rand(4, 3)).square().mean(), 4)
-
-    outcome = execute(tmp_path, {"lr": [0.1]}, lazily, listener(Observing, "worker"), tensorboard=True)
-
-    assert outcome.exit_code == 0

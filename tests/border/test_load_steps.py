@@ -1,7 +1,6 @@
 """The values of single steps: load_steps."""
 
 import math
-import shutil
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -106,11 +105,3 @@ def test_damage_is_named_once_and_costs_no_other_run(root):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_runs("runs/first")  # which reads no steps
-
-
-def test_a_copy_and_a_removed_run_are_read_as_they_are(root):
-    shutil.copytree("runs", "elsewhere")
-    shutil.rmtree(next((root / "first").glob("001*")))
-
-    assert len(load_steps("elsewhere/first")) == 8
-    assert load_steps("runs/first")["run"].unique().tolist() == [2]

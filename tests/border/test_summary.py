@@ -122,17 +122,6 @@ def test_a_column_of_the_epochs_is_not_evaluated_again_after_them(manager):
         after()
 
 
-def test_a_metric_of_an_earlier_epoch_has_its_last_word_in_the_summary(manager, tmp_path):
-    with manager.run({"lr": 0.1}, nn.Linear(4, 3)):
-        for epoch in manager.epochs(2):
-            manager.track_loss(1.0, 1)
-            if epoch == 1:
-                manager.track(f1=0.25)
-        manager.summary(f1=0.5)
-
-    assert load_runs(tmp_path)["f1"].tolist() == [0.5]
-
-
 def test_without_kept_weights_there_are_none_to_load(manager, tmp_path):
     def load():
         with pytest.raises(CheckpointError, match=r"001-lr=0.1.*keep="):
@@ -151,16 +140,6 @@ def test_damaged_weights_and_those_of_another_network_are_named(manager, tmp_pat
             manager.load_weights()
 
     train(manager, nn.Linear(4, 3), after=load, keep="last")
-
-
-def test_the_folder_of_the_run_is_known(manager, tmp_path):
-    before = manager.folder
-    train(manager, after=lambda: (manager.folder / "predictions.txt").write_text("1"))
-
-    assert before is None
-
-    assert manager.folder == tmp_path / "exp" / "001-lr=0.1"
-    assert (tmp_path / "exp" / "001-lr=0.1" / "predictions.txt").read_text() == "1"
 
 
 def test_an_artifact_is_kept_over_a_resume_and_belongs_to_its_run(manager, tmp_path):

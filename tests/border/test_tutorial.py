@@ -136,27 +136,6 @@ def test_every_form_of_the_loop_gives_the_numbers_of_plain_torch(form):
     assert all(0 < row["epoch duration"] <= row["run duration"] for row in m.run_data)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_loop_that_sends_everything_by_hand_needs_no_hyperparameter_device():
-    m = RunManager()
-    for run in RunBuilder.get_runs({"lr": [0.01]}):
-        network = Network().cuda()
-        optimizer = optim.Adam(network.parameters(), lr=run.lr)
-        loader = DataLoader(TRAIN_SET, batch_size=20)
-        m.begin_run(run, network, loader)
-        m.begin_epoch()
-        for images, labels in loader:
-            preds, loss = step(network, optimizer, images.cuda(), labels.cuda())
-            m.track_loss(loss)
-            m.track_num_correct(preds, labels.cuda())
-        m.end_epoch()
-        m.end_run()
-
-    assert next(network.parameters()).is_cuda
-    assert math.isfinite(m.run_data[0]["loss"])
-
-
 def test_attributes_begin_as_in_the_tutorial():
     m = RunManager()
 
@@ -192,15 +171,6 @@ def test_attributes_follow_the_loop():
     assert (m.run_count, m.epoch_count, m.epoch_start_time) == (1, 0, None)
 
 
-@pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
-def test_correct_predictions_are_counted_as_a_number(name):
-    preds = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], requires_grad=True)
-
-    count = getattr(RunManager(), name)(preds, torch.tensor([1, 0, 1]))
-
-    assert (count, type(count)) == (2, int)
-
-
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batched", [False, True], ids=["track_loss(loss)", "track_loss(loss, batch)"])
 def test_a_regression_needs_no_number_of_correct_predictions(drop_last, batched):
@@ -223,66 +193,6 @@ def test_a_regression_needs_no_number_of_correct_predictions(drop_last, batched)
     assert math.isnan(m.run_data[0]["accuracy"])
     with open("results.json", encoding="utf-8") as file:  # noqa: PTH123 - as the tutorial
         assert json.load(file)[0]["accuracy"] is None
-
-
-def test_a_scheduler_steps_after_the_epoch():
-    def train(m):
-        torch.manual_seed(1)
-        (run,) = RunBuilder.get_runs({"lr": [0.5]})
-        network, loader = Network(), DataLoader(TRAIN_SET, batch_size=20)
-        optimizer = optim.SGD(network.parameters(), lr=run.lr)
-        scheduler = optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-        rates = []
-        if m:
-            m.begin_run(run, network, loader)
-        for _ in range(3):
-            if m:
-                m.begin_epoch()
-            for images, labels in loader:
-                preds, loss = step(network, optimizer, images, labels)
-                if m:
-                    m.track_loss(loss, images)
-                    m.track_num_correct(preds, labels)
-            if m:
-                m.end_epoch()
-            scheduler.step()
-            rates.append(scheduler.get_last_lr()[0])
-        if m:
-            m.end_run()
-        return rates, network.out.weight
-
-    rates, weights = train(RunManager())
-
-    assert rates == [0.25, 0.125, 0.0625]
-    assert torch.equal(weights, train(None)[1])
-
-
-def test_networks_and_sets_are_chosen_by_name():
-    networks = {"no_batch_norm": Network(), "batch_norm": nn.Sequential(nn.BatchNorm2d(1), Network())}
-    trainsets = {"not_normal": TRAIN_SET, "normal": TensorDataset(*TRAIN_SET[:30])}
-    params: dict[Any, list[Any]] = {
-        ("network", "trainset"): list(zip(networks, trainsets, strict=True)),
-        "device": ["cpu"],
-    }
-    m = RunManager()
-
-    for run in RunBuilder.get_runs(params):
-        network = networks[run.network].to(run.device)
-        loader = DataLoader(trainsets[run.trainset], batch_size=20)
-        optimizer = optim.Adam(network.parameters(), lr=0.01)
-        m.begin_run(run, network, loader)
-        m.begin_epoch()
-        for images, labels in loader:
-            preds, loss = step(network, optimizer, images, labels)
-            m.track_loss(loss, images)
-            m.track_num_correct(preds, labels)
-        m.end_epoch()
-        m.end_run()
-
-    assert [(row["network"], row["trainset"]) for row in m.run_data] == [
-        ("no_batch_norm", "not_normal"),
-        ("batch_norm", "normal"),
-    ]
 
 
 @pytest.fixture

@@ -27,6 +27,10 @@ def meet(run: Any, epoch: int) -> None:
     path.unlink()
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "kill parent":
+        Path("lane.pid").write_text(f"{os.getpid()}")
+        os.kill(int(Path("parent.pid").read_text()), signal.SIGKILL)
+        time.sleep(60)
     elif kind == "hang":
         time.sleep(60)
     raise {"stop": KeyboardInterrupt(), "exit": SystemExit(3)}.get(kind) or ValueError(f"no {kind}")

@@ -6,7 +6,6 @@ import sys
 import textwrap
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,40 +95,6 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     assert any("segmentation fault" in log and "in meet" in log for log in logs)
     assert outcome.runs["status"].tolist()[7:] == ["completed"] * 13
     assert outcome.exit_code == 1
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_when_the_command_is_started_again(tmp_path):
-    options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
-    params = {"marker": [str(tmp_path / "marker")]}
-
-    first = run_grid(params, kill_itself_once, **options)
-    second = run_grid(params, kill_itself_once, **options)
-
-    assert [(str(o.status), o.epochs) for _, o in first.outcomes] == [("killed", 1)]
-    assert [(str(o.status), o.epochs) for _, o in second.outcomes] == [("completed", 3)]
-    assert second.runs["attempts"].tolist() == [2]
-    assert second.results["epoch"].tolist() == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_is_retried(tmp_path):
-    options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
-
-    outcome = run_grid({"marker": [str(tmp_path / "marker")]}, kill_itself_once, retries=1, **options)
-
-    assert [(str(o.status), o.epochs) for _, o in outcome.outcomes] == [("completed", 3)]
-    assert outcome.exit_code == 0
-
-
-def kill_itself_once(run, manager):
-    network = nn.Linear(8, 1)
-    with manager.run(run, network):
-        for epoch in manager.epochs(3, checkpoint={"network": network}):
-            if epoch == 2 and not Path(run.marker).exists():
-                Path(run.marker).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            manager.track_loss(0.5, 1)
 
 
 class Wave(nn.Module):
@@ -283,20 +248,6 @@ def test_settings_that_a_run_changed_are_restored_before_the_next_run():
     assert first == second
 
 
-def test_a_value_may_be_of_a_class_that_no_other_process_can_import():
-    @dataclass
-    class Local:
-        width: int
-
-    def work(run, _report):
-        return Outcome(Status.COMPLETED, f"{type(run.layer) is Local} {run.layer.width}")
-
-    runs = deque(RunBuilder.get_runs({"layer": [Local(8), Local(16)]}))
-    ended = LanesExecutor().execute(runs, work, Watcher())
-
-    assert [outcome.error for _, outcome in ended] == ["True 8", "True 16"]
-
-
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
 def test_lanes_share_the_cores():
@@ -331,19 +282,6 @@ def test_work_that_a_process_cannot_load_is_refused():
 
     with pytest.raises(GridError, match=r"train\(\) cannot be loaded by a worker process.*no_such_module"):
         execute(Unloadable())
-
-
-def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path):
-    lock = __import__("threading").Lock()
-
-    def train(run, manager):
-        with lock:
-            pass
-
-    with pytest.raises(GridError, match="lock"):
-        run_grid({"lr": [1]}, train, experiment="exp", root=tmp_path)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 SCRIPT = """

@@ -1,6 +1,5 @@
 import functools
 import itertools
-import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -8,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim import SGD, Adam, AdamW, RMSprop
+from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
-from runmanager import RunManager, fit, load_results, run_grid
-from runmanager.errors import DeviceError, GridError, InvalidArgumentError
+from runmanager import RunManager, fit, load_results
+from runmanager.errors import InvalidArgumentError
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files
 from tests.of_grid import manager_of_grid
@@ -60,29 +59,6 @@ def by_fit(manager, network=None, *, run=RUN, optimizer=None, epochs=3, size=10,
     return without_times(manager.run_data), weights(network), torch.get_rng_state().tolist()
 
 
-def by_plain_loop(manager, network=None, *, optimizer, epochs=3, scheduler=None, clip=None):
-    """Train as the README does; return the same."""
-    network = network or make_network()
-    optimizer = optimizer(network.parameters())
-    scheduler = scheduler and scheduler(optimizer)
-    with manager.run(RUN, network, make_loader()):
-        for _ in manager.epochs(epochs):
-            for images, labels in manager.batches():
-                preds = network(images)
-                loss = cross_entropy(preds, labels)
-                optimizer.zero_grad()
-                loss.backward()
-                if clip:
-                    nn.utils.clip_grad_norm_(network.parameters(), clip)
-                optimizer.step()
-                manager.track_loss(loss, images)
-                manager.track_num_correct(preds, labels)
-            if scheduler:
-                scheduler.step()
-            manager.evaluate(TensorLoader(TEST, 4), "test")
-    return without_times(manager.run_data), weights(network), torch.get_rng_state().tolist()
-
-
 def without_times(rows):
     return [{name: value for name, value in row.items() if "duration" not in name} for row in rows]
 
@@ -101,49 +77,6 @@ def needing_memory(fits, error, asked):
         return cross_entropy(preds, labels)
 
     return loss
-
-
-OPTIMIZERS = {
-    "SGD": functools.partial(SGD, lr=0.1, momentum=0.9, nesterov=True),
-    "Adam": functools.partial(Adam, lr=0.01),
-    "fused Adam": functools.partial(Adam, lr=0.01, fused=True),
-    "AdamW": functools.partial(AdamW, lr=0.01, weight_decay=0.1),
-    "RMSprop": functools.partial(RMSprop, lr=0.01),
-}
-
-
-@pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_rows_weights_and_random_state_are_those_of_the_plain_loop_bit_for_bit(tmp_path, make_optimizer):
-    network = functools.partial(make_network, nn.BatchNorm2d, dropout=0.3)
-    plain = by_plain_loop(RunManager("plain", tmp_path, display=False), network(), optimizer=make_optimizer)
-
-    fitted = by_fit(
-        RunManager("fitted", tmp_path, display=False),
-        network(),
-        optimizer=make_optimizer,
-        test_loader=TensorLoader(TEST, 4),
-    )
-
-    assert fitted == plain
-    assert fitted[0][-1].keys() > {"loss", "accuracy", "test_loss", "test_accuracy"}
-
-
-def test_a_scheduler_and_clipping_equal_the_plain_loop_with_them(tmp_path):
-    scheduler = functools.partial(ExponentialLR, gamma=0.5)
-    optimizer = functools.partial(SGD, lr=0.5)
-    plain = by_plain_loop(
-        RunManager("plain", tmp_path, display=False), optimizer=optimizer, scheduler=scheduler, clip=0.1
-    )
-
-    fitted = by_fit(
-        RunManager("fitted", tmp_path, display=False),
-        optimizer=optimizer,
-        scheduler=scheduler,
-        clip_grad_norm=0.1,
-        test_loader=TensorLoader(TEST, 4),
-    )
-
-    assert fitted == plain
 
 
 def test_an_optimizer_and_a_scheduler_may_be_made_before(manager, tmp_path):
@@ -197,51 +130,6 @@ def test_no_gradient_is_left_from_the_batch_before(manager):
     assert set(seen) == {None}
 
 
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_reduced_precision_is_about_as_accurate_and_evaluates_so_too(manager, tmp_path, precision):
-    optimizer = functools.partial(Adam, lr=0.01)
-    rows, _, _ = by_fit(manager, optimizer=optimizer, epochs=8, test_loader=TensorLoader(TEST, 4))
-    kinds = []
-    network = make_network()
-    network.register_forward_hook(lambda _, __, output: kinds.append(output.dtype))
-
-    reduced, _, _ = by_fit(
-        RunManager("reduced", tmp_path), network, optimizer=optimizer, epochs=8, precision=precision,
-        test_loader=TensorLoader(TEST, 4),
-    )  # fmt: skip
-
-    assert rows[-1]["accuracy"] > 0.6
-    for metric in ("accuracy", "test_accuracy"):
-        assert reduced[-1][metric] == pytest.approx(rows[-1][metric], abs=0.101)
-    assert set(kinds) == {{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]}
-
-
-@pytest.mark.parametrize("size", [1, 3, 10, 99])
-def test_micro_batches_change_the_rounding_and_nothing_else(manager, tmp_path, size):
-    whole, _, _ = by_fit(manager)
-
-    pieces, _, _ = by_fit(RunManager("pieces", tmp_path), micro_batch=size)
-
-    assert [list(row) for row in pieces] == [list(row) for row in whole]
-    for row, expected in zip(pieces, whole, strict=True):
-        assert row["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        assert row["accuracy"] == expected["accuracy"]
-
-
-@pytest.mark.parametrize("error", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY)
-def test_a_batch_that_memory_does_not_suffice_for_is_repeated_in_halves(manager, tmp_path, error):
-    asked: list[int] = []
-    pieces = by_fit(RunManager("pieces", tmp_path), micro_batch=3)
-
-    rows, trained, _ = by_fit(manager, micro_batch="auto", loss=needing_memory(4, error, asked))
-
-    assert asked[:7] == [10, 5, 3, 3, 3, 1, 3]
-    assert trained == pieces[1]
-    assert [row.pop("micro_batch") for row in rows] == [3, 3, 3]
-    assert rows == pieces[0]
-
-
 def test_memory_that_runs_out_in_the_middle_of_a_batch_counts_nothing_twice(manager, tmp_path):
     calls = itertools.count(1)
 
@@ -268,22 +156,6 @@ def test_running_statistics_see_a_batch_that_is_repeated_once(manager):
     assert network[1].num_batches_tracked == 10  # of five batches in two pieces each
 
 
-def test_a_batch_that_fits_is_computed_whole_and_says_nothing_in_the_row(manager, tmp_path):
-    whole = by_fit(RunManager("whole", tmp_path))
-
-    assert by_fit(manager, micro_batch="auto") == whole
-
-
-def test_memory_that_does_not_suffice_for_one_sample_ends_the_run(manager):
-    asked: list[int] = []
-
-    with pytest.raises(torch.OutOfMemoryError):
-        by_fit(manager, micro_batch="auto", loss=needing_memory(0, OUT_OF_MEMORY["cuda"], asked))
-
-    assert asked == [10, 5, 3, 2, 1]
-    assert manager.outcome.status.value == "out of memory"
-
-
 @pytest.mark.parametrize("micro_batch", [None, 5, "auto"])
 def test_an_error_that_is_not_about_memory_is_raised_at_once(manager, micro_batch):
     asked: list[int] = []
@@ -299,20 +171,6 @@ def test_an_error_that_is_not_about_memory_is_raised_at_once(manager, micro_batc
 def test_pieces_that_were_asked_for_are_not_reduced(manager):
     with pytest.raises(torch.OutOfMemoryError):
         by_fit(manager, micro_batch=5, loss=needing_memory(4, OUT_OF_MEMORY["cuda"], []))
-
-
-@pytest.mark.slow(everywhere=True)
-def test_precision_and_micro_batch_may_be_axes_of_the_grid(tmp_path):
-    params = {"precision": ["fp32", "bf16"], "micro_batch": [None, 4, "auto"]}
-
-    def train(run, manager):
-        loss = needing_memory(5, OUT_OF_MEMORY["cpu"], []) if run.micro_batch == "auto" else cross_entropy
-        by_fit(manager, run=run, loss=loss, epochs=1, precision=run.precision, micro_batch=run.micro_batch)
-
-    outcome = run_grid(params, train, experiment="axes", root=tmp_path, executor="inline", display=False)
-
-    assert outcome.exit_code == 0
-    assert outcome.results["micro_batch_used"].dropna().tolist() == [5.0, 5.0]
 
 
 EVERYTHING = {
@@ -366,35 +224,6 @@ def test_the_graph_is_shown_though_activations_are_computed_again(tmp_path):
     assert b"Conv2d" in file.read_bytes()
 
 
-ACCEPT = "use GroupNorm, or accept it with batch_norm_per_piece=True"
-
-
-def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp_path, manager):
-    with pytest.raises(InvalidArgumentError) as caught:
-        by_fit(
-            manager, make_network(nn.BatchNorm2d), optimizer=SGD(make_network().parameters()), epochs=-1,
-            precision="fp64", micro_batch=0, clip_grad_norm=0, scheduler="step", checkpoint_activations=True,
-        )  # fmt: skip
-
-    assert str(caught.value).split("; ") == [
-        "epochs must be a whole number, 0 or more, got -1",
-        "precision on cpu must be one of 'fp32', 'bf16', 'fp16', got 'fp64'",
-        "clip_grad_norm must be a number above 0, or None, got 0",
-        "micro_batch must be a whole number, 1 or more, 'auto' or None, got 0",
-        f"micro_batch changes the batch statistics of this network, and thus its results: {ACCEPT}",
-        "checkpoint_activations would count every batch twice in the running statistics of BatchNorm",
-        "scheduler must be one of torch.optim.lr_scheduler, got 'step'",
-    ]
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_optimizer_of_another_network_is_refused(manager, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="the optimizer has no parameter of this network"):
-        by_fit(manager, optimizer=SGD(make_network().parameters()))
-
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("run", "network"),
     [({"device": "meta"}, None), (RUN, nn.Linear(1, 1, device="meta"))],
@@ -440,20 +269,6 @@ def test_a_scheduler_that_could_not_be_stepped_is_refused(manager, tmp_path, sch
     for given in (scheduler, scheduler(optimizer)):
         with pytest.raises(InvalidArgumentError, match=problem):
             by_fit(manager, scheduler=given)
-
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_optimizer_that_is_none_is_refused(manager):
-    with pytest.raises(InvalidArgumentError, match=r"optimizer must be one of torch.optim, got 'adam'"):
-        by_fit(manager, optimizer="adam")
-
-
-def test_a_device_that_is_not_there_is_said_before_anything_is_written(tmp_path):
-    manager = RunManager("exp", tmp_path)
-
-    with pytest.raises(DeviceError, match="leave it out of the axis 'device', or use run_grid"):
-        by_fit(manager, run={"device": "cuda:99"}, precision="bf16")
 
     assert not list(tmp_path.iterdir())
 
@@ -515,17 +330,6 @@ def test_a_function_that_counts_pieces_as_the_whole_is_refused(manager):
         by_fit(manager, micro_batch=3, batch_size=lambda _: 10)
 
 
-def test_a_number_in_place_of_a_function_that_counts_is_refused_everywhere(manager, tmp_path):
-    problem = re.escape("batch_size must be a function of a batch, as in lambda batch: len(batch[0]), got 10")
-    number: Any = 10
-
-    with pytest.raises(InvalidArgumentError, match=problem):
-        fit(RUN, make_network(), make_loader(), manager, optimizer=SGD, epochs=1, batch_size=number)
-    with pytest.raises(GridError, match=problem):
-        RunManager("exp", tmp_path, batch_size=number)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_another_network_than_the_open_runs_is_refused(manager):
     network, loader = make_network(), make_loader()
 
@@ -534,10 +338,3 @@ def test_another_network_than_the_open_runs_is_refused(manager):
         pytest.raises(InvalidArgumentError, match="another network or loader"),
     ):
         by_fit(manager)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(manager):
-    by_fit(manager, loss=lambda preds, labels: cross_entropy(preds, labels) * torch.nan)
-
-    assert manager.outcome.status.value == "diverged"
-    assert len(manager.run_data) == 1

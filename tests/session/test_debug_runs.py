@@ -4,13 +4,10 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from runmanager import InvalidArgumentError, load_runs, run_grid
+from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
 from runmanager.executors import Executor
 from tests.nightly import of_night_but
 
@@ -91,59 +88,6 @@ def in_terminal(warm, program, *arguments, typed):
     return shown.replace("\r\n", "\n"), code
 
 
-def test_one_run_of_a_grid_is_executed_in_this_process_under_its_number(start, tmp_path, capsys):
-    train = Train()
-
-    outcome = start(train, only=3)
-    rest = start(train, executor="inline", display=False)
-
-    assert train.executed[0] == (0.2, 0)
-    assert sorted(train.executed[1:]) == [(0.1, 0), (0.1, 1), (0.2, 1), (0.3, 0), (0.3, 1)]
-    assert outcome.exit_code == 0
-    assert [(run.lr, run.seed, str(ended.status)) for run, ended in outcome.outcomes] == [(0.2, 0, "completed")]
-    assert outcome.runs["run"].tolist() == [3]
-    assert rest.runs["run"].tolist() == [1, 2, 3, 4, 5, 6]
-    assert rest.exit_code == 0
-    first, second = capsys.readouterr().out.splitlines()[:2]
-    assert first.endswith("exp: run 3 alone, in this process; the others of 6 stay as they are")
-    assert second.startswith("✓ 1/1 run 3 lr=0.2 seed=0 · loss 0.2")
-
-
-def test_what_train_raises_is_recorded_and_raised_with_the_frames_of_the_user(start, tmp_path):
-    train = Train(0.2)
-    start(Train(0.1, 0.2), executor="inline", display=False)
-    before = load_runs(tmp_path / "exp")
-
-    with pytest.raises(ZeroDivisionError, match="in the second epoch") as raised:
-        start(train, only=3, display=False)
-
-    names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
-    assert names[-1] == "__call__"
-    assert "_execute" not in names
-    after = load_runs(tmp_path / "exp")
-    assert [after["status"][2], after["error"][2]] == [
-        "failed", f"ZeroDivisionError: in the second epoch (in epoch 2, {line_of_raise()})",
-    ]  # fmt: skip
-    assert (tmp_path / "exp" / "003-lr=0.2-seed=0" / "error.log").exists()
-    others = ["run", "status", "epochs", "attempts"]
-    assert after.drop(2)[others].equals(before.drop(2)[others])
-
-
-def line_of_raise():
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    number = next(i for i, line in enumerate(lines, 1) if "raise ZeroDivisionError" in line)
-    return f"tests/session/test_debug_runs.py:{number}"
-
-
-def test_a_run_that_failed_is_executed_again_without_more_ado(start):
-    with pytest.raises(ZeroDivisionError):
-        start(Train(0.2), only=3, display=False)
-
-    outcome = start(Train(), only=np.int64(3), display=False)
-
-    assert outcome.runs["status"].tolist() == ["completed"]
-
-
 @pytest.mark.slow(everywhere=True)
 def test_a_completed_run_whose_broken_change_was_undone_is_not_executed(start, capsys):
     def broken(run, manager):
@@ -171,30 +115,16 @@ def test_several_runs_are_executed_in_the_order_given(start):
     assert outcome.runs["run"].tolist() == [5, 2]
 
 
-def test_runs_that_cannot_be_executed_alone_are_named_all_at_once(start, tmp_path):
-    start(Train(), only=2, display=False)
-    run_grid({"lr": [9.0], "seed": [0]}, Train(), experiment="exp", root=tmp_path, tensorboard=False, only=7)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+def test_the_copy_that_is_named_executes_a_completed_run_again(start, tmp_path):
+    train = Train()
+    start(train, only=3, display=False)
 
-    with pytest.raises(InvalidArgumentError) as raised:
-        start(Train(), only=[2, 7, 70])
+    run_grid(LRS, train, experiment="exp-only", root=tmp_path, tensorboard=False, only=3, display=False)
+    with pytest.raises(InvalidArgumentError, match=r"experiment='exp-only2', only=3"):
+        start(train, only=3)
 
-    assert raised.value.problems[0] == (
-        "only=2: run 2 is completed, and its results are kept; to execute it again, give the grid another "
-        "experiment="
-    )
-    assert raised.value.problems[1].startswith("only=7: this grid has no such run; its runs are 2, 8")
-    assert raised.value.problems[2].startswith("only=70: this grid has no such run")
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
-    grid = {"device": ["cpu", "cuda:63"]}
-
-    with pytest.raises(InvalidArgumentError, match=r"only=2: .*cuda:63.*on a machine that has it"):
-        run_grid(grid, Train(), experiment="exp", root=tmp_path, only=2)
-
-    assert list(tmp_path.iterdir()) == []
+    assert train.executed == [(0.2, 0), (0.2, 0)]
+    assert load_results(tmp_path / "exp")["loss"].tolist() == [0.2, 0.2]
 
 
 class Elsewhere(Executor):

@@ -10,7 +10,6 @@ from runmanager import RunManager, load_runs, run_grid
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.outcome import EpochRecord
-from runmanager.storage import paths
 from runmanager.storage.journal import Journal
 from runmanager.training.ending import EarlyStop
 from runmanager.training.epoch_options import EpochOptions
@@ -91,35 +90,12 @@ def execute(root, seeds=(0,), **options):
     )  # fmt: skip
 
 
-def test_the_row_says_why_it_ended(tmp_path):
-    outcome = execute(tmp_path, [0, 1])
-
-    assert outcome.exit_code == 0
-    assert [(row["status"], row["epochs"]) for row in rows(tmp_path)] == [("completed", 7), ("completed", 8)]
-    assert rows(tmp_path)[1]["stopped early"] == "validation_loss was not better than 0 in epoch 4 for 4 epochs"
-    assert outcome.runs["stopped early"].tolist() == [row["stopped early"] for row in rows(tmp_path)]
-
-
 @pytest.mark.slow(everywhere=True)
 def test_there_is_no_column_where_every_loop_came_to_its_end(tmp_path):
     execute(tmp_path, patience=47)
 
     assert load_runs(tmp_path)["epochs"].tolist() == [50]
     assert "stopped early" not in load_runs(tmp_path)
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("epoch", range(1, 8))
-def test_a_run_that_was_interrupted_ends_after_the_same_epoch_with_the_same_weights(tmp_path, epoch):
-    execute(tmp_path / "whole")
-    execute(tmp_path / "parts", stop_in=epoch)
-    assert load_runs(tmp_path / "parts")["status"].tolist() == ["interrupted"]
-
-    execute(tmp_path / "parts")
-
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
-    whole, parts = (torch.load(next((tmp_path / root).rglob(paths.WEIGHTS))) for root in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_a_run_whose_end_was_lost_trains_no_further_epoch(tmp_path, monkeypatch):
@@ -131,14 +107,6 @@ def test_a_run_whose_end_was_lost_trains_no_further_epoch(tmp_path, monkeypatch)
     execute(tmp_path)
 
     assert [(row["status"], row["epochs"]) for row in rows(tmp_path)] == [("completed", 7)]
-
-
-def test_no_epoch_begins_when_the_time_of_the_run_is_over(tmp_path):
-    execute(tmp_path, patience=None, max_seconds=1e-9)
-
-    (row,) = rows(tmp_path)
-    assert row["epochs"] == 1
-    assert row["stopped early"].startswith("max_seconds=1e-09 were over after ")
 
 
 def test_without_keep_the_goal_is_watched(tmp_path):
@@ -210,17 +178,6 @@ def own_loop(manager, losses):
         if manager.should_stop:
             break
     return said
-
-
-def test_a_loop_of_ones_own_ends_after_the_epoch_in_which_the_loss_diverged(manager):
-    assert manager.should_stop is False
-    manager.begin_run({"lr": 0.1})
-
-    assert own_loop(manager, [1.0, math.nan, 1.0]) == [False, False, False, True]
-
-    manager.end_run()
-    assert (manager.outcome.status, manager.outcome.epochs) == ("diverged", 2)
-    assert manager.should_stop is False
 
 
 def test_it_does_not_stop_a_run_that_becomes_better(manager):

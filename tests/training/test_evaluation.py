@@ -5,12 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager, load_results
 from runmanager.devices.torch_devices import undisturbed_random
@@ -31,17 +28,35 @@ def evaluate(network, loader, device, loss, **options):
         return opened.read()[0]
 
 
-@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 99))
-def test_loss_and_accuracy_are_means_over_the_samples(batch_size, count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(count, 4, generator=generator, dtype=torch.float64)
-    labels = torch.randint(0, 4, (count,), generator=generator)
-    loader = DataLoader(TensorDataset(scores, labels), batch_size)
+class Recurrent(nn.Module):
+    """Returns two tensors, as nn.LSTM does."""
 
-    result = evaluate(nn.Identity(), loader, CPU, cross_entropy)
+    def forward(self, inputs):
+        return inputs, inputs.sum()
 
-    assert result.loss == pytest.approx(cross_entropy(scores, labels).item())
-    assert result.accuracy == np.mean(scores.numpy().argmax(axis=1) == labels.numpy())
+
+def make_network():
+    """Everything that behaves differently in training."""
+    return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 2))
+
+
+def test_modes_are_given_back_after_an_error_too():
+    network = make_network()
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        evaluate(network, [(torch.ones(4, 7), torch.zeros(4))], CPU, cross_entropy)
+
+    assert all(module.training for module in network.modules())
+
+
+def test_a_network_with_several_outputs_has_a_loss_and_no_accuracy():
+    def loss(outputs, labels):
+        return outputs[1] / len(labels)
+
+    result = evaluate(Recurrent(), LOADER, CPU, loss)
+
+    assert result.loss == 3.0
+    assert math.isnan(result.accuracy)
 
 
 def test_segmentation_is_accurate_by_the_pixel():
@@ -65,6 +80,7 @@ def test_the_generator_of_the_loader_is_given_back(tmp_path):
     assert torch.equal(loader.generator.get_state(), before)
 
 
+LOADER = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.long))] * 2
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(10, 4, generator=GENERATOR)
 TARGETS = torch.randn(10, generator=GENERATOR)

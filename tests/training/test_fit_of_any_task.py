@@ -1,18 +1,16 @@
 """fit() of other tasks than classification: batches of any form, a step of one's own, schedulers per step."""
 
 import functools
-import itertools
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
-from torch.optim import SGD, Adam
-from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from runmanager import fit, load_results, load_runs
+from runmanager import fit
 from runmanager.errors import InvalidArgumentError
 from tests.of_grid import manager_of_grid
 
@@ -124,24 +122,6 @@ def test_batches_of_any_form_are_cut_into_pieces(tmp_path, name, micro_batch):
     assert pieces == [pytest.approx(row, rel=1e-4) for row in whole]
 
 
-def reconstruct(network, batch):
-    (inputs,) = batch
-    return mse_loss(network(inputs), inputs)
-
-
-def test_an_autoencoder_has_batches_without_labels_and_no_accuracy(tmp_path):
-    manager, network = make_manager(tmp_path), make_network(outputs=4)
-    loader = DataLoader(TensorDataset(INPUTS), batch_size=20)
-
-    fit(RUN, network, loader, manager, optimizer=SGD_, epochs=2, step=reconstruct, test_loader=loader)
-
-    assert manager.run_data[1]["loss"] < manager.run_data[0]["loss"]
-    with torch.no_grad():
-        assert rows(manager)[1]["test_loss"] == pytest.approx(mse_loss(network(INPUTS), INPUTS).item())
-    assert "test_accuracy" not in manager.run_data[0]
-    assert load_results(tmp_path / "exp")["accuracy"].isna().all()
-
-
 def test_metrics_of_the_test_loader_are_handed_on(tmp_path):
     def step(network, batch):
         outputs = network(batch["x"])[:, 0]
@@ -223,50 +203,6 @@ def test_a_scheduler_per_step_does_not_warn_where_fp16_skips_its_first_step(tmp_
     )  # fmt: skip
 
     assert rows[0]["test_loss"] > 0
-
-
-class Fault(Exception):  # noqa: N818
-    """What interrupts a run."""
-
-
-@pytest.mark.parametrize("every", ["step", "epoch"])
-def test_an_interrupted_run_with_a_scheduler_goes_on_as_if_it_had_not_been(tmp_path, every):
-    def train(root, fails_at=None):
-        calls = itertools.count(1)
-
-        def step(network, batch):
-            if network.training and next(calls) == fails_at:
-                raise Fault
-            return of_mapping(network, batch)
-
-        network = make_network(dropout=0.3)
-        loader = batches_of(FORMS["a mapping"][0])
-        fit(
-            RUN, network, loader, make_manager(root), optimizer=functools.partial(Adam, lr=0.01), epochs=4,
-            step=step, scheduler=lambda optimizer: ExponentialLR(optimizer, 0.9), scheduler_every=every,
-            test_loader=loader, keep="best:test_loss",
-        )  # fmt: skip
-        return load_results(root).drop(columns=["epoch duration", "run duration"]), weights(network)
-
-    table, undisturbed = train(tmp_path / "whole")
-    with pytest.raises(Fault):
-        train(tmp_path / "killed", fails_at=13)  # in epoch 3
-
-    continued, continued_weights = train(tmp_path / "killed")
-
-    assert continued_weights == undisturbed
-    assert continued.to_dict() == table.to_dict()
-    assert table["lr"].nunique() == 1  # the hyperparameter, not the scheduler's
-
-
-def test_patience_and_max_seconds_end_the_loop(tmp_path):
-    trained(tmp_path / "patience", epochs=9, keep="best:test_loss", patience=2, min_delta=100)
-    trained(tmp_path / "seconds", epochs=9, max_seconds=1e-9)
-
-    assert load_runs(tmp_path / "patience" / "exp")["epochs"].tolist() == [3]
-    (reason,) = load_runs(tmp_path / "patience" / "exp")["stopped early"]
-    assert reason.startswith("test_loss was not better than ")
-    assert load_runs(tmp_path / "seconds" / "exp")["epochs"].tolist() == [1]
 
 
 def test_patience_may_watch_the_goal(tmp_path):

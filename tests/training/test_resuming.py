@@ -1,12 +1,8 @@
 import contextlib
-import json
-import operator
-import os
 import random
 import re
 import shutil
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,19 +12,17 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from runmanager import RunBuilder, RunManager, load_results, load_run, load_runs, run_grid
+from runmanager import RunManager, load_results, load_run, load_runs, run_grid
 from runmanager.board import event_file
 from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
+from runmanager.errors import CheckpointError, LifecycleError
 from runmanager.hyperparameters import counted
-from runmanager.storage import checkpoints, processes, provenance
-from runmanager.storage.folders import RunFolder
+from runmanager.storage import checkpoints, provenance
 from runmanager.storage.journal import Journal, read_attempt
-from runmanager.tables.removal import look
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
-from tests.damaging import as_if_killed, flip
+from tests.damaging import as_if_killed
 
 IMAGES = torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(14) % 3
@@ -119,13 +113,6 @@ def by_grid(root, train, params=None, **options):
     return run_grid(params or ONE, train, experiment="exp", root=root, **quiet)
 
 
-def by_manager(root, train, params=None):
-    manager = RunManager("exp", root, display=False, tensorboard=False)
-    with contextlib.suppress(Fault, KeyboardInterrupt):
-        for run in manager.remaining(RunBuilder.get_runs(params or ONE)):
-            train(run, manager)
-
-
 def rows(root):
     """Return everything in the table that is no duration, as text: NaN is equal to NaN."""
     return load_results(root / "exp").drop(columns=DURATIONS).to_csv()
@@ -146,94 +133,6 @@ def undisturbed(tmp_path):
         return rows(tmp_path / "whole"), whole.last
 
     return train
-
-
-@pytest.mark.parametrize(
-    ("execute", "fault", "loader"),
-    [
-        *((by_grid, KeyboardInterrupt(), loader) for loader in LOADERS if "worker" not in loader),
-        *(
-            pytest.param(by_grid, KeyboardInterrupt(), loader, marks=pytest.mark.slow)
-            for loader in LOADERS
-            if "worker" in loader
-        ),
-        (by_grid, Fault("no"), "global"),
-        (by_manager, KeyboardInterrupt(), "own generator"),
-        (by_manager, Fault("no"), "TensorLoader"),
-    ],
-)
-def test_a_continued_run_is_bit_identical_to_an_undisturbed_one(tmp_path, undisturbed, execute, fault, loader):
-    expected = undisturbed(loader)
-
-    execute(tmp_path, Train(loader, fault))
-    again = Train(loader)
-    execute(tmp_path, again)
-
-    assert again.begun == [2, 3, 4]
-    assert (rows(tmp_path), again.last) == expected
-    assert load_runs(tmp_path / "exp")["status"].tolist() == ["completed"]
-
-
-@pytest.mark.parametrize(
-    ("at", "begun"),
-    [((1, 0), [1, 2, 3, 4]), ((1, 9), [1, 2, 3, 4]), ((2, 0), [2, 3, 4]), ((4, 9), [4]), ((5, 0), [])],
-)
-def test_a_run_goes_on_after_its_last_committed_epoch(tmp_path, undisturbed, at, begun):
-    expected = undisturbed()
-
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=at))
-    again = Train()
-    by_grid(tmp_path, again)
-
-    assert again.begun == begun
-    assert (rows(tmp_path), again.last) == expected
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_run_that_is_interrupted_again_and_again_is_bit_identical(tmp_path, undisturbed):
-    expected = undisturbed(num_epochs=6)
-
-    for epoch in range(1, 7):
-        by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(epoch, epoch % 4), num_epochs=6))
-    again = Train(num_epochs=6)
-    by_grid(tmp_path, again)
-
-    assert again.begun == [6]
-    assert (rows(tmp_path), again.last) == expected
-    assert load_runs(tmp_path / "exp")["attempts"].tolist() == [7]
-
-
-def test_the_clock_of_a_run_goes_on_where_it_was(tmp_path):
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
-    by_grid(tmp_path, Train())
-
-    table = load_results(tmp_path)
-
-    durations = table["run duration"].tolist()
-    assert durations == sorted(durations)
-    assert durations[-1] >= table["epoch duration"].sum()
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("num_lost", [1, 2])
-def test_an_epoch_that_is_in_the_checkpoint_alone_is_healed(tmp_path, undisturbed, num_lost):
-    expected = undisturbed()
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 1)), tensorboard=True)
-    folder = run_folder(tmp_path)
-
-    as_if_killed(folder, num_lost)
-    again = Train()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        by_grid(tmp_path, again, tensorboard=True)
-
-    # one line can only be lost by a kill; two are damage, and the run begins anew
-    assert again.begun == ([3, 4] if num_lost == 1 else [1, 2, 3, 4])
-    assert [str(w.message).partition(": ")[2] for w in said] == [
-        "epochs before the checkpoint are missing; the run starts from its first epoch"
-    ] * (num_lost - 1)
-    assert (rows(tmp_path), again.last) == expected
-    assert [step for step, _ in folder_scalars(folder)["loss/train"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.slow(everywhere=True)
@@ -277,57 +176,6 @@ def test_epochs_whose_scalars_are_missing_are_written_when_a_run_continues(tmp_p
     assert [step for step, _ in shown["time/epoch_s"]] == [1, 2, 3, 4]
 
 
-@pytest.mark.slow(everywhere=True)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, undisturbed):
-    expected = undisturbed()
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
-    path = run_folder(tmp_path) / NEWEST
-    flip(path)
-
-    again = Train()
-    with pytest.warns(RunsWarning) as said:
-        by_grid(tmp_path, again)
-
-    assert [str(w.message) for w in said] == [f"{path} is not used (its checksum differs: it is damaged)"]
-    assert again.begun == [3, 4]
-    assert (rows(tmp_path), again.last) == expected
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_run_whose_checkpoints_are_all_damaged_begins_anew_and_says_so(tmp_path, undisturbed):
-    expected = undisturbed()
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
-    for name in (NEWEST, BEFORE):
-        flip(run_folder(tmp_path) / name)
-
-    again = Train()
-    with pytest.warns(RunsWarning) as said:
-        by_grid(tmp_path, again)
-
-    (message,) = [str(w.message) for w in said]
-    assert message.count(" is not used (its checksum differs: it is damaged)") == 2
-    assert message.endswith("the run starts from its first epoch")
-    assert again.begun == [1, 2, 3, 4]
-    assert (rows(tmp_path), again.last) == expected
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_checkpoint_of_another_run_is_not_continued_from(tmp_path, undisturbed):
-    expected = undisturbed()
-    both = {"lr": [0.1, 0.2]}
-    by_manager(tmp_path, Train(fault=Fault(), at=(3, 1)))
-    by_manager(tmp_path, Train(fault=Fault(), at=(4, 1)), {"lr": [0.2]})
-    shutil.copy(run_folder(tmp_path, 2) / NEWEST, run_folder(tmp_path, 1) / NEWEST)
-
-    again = Train()
-    with pytest.warns(RunsWarning, match=r"belongs to another run"):
-        by_manager(tmp_path, again, both)
-
-    assert again.begun == [2, 3, 4, 4]
-    first = load_results(tmp_path / "exp").query("run == 1").drop(columns=DURATIONS).to_csv()
-    assert first == expected[0]
-
-
 def train_with(root, parts, network=None, fault=None, **options):
     """Train three epochs, the second of which may end in a fault; return the numbers of those begun."""
     manager = RunManager("exp", root, display=False, tensorboard=False)
@@ -341,28 +189,6 @@ def train_with(root, parts, network=None, fault=None, **options):
     return begun
 
 
-def test_other_names_than_those_in_the_checkpoint_are_refused(tmp_path):
-    train_with(tmp_path, {"network": nn.Linear(1, 1), "loader": generator()}, fault=Fault())
-
-    with pytest.raises(CheckpointError) as caught:
-        train_with(tmp_path, {"model": nn.Linear(1, 1)})
-
-    assert str(caught.value) == (
-        "the checkpoint has the states of network, loader, but the run has model: "
-        "give epochs(checkpoint=...) the same names"
-    )
-    assert load_results(tmp_path)["epoch"].tolist() == [1]
-
-
-def test_a_network_of_another_shape_is_refused(tmp_path):
-    train_with(tmp_path, {"network": nn.Linear(1, 1)}, fault=Fault())
-
-    with pytest.raises(CheckpointError, match=r"state of 'network' does not fit .*then start it again"):
-        train_with(tmp_path, {"network": nn.Linear(2, 1)})
-
-    assert load_results(tmp_path)["epoch"].tolist() == [1]
-
-
 def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
     manager.begin_run({"lr": 0.1})
@@ -371,27 +197,6 @@ def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     with pytest.raises(LifecycleError, match="call it once, before the first"):
         next(manager.epochs(2, checkpoint={}))
     manager.end_run()
-
-
-@pytest.mark.parametrize(
-    ("parts", "keep", "message"),
-    [
-        ({"lr": 0.1}, None, r"checkpoint\['lr'\] must have state_dict\(\) and load_state_dict\(\)"),
-        (
-            {},
-            "best",
-            "keep must be 'last', 'best:<metric>' of a metric whose direction is known, .*, got 'best'",
-        ),
-        ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
-        ({}, "best:f9", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f9'"),
-        ({}, "max:f1", "keep='max:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused(tmp_path, parts, keep, message):
-    with pytest.raises(CheckpointError, match=message):
-        train_with(tmp_path, parts, nn.Linear(1, 1), keep=keep)
-
-    assert load_runs(tmp_path)["status"].tolist() == ["failed"]
 
 
 def test_a_state_that_could_not_be_loaded_safely_fails_the_run_at_its_first_epoch(tmp_path):
@@ -406,55 +211,6 @@ def test_a_state_that_could_not_be_loaded_safely_fails_the_run_at_its_first_epoc
         train_with(tmp_path, {"network": Part()})
 
     assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 0]]
-
-
-KEPT = {
-    "last": len,
-    "best:loss": lambda table: 1 + table["loss"].argmin(),
-    "best:test_loss": lambda table: 1 + table["test_loss"].argmin(),
-    "best:test_accuracy": lambda table: 1 + table["test_accuracy"].argmax(),
-    "max:python": lambda table: 1 + table["python"].argmax(),
-}
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("keep", KEPT)
-@pytest.mark.parametrize("at", [None, (2, 1), (4, 1)], ids=["undisturbed", "early", "late"])
-def test_the_weights_that_are_wanted_are_kept(tmp_path, keep, at):
-    whole = Train()
-    by_grid(tmp_path / "whole", whole)
-
-    if at:
-        by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=at, keep=keep))
-    by_grid(tmp_path, Train(keep=keep))
-
-    epoch = KEPT[keep](load_results(tmp_path / "exp"))
-    kept = torch.load(run_folder(tmp_path) / "weights.pt", weights_only=True)
-    assert {name: value.tolist() for name, value in kept.items()} == {
-        name: value.tolist() for name, value in whole.weights[epoch - 1].items()
-    }
-
-
-def test_weights_can_be_kept_without_checkpoints(tmp_path):
-    faults = [Fault(), None]
-
-    begun = [train_with(tmp_path, None, nn.Linear(1, 1), fault=fault, keep="last") for fault in faults]
-
-    # without its weights, a network cannot go on in the second epoch
-    assert begun == [[1, 2], [1, 2, 3]]
-    assert [path.name for path in run_folder(tmp_path).glob("*.pt")] == ["weights.pt"]
-
-
-@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("_hooks.end_interrupted", "interrupted")])
-def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-
-    with contextlib.suppress(LifecycleError), manager.run({"lr": 0.1}):
-        for _ in manager.epochs(3):
-            operator.attrgetter(end)(manager)()
-            break
-
-    assert load_runs(tmp_path)["status"].tolist() == [status]
 
 
 class Stops:
@@ -485,22 +241,6 @@ class Stops:
 
 
 @pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize("at", [1, 2, 4, 5, 6, 7])
-def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path, at):
-    whole = Stops()
-    by_grid(tmp_path / "whole", whole)
-
-    by_grid(tmp_path, Stops(KeyboardInterrupt(), at))
-    again = Stops()
-    by_grid(tmp_path, again)
-
-    assert again.begun == list(range(at, 8))
-    assert again.state == whole.state
-    assert again.state["losses"] == list(Stops.LOSSES[:7])
-    assert rows(tmp_path) == rows(tmp_path / "whole")
-
-
-@pytest.mark.slow(everywhere=True)
 def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, monkeypatch):
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -515,23 +255,6 @@ def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, mo
 
     assert again.begun == []
     assert outcome.runs[["status", "epochs"]].to_numpy().tolist() == [["completed", 7]]
-
-
-def test_plain_state_that_stops_being_json_fails_the_run_and_keeps_what_it_had(tmp_path):
-    state: dict[str, Any] = {"best": 1.0}
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-
-    def train():
-        with manager.run({"lr": 0.1}):
-            for epoch in manager.epochs(3, checkpoint={"state": state}):
-                manager.track_loss(0.5, 1)
-                if epoch == 2:
-                    state["best"] = torch.tensor(0.5)
-
-    with pytest.raises(CheckpointError, match=r"checkpoint\['state'\]\['best'\] must be a JSON value"):
-        train()
-
-    assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 1]]
 
 
 def weights_of(folder):
@@ -552,30 +275,6 @@ def keep_weights(root, value, *, keep="last", fault=None, num_epochs=2, **option
 
     faults = iter([fault, fault] if fault else [])  # of which the statement counts alone
     return by_grid(root, train, **options)
-
-
-@pytest.mark.parametrize("fault", [None, (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
-def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
-    keep_weights(tmp_path, 10.0, fault=fault)
-    keep_weights(tmp_path, 20.0)
-    keep_weights(tmp_path, 30.0)
-
-    old = 11.0 if fault else 12.0
-    folder = run_folder(tmp_path)
-    assert weights_of(folder) == {"attempt-1.weights.pt": old, "attempt-2.weights.pt": 22.0, "weights.pt": 32.0}
-    assert look(RunFolder(folder, 1, "1", {})).others == []
-
-
-def test_a_run_whose_train_raises_after_its_end_has_failed(tmp_path):
-    def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(0.5, 1)
-        raise Fault
-
-    outcome = by_grid(tmp_path, train)
-
-    assert (outcome.runs["status"].tolist(), outcome.exit_code) == (["failed"], 1)
 
 
 def test_artifacts_stay_if_the_changed_code_fails_before_an_epoch(tmp_path):
@@ -629,15 +328,6 @@ def test_weights_of_the_same_code_are_replaced(tmp_path):
     keep_weights(tmp_path, 10.0)
 
     assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
-
-
-def test_a_completed_run_needs_no_checkpoints(tmp_path):
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
-    before = sorted(path.name for path in run_folder(tmp_path).glob("*.pt"))
-    by_grid(tmp_path, Train())
-
-    assert before == [BEFORE, NEWEST]
-    assert list(run_folder(tmp_path).glob("*.pt")) == []
 
 
 def trained_with(change, fault=None):
@@ -736,16 +426,6 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]
     assert [start.get("mixed", False) for start in starts] == [False, True]
-
-
-def test_a_completed_run_with_other_code_stays_where_that_is_wanted(tmp_path):
-    by_grid(tmp_path, trained_with(change=False)[0], LRS)
-
-    train, executed = trained_with(change=True)
-    outcome = by_grid(tmp_path, train, LRS, changed="keep")
-
-    assert executed == []
-    assert outcome.results["loss"].tolist() == [0.1, 0.1, 0.2, 0.2]
 
 
 def test_a_run_that_is_killed_before_its_first_epoch_with_other_code_keeps_what_it_had(tmp_path):
@@ -873,20 +553,6 @@ def test_epochs_of_earlier_attempts_take_no_time_of_this_launch(tmp_path, at):
     assert sum(map(int, re.findall(r"(\d+) % (?!waiting)", shares))) <= 101
 
 
-@pytest.mark.parametrize(
-    ("retry", "executed", "statuses"), [(False, [], ["failed"]), (True, [0.1], ["completed"])]
-)
-def test_a_failed_run_goes_on_where_that_is_wanted(tmp_path, retry, executed, statuses):
-    by_grid(tmp_path, Train(fault=Fault("no"), at=(3, 0)))
-
-    again = Train()
-    outcome = by_grid(tmp_path, again, retry_failed=retry)
-
-    assert again.executed == executed
-    assert again.begun == ([3, 4] if retry else [])
-    assert outcome.runs["status"].tolist() == statuses
-
-
 @pytest.mark.slow(everywhere=True)
 def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
     def train(run, manager):
@@ -905,20 +571,6 @@ def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
     assert begun == [1, 2, 3, 3]
     assert outcome.results["loss"].tolist() == [0.1, 0.2, 0.3]
     assert outcome.runs["status"].tolist() == ["completed"]
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_grid_that_has_grown_continues_and_adds(tmp_path):
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)), {"lr": [0.1, 0.3]})
-
-    again = Train()
-    outcome = by_grid(tmp_path, again, {"lr": [0.2, 0.1, 0.3]})
-
-    assert again.begun == [1, 2, 3, 4, 3, 4, 1, 2, 3, 4]
-    # the folder of 0.3 was never made, so its number was free
-    assert outcome.runs["lr"].tolist() == [0.2, 0.1, 0.3]
-    assert outcome.runs["status"].tolist() == ["completed"] * 3
-    assert len(outcome.results) == 12
 
 
 @pytest.mark.slow(everywhere=True)
@@ -944,19 +596,6 @@ def test_runs_of_a_device_that_is_there_now_are_executed(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow(everywhere=True)
-def test_a_folder_that_was_moved_goes_on(tmp_path, undisturbed):
-    expected = undisturbed()
-    by_grid(tmp_path / "here", Train(fault=KeyboardInterrupt(), at=(3, 0)))
-    shutil.move(tmp_path / "here", tmp_path / "there")
-
-    again = Train()
-    by_grid(tmp_path / "there", again)
-
-    assert again.begun == [3, 4]
-    assert (rows(tmp_path / "there"), again.last) == expected
-
-
-@pytest.mark.slow(everywhere=True)
 def test_half_of_a_folder_that_was_copied_goes_on(tmp_path):
     grid = {"lr": [0.1, 0.2, 0.3]}
     by_grid(tmp_path, Train(fault=Fault(), at=(3, 0)), grid)
@@ -971,28 +610,6 @@ def test_half_of_a_folder_that_was_copied_goes_on(tmp_path):
     assert again.begun == [3, 4, 1, 2, 3, 4, 3, 4]
     assert outcome.runs["status"].tolist() == ["completed"] * 3
     assert outcome.runs["run"].tolist() == [1, 4, 3]
-
-
-def contents(folder):
-    return {path: path.is_file() and (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*")}
-
-
-def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_written(tmp_path):
-    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
-    parent = os.getppid()
-    process = {**processes.this_process(), "pid": parent, "pid_start": processes._started(parent)}
-    path = tmp_path / "exp" / "holder.json"
-    path.write_text(json.dumps({**process, "user": "ada", "nonce": "1"}))
-    before = contents(tmp_path)
-
-    again = Train()
-    with pytest.raises(
-        ExperimentLockedError, match=rf"exp is in use by ada@.* \(process {parent}, active \d+ s ago\)"
-    ):
-        by_grid(tmp_path, again, {"lr": [0.1, 0.5]})
-
-    assert again.executed == []
-    assert contents(tmp_path) == before
 
 
 def test_a_run_whose_parts_are_too_large_for_a_checkpoint_is_refused_before_it_trains(tmp_path, monkeypatch):

@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.errors import InvalidArgumentError, LifecycleError, StorageError
+from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.storage import paths
 from runmanager.storage.journal import Journal
 from runmanager.storage.steps import StepFile
 from runmanager.training import step_log
 from runmanager.training.step_log import StepLog
+from runmanager.training.weighted_sum import read_values
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 
@@ -33,28 +34,6 @@ def begin(manager, num_epochs=1, **options):
 
 def rows(root):
     return [tuple(row) for row in load_steps(root).itertuples(index=False)]
-
-
-def test_each_value_has_the_step_of_the_run_and_its_epoch(manager, tmp_path):
-    for number in begin(manager, 2):
-        manager.log(step_loss=torch.tensor(number / 4))
-
-    steps = load_steps(tmp_path)
-    assert list(steps) == ["run", "epoch", "step", "step_loss"]
-    assert rows(tmp_path) == [(1, 1 + (n > 3), n, n / 4) for n in range(1, 7)]
-    assert "step_loss" not in load_results(tmp_path)
-    assert "step_loss" not in load_runs(tmp_path)
-
-
-def test_every_keeps_the_values_of_each_n_th_step_of_the_run(manager, tmp_path):
-    for number in begin(manager, 4):
-        manager.log(step_loss=number, every=5)
-        if number % 3 == 1:  # steps 1, 4, 7, 10: the first one after a fifth step is kept
-            manager.log(rare=number, every=5)
-
-    steps = load_steps(tmp_path).set_index("step")
-    assert steps["step_loss"].dropna().to_dict() == {5: 5, 10: 10}
-    assert steps["rare"].dropna().to_dict() == {10: 10}
 
 
 def test_names_of_one_step_share_a_row_however_they_are_given(manager, tmp_path):
@@ -141,23 +120,37 @@ def test_every_is_a_count(manager, every):
             manager.log(score=1, every=every)
 
 
-def test_outside_an_epoch_the_call_to_make_is_named(manager, tmp_path):
-    with pytest.raises(LifecycleError, match=r"log\(\) outside a run: write `with manager.run"):
-        manager.log(score=1)
-    with manager.run({"lr": 0.1}, nn.Linear(4, 2), LOADER):
-        with pytest.raises(
-            LifecycleError, match=r"log\(\) outside an epoch: write `for epoch in manager.epochs\(n\):`"
-        ):
-            manager.log(score=1)
-        for _ in manager.epochs(1):
-            with (
-                manager.evaluating(LOADER),
-                pytest.raises(LifecycleError, match=r"log\(\) in an evaluation, which has no steps: track\(\)"),
-            ):
-                manager.log(score=1)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_path, monkeypatch, on_device):
+    reads = []
+    monkeypatch.setattr(step_log, "BLOCK", 4)
 
-    assert load_steps(tmp_path).empty
-    assert not list(tmp_path.rglob("*.steps.jsonl"))
+    def read(values):
+        reads.append(len(values))
+        return read_values(values)
+
+    monkeypatch.setattr(step_log, "read_values", read)
+    if on_device:  # where a cpu's values wait as an accelerator's do
+        monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+
+    sizes = []
+    for number in begin(manager, 3):
+        manager.log(score=torch.tensor(number / 4), other=number)
+        sizes.append(len(load_steps(tmp_path)))
+
+    assert reads == [4, 2, 4, 2, 4, 2]
+    assert sizes == [0, 2, 2, 3, 5, 5, 6, 8, 8]  # whoever looks meanwhile sees blocks
+    assert load_steps(tmp_path)["score"].tolist() == [number / 4 for number in range(1, 10)]
+
+
+def test_a_value_that_the_loop_changes_later_is_kept_as_it_was(manager, tmp_path, monkeypatch):
+    monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+    value = torch.zeros(())
+    for _ in begin(manager):
+        value += 1
+        manager.log(score=value)
+
+    assert load_steps(tmp_path)["score"].tolist() == [1, 2, 3]
 
 
 def test_a_block_that_waits_for_ten_seconds_is_written(manager, tmp_path, monkeypatch):

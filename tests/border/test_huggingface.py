@@ -13,8 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import Listener, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
-from runmanager.errors import MissingExtraError
+from runmanager import (
+    Listener,
+    MissingExtraError,
+    SuccessiveHalving,
+    load_results,
+    load_runs,
+    load_steps,
+    run_grid,
+)
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
 TIMES = ["epoch duration", "run duration"]
@@ -27,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those o
 def study():
     pytest.importorskip("transformers", reason="the extra huggingface is not installed")
     with warnings.catch_warnings(action="ignore"):
-        from tests.integrations import huggingface_study
+        from tests.border import huggingface_study
     return huggingface_study
 
 
@@ -199,7 +206,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
-    program = [sys.executable, "-m", "tests.integrations.huggingface_study", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.border.huggingface_study", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
 
     codes = [

@@ -2,7 +2,6 @@
 
 import csv
 import importlib
-import itertools
 import logging
 import math
 import os
@@ -17,13 +16,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
-from runmanager.errors import LifecycleError, MissingExtraError
-from runmanager.storage.folders import RunFolder
-from runmanager.tables.removal import look
-from runmanager.training.loaders import TensorLoader
-from tests.accelerators import Machine, installed
-from tests.test_accelerators import CUDA, network, waits_per_batch
+from runmanager import (
+    LifecycleError,
+    MissingExtraError,
+    RunManager,
+    SuccessiveHalving,
+    load_results,
+    load_runs,
+    load_steps,
+    run_grid,
+)
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
 TIMES = ["epoch duration", "run duration"]
@@ -36,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those o
 def study():
     pytest.importorskip("lightning", reason="the extra lightning is not installed")
     with warnings.catch_warnings(action="ignore"):
-        from tests.integrations import lightning_study
+        from tests.border import lightning_study
     return lightning_study
 
 
@@ -177,7 +179,6 @@ def test_a_fresh_attempt_has_only_its_own_model_checkpoints(tmp_path, study, cas
             expected[f"{folder}/checkpoints/{name}.ckpt"] = epoch
     saved = {name: torch.load(path, weights_only=False)["epoch"] + 1 for name, path in files.items()}
     assert saved == expected
-    assert look(RunFolder(run, 1, "1", {})).others == []
 
 
 def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
@@ -338,7 +339,7 @@ def test_without_lightning_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.nightly
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     execute(tmp_path, study.train, experiment="whole")
-    program = [sys.executable, "-m", "tests.integrations.lightning_study", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.border.lightning_study", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
 
     codes = [
@@ -351,48 +352,3 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
     assert [done.returncode for done in codes] == [-9, -9, 0], codes[-1].stderr
     assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
     assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("is_logged", [False, True], ids=["", "logged"])
-def test_our_callback_waits_for_the_device_in_no_batch(study, tmp_path, is_logged):
-    from lightning.pytorch.accelerators import CPUAccelerator
-    from lightning.pytorch.strategies import SingleDeviceStrategy
-
-    class Pretended(CPUAccelerator):  # type: ignore[misc]  # mypy does not follow lightning
-        def setup_device(self, device):
-            """Ask no driver."""
-
-    class Module(study.L.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self):
-            super().__init__()
-            self.network = network()
-
-        def training_step(self, batch, _):
-            loss = torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-            if is_logged:
-                self.log("train/loss", loss, on_step=True, on_epoch=True)
-            return loss
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    def fit(samples, **options):
-        strategy = SingleDeviceStrategy(device=CUDA, accelerator=Pretended())
-        options |= {"accelerator": "auto", "devices": 1, "strategy": strategy, "enable_progress_bar": False}
-        study.L.Trainer(**options).fit(Module(), TensorLoader(samples, 20, device=CUDA))
-
-    def alone(samples):
-        fit(samples, max_epochs=1, logger=False, enable_checkpointing=False)
-
-    def ours(samples):
-        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
-        with manager.run({"device": "cuda:0", "number": next(number)}):
-            fit(samples, **study.trainer_options(manager, max_epochs=1))
-
-    number = itertools.count()
-    (tmp_path / "devices").mkdir()
-    with installed(Machine(tmp_path / "devices")) as here:
-        of_lightning = waits_per_batch(here, alone)
-        waits = waits_per_batch(here, ours)
-
-    assert (of_lightning, waits) == ({}, {})

@@ -1,0 +1,398 @@
+"""Which setting is best, and why: best, show, verdict, compare, effects (docs/results.md, docs/verdict.md)."""
+
+import math
+import random
+import shutil
+import sys
+
+import pandas as pd
+import pytest
+
+from runmanager import (
+    GridError,
+    InvalidArgumentError,
+    MissingExtraError,
+    RunBuilder,
+    Uniform,
+    best,
+    compare,
+    effects,
+    from_tensorboard,
+    importances,
+    load_run,
+    load_runs,
+    load_table,
+    pareto,
+    show,
+    verdict,
+    write_report,
+)
+from tests.border.experiments import execute
+from tests.border.pages import parse, text_of
+from tests.border.screens import command
+
+
+def table(rows, hyperparameters=("lr",), repeats="seed", goal="max:f1", **options):
+    """Name the hyperparameters of rows (mappings)."""
+    return load_table(
+        pd.DataFrame(rows), hyperparameters=list(hyperparameters), repeats=repeats, goal=goal, **options
+    )
+
+
+def seeds(means, number=6, noise=0.01, **fixed):
+    """Return rows of settings with seeds: lr -> its mean."""
+    generator = random.Random(0)  # noqa: S311
+    return [
+        {"lr": lr, "seed": seed, "f1": mean + generator.gauss(0, noise), **fixed}
+        for seed in range(number)
+        for lr, mean in means.items()
+    ]
+
+
+# The ranking
+
+
+def test_settings_are_ranked_by_the_mean_of_their_repeats():
+    rows = [{"lr": lr, "seed": seed, "f1": lr + seed} for lr in (0.1, 0.3, 0.2) for seed in (1, 2, 3)]
+
+    ranked = best(table(rows))
+
+    assert ranked["lr"].tolist() == [0.3, 0.2, 0.1]
+    assert ranked["f1 mean"].tolist() == pytest.approx([2.3, 2.2, 2.1])
+    assert ranked["f1 n"].tolist() == [3, 3, 3]
+    assert ranked["f1 low"][0] < 2.3 < ranked["f1 high"][0]
+
+
+def test_a_loss_is_ranked_from_below():
+    rows = [{"lr": lr, "f1": lr} for lr in (0.2, 0.1)]
+
+    assert best(table(rows, repeats=(), goal="min:f1"))["lr"].tolist() == [0.1, 0.2]
+
+
+def test_single_runs_are_ranked_if_nothing_repeats():
+    rows = [{"lr": 0.1, "seed": seed, "f1": seed} for seed in (1, 3, 2)]
+
+    assert best(table(rows), repeats=())["seed"].tolist() == [3, 2, 1]
+
+
+def test_a_setting_with_a_single_repeat_comes_last():
+    rows = [{"lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(3)] + [{"lr": 0.2, "seed": 0, "f1": 0.9}]
+
+    assert best(table(rows))["lr"].tolist() == [0.1, 0.2]
+
+
+def test_lost_repeats_have_no_value_and_are_counted():
+    rows = [{"lr": lr, "seed": seed, "f1": lr, "status": "completed"} for lr in (0.1, 0.2) for seed in range(3)]
+    rows[-1] |= {"f1": 9.0, "status": "failed"}
+
+    ranked = best(table(rows))
+
+    assert ranked["f1 mean"].tolist() == pytest.approx([0.2, 0.1])
+    assert ranked["failed repeats"].tolist() == [1, 0]
+
+
+def test_means_that_differ_by_rounding_are_a_tie_and_both_are_named():
+    scores = {0.2: (0.1, 0.2, 0.3), 0.1: (0.3, 0.2, 0.1)}
+    rows = [{"lr": lr, "seed": seed, "f1": scores[lr][seed]} for lr in scores for seed in range(3)]
+
+    caption = show(table(rows)).caption
+
+    assert "lr=0.2" in caption
+    assert "lr=0.1" in caption
+
+
+def test_statuses_of_other_tools_are_understood():
+    rows = [{"params.lr": lr, "metrics.f1": lr, "status": status}
+            for lr, status in ((0.1, "FINISHED"), (0.2, "FAILED"), (0.3, "RUNNING"))]  # fmt: skip
+    named = load_table(pd.DataFrame(rows), hyperparameters=["params.lr"], goal="max:metrics.f1")
+
+    assert best(named)["status"].tolist() == ["completed", "failed", "running"]
+
+
+def test_the_row_of_a_mean_lists_its_runs(tmp_path):
+    runs = execute(
+        tmp_path, {"lr": [0.1, 0.2], "seed": [1, 2]}, lambda run: {"f1": run.lr}, repeats="seed"
+    ).runs
+
+    folders = best(runs)["runs"].iloc[0]
+
+    assert [load_run(folder).params for folder in folders] == [{"lr": 0.2, "seed": 1}, {"lr": 0.2, "seed": 2}]
+
+
+def test_show_is_as_wide_as_needed_and_writes_markdown_and_latex():
+    view = show(table(seeds({0.1: 0.5, 0.2: 0.7})))
+
+    assert "lr" in str(view)
+    assert view.to_markdown().count("|") > 8
+    assert "tabular" in view.to_latex()
+    assert "<table" in view._repr_html_()
+    assert "95 %" in str(view)
+
+
+def test_show_takes_a_condition(tmp_path):
+    runs = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, lambda run: {"f1": run.lr}, goal="max:f1").runs
+
+    view = str(show(runs, where="lr<0.3"))
+
+    assert "0.1" in view
+    assert "0.3" not in view
+    with pytest.raises(InvalidArgumentError, match="'lear'"):
+        show(runs, where="lear<1")
+
+
+def test_a_table_of_the_functions_is_a_plain_data_frame():
+    runs = table(seeds({0.1: 0.5, 0.2: 0.7}))
+
+    for result in (best(runs), effects(runs), compare(runs, "lr"), pareto(runs, ["max:f1", "min:lr"])):
+        assert type(result) is pd.DataFrame
+
+
+# The verdict
+
+
+def test_a_difference_is_decided_with_its_interval():
+    decision = verdict(table(seeds({0.1: 0.83, 0.01: 0.71})))
+
+    assert (decision.decided, decision.better, decision.worse) == (True, {"lr": 0.1}, {"lr": 0.01})
+    assert decision.outcome == "better"
+    assert decision.repeats == 6
+    assert decision.evidence >= 20
+    assert decision.low < decision.difference < decision.high
+    assert decision.low > 0
+    for part in ("lr=0.1 is better than lr=0.01", "6 seeds"):
+        assert part in str(decision)
+
+
+def test_few_repeats_decide_nothing_and_the_sentence_says_how_many_are_needed():
+    decision = verdict(table(seeds({0.1: 0.83, 0.01: 0.71}, number=3)))
+
+    assert (decision.decided, decision.outcome) == (False, "undecided")
+    assert "do not decide" in str(decision)
+    assert "6 seeds" in str(decision)
+
+
+def test_a_loss_has_a_positive_difference_too():
+    decision = verdict(table(seeds({0.1: 0.83, 0.01: 0.71}), goal="min:f1"))
+
+    assert decision.better == {"lr": 0.01}
+    assert decision.difference > 0
+
+
+def test_equal_within_a_margin_and_identical():
+    close = table(seeds({0.1: 0.8, 0.01: 0.8}, number=10))
+    same = table([{"lr": lr, "seed": seed, "f1": seed / 10} for lr in (0.1, 0.2) for seed in range(6)])
+
+    assert verdict(close, margin=0.05).outcome == "equal"
+    assert verdict(same).outcome == "identical"
+
+
+def test_three_settings_need_a_repeat_more():
+    three = {0.1: 0.9, 0.2: 0.7, 0.3: 0.5}
+
+    assert not verdict(table(seeds(three, number=6))).decided
+    assert verdict(table(seeds(three, number=7))).decided
+
+
+def test_an_axis_is_compared_with_all_else_equal_and_a_seed_counts_once():
+    rows = [
+        row | {"f1": row["f1"] + width} for width in (1, 2) for row in seeds({0.1: 0.8, 0.2: 0.7}, width=width)
+    ]
+
+    decision = verdict(table(rows, ["lr", "width"]), "lr")
+
+    assert (decision.decided, decision.better, decision.repeats) == (True, 0.1, 6)
+
+
+def test_an_order_of_rows_changes_nothing():
+    rows = seeds({0.1: 0.83, 0.01: 0.71})
+
+    first, second = verdict(table(rows)), verdict(table(rows[::-1]))
+
+    assert (first.difference, first.low, first.high) == pytest.approx(
+        (second.difference, second.low, second.high)
+    )
+
+
+def test_lost_repeats_are_counted_in_the_sentence():
+    rows = [row | {"status": "completed"} for row in seeds({0.1: 0.83, 0.01: 0.71}, number=8)]
+    rows[1] |= {"f1": math.nan, "status": "failed"}
+
+    assert "lr=0.01 lost 1 of 8 seeds" in str(verdict(table(rows)))
+
+
+def test_the_table_of_a_verdict_names_each_rival():
+    decision = verdict(table(seeds({0.1: 0.9, 0.2: 0.7, 0.3: 0.5}, number=8)))
+
+    assert decision.table["lr"].tolist() == [0.1, 0.2, 0.3]
+    assert decision.table["verdict"].tolist()[1:] == ["worse", "worse"]
+    assert "lr" in "\n".join(decision.drawn().lines())
+
+
+@pytest.mark.parametrize(("options", "named"), [({"axis": "lear"}, "lear"), ({"margin": -1}, "margin")])
+def test_what_cannot_be_judged_is_refused(options, named):
+    with pytest.raises(GridError, match=named):
+        verdict(table(seeds({0.1: 0.83, 0.01: 0.71})), **options)
+
+
+# Why
+
+
+def test_compare_pairs_runs_that_differ_in_one_axis():
+    rows = [{"lr": lr, "width": width, "f1": lr * width} for lr in (0.1, 0.2) for width in (1, 2)]
+
+    pairs = compare(table(rows, ["lr", "width"], repeats=()), "lr")
+
+    assert len(pairs) == 2
+    assert sorted(pairs["0.2 vs 0.1"]) == pytest.approx([0.1, 0.2])
+
+
+def test_compare_of_durations_is_a_ratio_with_an_interval():
+    rows = [
+        {"lr": lr, "seed": seed, "f1": 1, "epoch duration": lr + seed / 100}
+        for lr in (1, 2)
+        for seed in range(4)
+    ]
+
+    pairs = compare(table(rows), "lr", value="epoch duration")
+
+    (overall,) = pairs.attrs["overall"]
+    assert overall["n"] == len(pairs) == 4
+    assert overall["low"] < overall["mean"] < overall["high"]
+    assert overall["mean"] == pytest.approx(2, abs=0.02)
+
+
+def test_effects_have_the_mean_of_each_value_and_the_explained_share():
+    rows = [{"lr": lr, "width": width, "f1": 10 * lr + width} for lr in (1, 2) for width in (1, 2)]
+
+    result = effects(table(rows, ["lr", "width"], repeats=()))
+
+    shares = result.groupby("hyperparameter" if "hyperparameter" in result else "axis", sort=False)[
+        "explained"
+    ].first()
+    assert shares["lr"] == pytest.approx(100 / 101)
+    assert shares.sum() == pytest.approx(1)
+
+
+def test_importances_of_a_sample_put_first_what_matters():
+    runs = RunBuilder.sample({"height": Uniform(-1, 1), "width": Uniform(0, 1)}, 40, seed=0)
+    rows = [{**run._asdict(), "f1": -((run.height - 0.3) ** 2)} for run in runs]
+
+    result = importances(table(rows, ["height", "width"], repeats=()))
+
+    assert result["axis"].tolist() == ["height", "width"]
+    assert result["importance"].sum() == pytest.approx(1)
+
+
+def test_importances_without_optuna_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+
+    with pytest.raises(MissingExtraError, match=r"torch-runmanager\[optuna\]"):
+        importances(table([{"lr": lr, "f1": lr} for lr in (0.1, 0.2, 0.3)], repeats=()))
+
+
+def test_the_pareto_front_has_what_no_other_run_beats_in_every_goal():
+    rows = [{"lr": lr, "f1": f1, "cost": cost} for lr, f1, cost in
+            ((1, 0.9, 5), (2, 0.8, 1), (3, 0.7, 2), (4, 0.9, 6), (5, math.nan, 0))]  # fmt: skip
+
+    front = pareto(table(rows, repeats=()), ["max:f1", "min:cost"])
+
+    assert front["lr"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("goals", "named"), [(["max:nothing", "min:f1"], "nothing"), (["max:f1", "min:f1"], "f1")]
+)
+def test_goals_that_cannot_be_used_are_named(goals, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        pareto(table(seeds({0.1: 0.5})), goals)
+
+
+@pytest.mark.parametrize("function", [best, show, verdict])
+def test_an_unknown_goal_is_refused_with_its_name(function):
+    with pytest.raises(GridError, match="f2"):
+        function(table(seeds({0.1: 0.5, 0.2: 0.6})), goal="max:f2")
+
+
+# One winner
+
+
+def noisy(run):
+    generator = random.Random(f"{run.lr} {run.seed}")  # noqa: S311
+    accuracy = {0.1: 0.5, 0.01: 0.9, 0.001: 0.7}[run.lr] + generator.gauss(0, 0.01)
+    return {"val_accuracy": accuracy, "val_loss": 1 - accuracy}
+
+
+CASES = {
+    "decided": ({"lr": [0.1, 0.01, 0.001], "seed": range(7)}, "max:val_accuracy", "lr=0.01"),
+    "undecided": ({"lr": [0.1, 0.01, 0.001], "seed": range(3)}, "max:val_accuracy", "lr=0.01"),
+    "worst": ({"lr": [0.1, 0.01, 0.001], "seed": range(7)}, "min:val_accuracy", "lr=0.1"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_surface_names_the_same_winner_and_the_same_verdict(tmp_path, case):
+    grid, goal, winner = CASES[case]
+
+    outcome = execute(tmp_path, grid, noisy, goal=goal, repeats="seed")
+
+    runs = load_runs(tmp_path / "e")
+    first = str(verdict(runs)).partition(": ")[0]
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+    surfaces = {
+        "panel": " ".join(str(outcome.panel).split()),
+        "notebook": " ".join(text_of(parse(outcome._repr_html_())).split()),
+        "page": page,
+        "show": show(runs).caption,
+        "decide": command("decide", tmp_path / "e").words,
+        "list": command("list", tmp_path / "e").err,
+    }
+    assert first.startswith(winner)
+    assert [name for name, text in surfaces.items() if first not in text] == []
+    assert f"lr={best(runs)['lr'].iloc[0]}" == winner
+    assert command("best", tmp_path / "e").rows[1][0] == winner.removeprefix("lr=")
+
+
+def test_a_table_without_seeds_has_the_same_best_run_everywhere(tmp_path):
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2, 0.3]}, lambda run: {"f1": (run.lr - 0.2) ** 2}, goal="min:f1")
+
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+    for text in (str(outcome.panel), page, command("list", tmp_path / "e").err):
+        assert "Run 2 (lr=0.2) is best" in " ".join(text.split())
+    assert best(outcome.runs)["run"].iloc[0] == 2
+
+
+def test_another_goal_replaces_the_stored_one_and_executes_nothing(tmp_path):
+    def start(goal):
+        return execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr, "cost": run.lr}, goal=goal).runs
+
+    assert best(start("max:f1"))["lr"].iloc[0] == 0.2
+    assert best(start("min:cost"))["lr"].iloc[0] == 0.1
+    assert best(start(None))["lr"].iloc[0] == 0.1
+    assert load_runs(tmp_path)["attempts"].tolist() == [1, 1]
+
+
+def test_two_experiments_are_one_table_and_an_axis(tmp_path):
+    for name, gain in (("before", 0.0), ("after", 0.5)):
+        execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run, gain=gain: {"f1": run.lr + gain}, name, goal="max:f1")
+    shutil.copytree(tmp_path / "after", tmp_path / "copy/after")
+
+    runs = load_runs([tmp_path / "before", tmp_path / "copy/after"])
+
+    pairs = compare(runs, "experiment")
+    assert sorted(pairs["after vs before"]) == pytest.approx([0.5, 0.5])
+    assert best(runs)["experiment"].iloc[0] == "after"
+
+
+def test_event_files_of_other_tools_are_ranked(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    for name in ("lr0.01_s0", "lr0.01_s1", "lr0.1_s0", "lr0.1_s1"):
+        with SummaryWriter(str(tmp_path / name)) as writer:
+            writer.add_scalar("loss/val", len(name) / 100, 1)
+
+    last = from_tensorboard(tmp_path).groupby("run", as_index=False).last()
+    last[["lr", "seed"]] = last["run"].str.extract(r"lr(.+)_s(\d+)")
+
+    assert best(load_table(last, hyperparameters=["lr"], repeats="seed", goal="min:val_loss"))[
+        "lr"
+    ].tolist() == [0.1, 0.01]

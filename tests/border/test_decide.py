@@ -1,0 +1,230 @@
+"""`decide=`: repeats until the verdict is decided (docs/verdict.md)."""
+
+import random
+
+import pytest
+
+from runmanager import Decide, GridError, InvalidArgumentError, export, load_runs, load_table, show, verdict
+from runmanager.testing import assert_not_worse
+from tests.border.experiments import Scored, execute
+from tests.border.screens import terminal
+
+TWO = {"optimizer": ["adam", "sgd"], "device": ["cpu"]}
+FAR = {"adam": 0.9, "sgd": 0.8}
+EQUAL = {"adam": 0.8, "sgd": 0.8}
+
+
+class Train(Scored):
+    """Tracks the score of the optimizer, and noise that follows from the seed.
+
+    Args:
+        means: Optimizer -> its mean score.
+        noise: The standard deviation within a setting.
+        faults: (optimizer, seed) -> what is raised, once.
+    """
+
+    def __init__(self, means, noise=0.01, faults=None):
+        super().__init__(self.score)
+        self.means, self.noise, self.faults = means, noise, faults or {}
+
+    def score(self, run):
+        if fault := self.faults.pop((run.optimizer, run.seed), None):
+            raise fault
+        noise = random.Random(f"{run.seed} {run.optimizer}").gauss(0, self.noise)  # noqa: S311
+        return {"score": self.means[run.optimizer] + getattr(run, "width", 0) + noise}
+
+    @property
+    def names(self):
+        return [(run.optimizer, run.seed) for run in self.executed]
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start(train, grid=TWO, **options):
+        usual = {"repeats": "seed", "goal": "max:score", "decide": Decide()}
+        return execute(tmp_path, grid, train, **{**usual, **options})
+
+    return start
+
+
+def repeats(root):
+    runs = load_runs(root)
+    return runs[runs["status"] == "completed"].groupby("optimizer").size().to_dict()
+
+
+def test_a_clear_difference_takes_the_fewest_seeds_that_can_decide(start, tmp_path):
+    train = Train(FAR)
+
+    outcome = start(train)
+
+    assert train.names == [(optimizer, seed) for seed in range(6) for optimizer in ("adam", "sgd")]
+    assert outcome.exit_code == 0
+    decision = verdict(load_runs(tmp_path))
+    assert (decision.decided, decision.better, decision.repeats) == (True, {"optimizer": "adam"}, 6)
+    assert len(outcome.runs) == len(load_runs(tmp_path)) == 12
+
+
+@pytest.mark.slow
+def test_only_undecided_settings_get_more_seeds(start, tmp_path):
+    train = Train({"adam": 0.83, "rmsprop": 0.82, "sgd": 0.2})
+
+    start(train, {"optimizer": list(train.means)}, decide=Decide(max_repeats=40))
+
+    numbers = repeats(tmp_path)
+    assert numbers["sgd"] == 7
+    assert 7 < numbers["adam"] == numbers["rmsprop"] <= 40
+
+
+def test_what_is_decided_is_not_repeated_and_a_killed_grid_continues(start):
+    train = Train(FAR, faults={("sgd", 3): KeyboardInterrupt()})
+
+    codes = [start(train).exit_code for _ in range(3)]
+
+    assert codes == [130, 0, 0]
+    assert sorted(set(train.names)) == sorted((name, seed) for name in FAR for seed in range(6))
+    assert len(train.names) == 13  # the interrupted one twice
+
+
+def test_a_larger_limit_continues(start, tmp_path):
+    train = Train(EQUAL)
+
+    with terminal(80) as screen:
+        start(train, decide=Decide(max_repeats=7), display=True)
+    first = len(train.executed)
+    start(train, decide=Decide(max_repeats=8))
+
+    assert "max_repeats" in screen.text
+    assert first == 14
+    assert train.names[14:] == [("adam", 7), ("sgd", 7)]
+    assert repeats(tmp_path) == {"adam": 8, "sgd": 8}
+
+
+def test_after_each_seed_a_line_has_the_current_state(start):
+    with terminal(120) as screen:
+        start(Train({"adam": 0.81, "sgd": 0.8}), decide=Decide(max_repeats=8), display=True)
+
+    assert "after 6 seeds" in screen.text
+    assert "evidence" in screen.text
+    assert "of 20" in screen.text
+
+
+def test_the_limit_may_be_seconds_of_training(start, tmp_path):
+    start(Train(EQUAL), decide=Decide(max_seconds=1e-6))
+
+    assert repeats(tmp_path) == {"adam": 6, "sgd": 6}
+
+
+@pytest.mark.parametrize(
+    ("means", "noise", "decide", "outcome"),
+    [
+        ({"adam": 0.8, "sgd": 0.8001}, 0.01, Decide(margin=0.05), "equal"),
+        (EQUAL, 0.0, Decide(), "identical"),
+        (EQUAL, 0.01, Decide(max_repeats=7), "undecided"),
+        (FAR, 0.01, Decide(), "better"),
+    ],
+)
+def test_a_grid_ends_with_each_kind_of_verdict(start, means, noise, decide, outcome):
+    runs = start(Train(means, noise), decide=decide).runs
+
+    decision = verdict(runs)
+    assert decision.outcome == outcome
+    assert str(decision).partition(": ")[0] in show(runs).caption
+
+
+def test_a_seed_that_changes_nothing_is_named_and_ends_the_repeats(start, tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+
+    start(Train(FAR, noise=0))
+
+    assert repeats(tmp_path) == {"adam": 6, "sgd": 6}
+    assert "run.seed" in caplog.text
+
+
+def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
+    outcome = start(Train(FAR), {**TWO, "width": [0, 5]}, decide=Decide(axis="optimizer"))
+
+    assert repeats(tmp_path) == {"adam": 12, "sgd": 12}
+    assert verdict(outcome.runs).better == "adam"
+
+
+def test_listed_repeats_run_out(start, tmp_path):
+    start(Train(EQUAL), {**TWO, "seed": [7, 5, 3]})
+
+    assert load_runs(tmp_path)["seed"].tolist() == [7, 7, 5, 5, 3, 3]
+
+
+def test_a_setting_that_loses_all_its_repeats_gets_no_more(start, tmp_path):
+    faults = {("sgd", seed): ValueError("no") for seed in range(40)}
+
+    outcome = start(Train({**FAR, "rmsprop": 0.5}, faults=faults), {"optimizer": [*FAR, "rmsprop"]})
+
+    assert outcome.exit_code == 1
+    assert repeats(tmp_path) == {"adam": 7, "rmsprop": 7}
+    assert "lost all 7 seeds" in str(verdict(load_runs(tmp_path)))
+
+
+def test_a_plan_has_the_first_repeats_and_writes_nothing(start, tmp_path):
+    outcome = start(Train(FAR), plan_only=True)
+
+    assert len(outcome.outcomes) == 12
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_axis_margin_and_error_are_those_of_the_verdict_afterwards_and_of_an_exported_table(start, tmp_path):
+    decide = Decide("optimizer", margin=0.5, error=0.1)
+    runs = start(Train({"adam": 0.9, "sgd": 0.9}), {**TWO, "width": [1, 2]}, decide=decide).runs
+
+    export(runs, tmp_path / "runs.csv")
+
+    decision = verdict(runs)
+    assert (decision.outcome, {decision.better, decision.worse}) == ("equal", {"adam", "sgd"})
+    assert "10 %" in decision.assumptions
+    assert verdict(load_table(tmp_path / "runs.csv")).sentence == decision.sentence
+    assert verdict(runs, margin=1e-9).outcome == "undecided"
+    assert "5 %" in verdict(runs, error=0.05).assumptions
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"repeats": None}, "repeats"),
+        ({"repeats": ("fold", "seed")}, "repeats"),
+        ({"repeats": "optimizer", "decide": Decide("optimizer")}, "optimizer"),
+        ({"decide": Decide("optimiser")}, "'optimiser'"),
+        ({"decide": 5}, "5"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_before_anything_starts(start, tmp_path, options, named):
+    with pytest.raises(GridError, match=named):
+        start(Train(FAR), **options)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_bad_arguments_are_named_at_once():
+    with pytest.raises(InvalidArgumentError) as caught:
+        Decide(margin=-1, error=2, max_repeats=1, max_seconds="long")  # type: ignore[arg-type]
+
+    assert len(caught.value.problems) == 4
+    for name in ("margin", "error", "max_repeats", "max_seconds"):
+        assert any(name in problem for problem in caught.value.problems)
+
+
+# As a test
+
+
+def scored(mean):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(f1=mean + random.Random(f"{run.seed} {mean}").gauss(0, 0.01))  # noqa: S311
+
+    return train
+
+
+def test_assert_not_worse_passes_for_a_better_function_and_fails_for_a_worse_one(tmp_path):
+    assert_not_worse(scored(0.85), scored(0.80), "max:f1", margin=0.002, root=tmp_path)
+
+    with pytest.raises(AssertionError) as caught:
+        assert_not_worse(scored(0.80), scored(0.85), "max:f1", margin=0.002, root=tmp_path)
+    assert "baseline is better" in str(caught.value)

@@ -1,0 +1,247 @@
+"""Tables as files, and exports to MLflow and W&B (docs/keeping.md, docs/from-the-tutorial.md)."""
+
+import json
+import shutil
+import struct
+import sys
+import warnings
+from contextlib import suppress
+
+import pandas as pd
+import pytest
+
+from runmanager import (
+    GridError,
+    MissingExtraError,
+    RunManager,
+    RunsWarning,
+    StorageError,
+    best,
+    export,
+    export_mlflow,
+    export_wandb,
+    load_results,
+    load_runs,
+    load_table,
+)
+from tests.border.experiments import execute
+
+ODD = {"x" * 300: 1, "x" * 299 + "y": 2, "名": 3, "text": "\ud800" + "t" * 7000}
+
+
+def study(root, losses=((0.5, 0.25),)):
+    """Leave behind completed runs and one that failed."""
+    manager = RunManager("study", root, tensorboard=False, display=False)
+    for number, values in enumerate(losses):
+        with manager.run({"lr": 0.1, "size": (number, 3), "device": "cpu"}):
+            for epoch in manager.epochs(len(values)):
+                manager.track_loss(values[epoch - 1], 10)
+    with suppress(ValueError), manager.run({"lr": 10, "size": None, "device": "cpu"}):
+        raise ValueError("too large")
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("load", [load_runs, load_results])
+def test_a_table_comes_back_with_every_type_its_goal_and_repeats(tmp_path, kind, load):
+    grid = {"lr": [0.1, 1], "net": ["=1+1", None], "deep": [True], "size": [(1, 2)], "seed": [1, 2]}
+    execute(tmp_path / "runs", grid, lambda run: {"f1": run.lr}, goal="max:f1", repeats="seed")
+    table = load(tmp_path / "runs/e")
+
+    export(table, tmp_path / f"table.{kind}")
+    again = load_table(tmp_path / f"table.{kind}")
+
+    pd.testing.assert_frame_equal(again, table)
+    if load is load_runs:
+        assert best(again)["lr"].tolist() == best(table)["lr"].tolist()
+
+
+def test_text_that_a_spreadsheet_would_execute_is_quoted(tmp_path):
+    runs = execute(tmp_path, {"net": ["=1+1", "@x"]}, lambda _: {"f1": 1}, goal="max:f1").runs
+
+    export(runs, tmp_path / "runs.csv")
+
+    assert "'=1+1" in (tmp_path / "runs.csv").read_text()
+    assert load_table(tmp_path / "runs.csv")["net"].tolist() == ["=1+1", "@x"]
+
+
+def test_a_grid_keeps_its_results_as_csv_and_json(tmp_path):
+    folder = execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr}, epochs=2).folder
+
+    assert (
+        len(pd.read_csv(folder / "results.csv")) == len(json.loads((folder / "results.json").read_text())) == 4
+    )
+
+
+def test_the_tutorials_results_csv_is_read(tmp_path):
+    (tmp_path / "results.csv").write_text(
+        ",run,epoch,loss,accuracy,epoch duration,run duration,lr,batch_size\n"
+        "0,1,1,0.9,0.5,1.0,1.1,0.01,100\n1,1,2,0.7,0.6,1.0,2.1,0.01,100\n2,2,1,0.8,0.7,1.0,1.1,0.001,100\n"
+    )
+
+    table = load_table(tmp_path / "results.csv")
+
+    rows = table.groupby("run").tail(1)
+    assert rows["accuracy"].tolist() == [0.6, 0.7]
+    assert best(rows, goal="max:accuracy")["lr"].tolist() == [0.001, 0.01]
+
+
+@pytest.mark.parametrize("name", ["runs.xlsx", "runs"])
+def test_a_file_of_an_unknown_kind_is_refused_with_the_kinds(tmp_path, name):
+    study(tmp_path / "runs")
+
+    with pytest.raises(GridError, match=r"csv.*json.*parquet"):
+        export(load_runs(tmp_path / "runs"), tmp_path / name)
+
+
+def test_a_copied_experiment_has_the_same_tables(tmp_path):
+    study(tmp_path / "runs")
+    shutil.copytree(tmp_path / "runs/study", tmp_path / "elsewhere/study")
+
+    first, second = (load_runs(tmp_path / name).drop(columns="folder") for name in ("runs", "elsewhere"))
+
+    assert second.equals(first)
+
+
+@pytest.mark.parametrize(("function", "extra"), [(export_mlflow, "mlflow"), (export_wandb, "wandb")])
+def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch, function, extra):
+    monkeypatch.setitem(sys.modules, extra, None)
+
+    with pytest.raises(MissingExtraError, match=rf"torch-runmanager\[{extra}\]"):
+        function(tmp_path)
+
+
+# MLflow
+
+
+@pytest.fixture
+def mlflow(monkeypatch, tmp_path):
+    """MLflow, which keeps what it writes under `tmp_path` and sends nothing."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.chdir(tmp_path)
+    return pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+
+
+def logged(mlflow, uri):
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("study")
+    runs = client.search_runs([experiment.experiment_id])
+    return client, {run.info.run_name[:3]: run for run in runs}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_mlflow_gets_every_metric_of_every_epoch_and_changed_runs_once(tmp_path, mlflow):
+    study(tmp_path / "runs")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    first = export_mlflow(tmp_path / "runs", tracking_uri=uri)
+    again = export_mlflow(tmp_path / "runs/study", tracking_uri=uri)
+    shutil.rmtree(tmp_path / "runs")
+    study(tmp_path / "runs", [(0.5, 0.125)])
+    export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    client, runs = logged(mlflow, uri)
+    assert (len(first), again, sorted(runs)) == (2, [], ["001", "002"])
+    done, failed = runs["001"], runs["002"]
+    assert done.data.params == {"lr": "0.1", "size": "(0, 3)", "device": "cpu"}
+    history = client.get_metric_history(done.info.run_id, "loss")
+    assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.5), (2, 0.125)]
+    assert (done.info.status, failed.info.status) == ("FINISHED", "FAILED")
+    assert any("too large" in tag for tag in failed.data.tags.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_names_that_mlflow_does_not_take_are_changed_stay_unique_and_give_one_warning(tmp_path, mlflow):
+    with RunManager("study", tmp_path / "runs", tensorboard=False, display=False).run(ODD):
+        pass
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    (run,) = logged(mlflow, uri)[1].values()
+    params = run.data.params
+    assert len([each for each in caught if each.category is RunsWarning]) == 1
+    assert sorted(int(value) for value in params.values() if len(value) == 1) == [1, 2, 3]
+    assert params["text"].endswith("ttt")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_run_that_mlflow_did_not_get_whole_is_logged_again(tmp_path, mlflow, monkeypatch):
+    study(tmp_path / "runs")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    def refuse(*_, **__):
+        raise mlflow.MlflowException("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mlflow.MlflowClient, "log_batch", refuse)
+        with pytest.raises(StorageError, match="the disk is full"):
+            export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    assert len(export_mlflow(tmp_path / "runs", tracking_uri=uri)) == 2
+    assert sorted(logged(mlflow, uri)[1]) == ["001", "002"]
+
+
+# W&B
+
+RECORD = struct.Struct("<IHB")
+BLOCK = 2**15
+
+
+@pytest.fixture
+def wandb(monkeypatch, tmp_path):
+    """W&B, which keeps what it writes under `tmp_path` and sends nothing."""
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    module = pytest.importorskip("wandb", reason="the extra wandb is not installed")
+    yield module
+    module.teardown()
+
+
+def records(folder):
+    """Read the records of an offline run: a log of LevelDB's form, with 7 bytes in front, of protos."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, position, parts = next(folder.glob("*.wandb")).read_bytes(), 7, b""
+    while position + RECORD.size <= len(content):
+        if (left := BLOCK - position % BLOCK) < RECORD.size:
+            position += left
+            continue
+        _, length, kind = RECORD.unpack_from(content, position)
+        position += RECORD.size + length
+        parts += content[position - length : position]
+        if kind in (1, 4):  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            yield record
+            parts = b""
+
+
+@pytest.mark.slow
+def test_wandb_gets_every_metric_of_every_epoch(tmp_path, wandb):
+    study(tmp_path / "runs")
+
+    folders = export_wandb(tmp_path / "runs", folder=tmp_path / "new")
+    again = export_wandb(tmp_path / "runs", folder=tmp_path / "again")
+    wandb.teardown()  # its service writes on after it has answered
+
+    logs = [list(records(folder)) for folder in folders]
+    run = next(record.run for record in logs[0] if record.HasField("run"))
+    config = {item.key: item.value_json for item in run.config.update}
+    rows = [
+        {"/".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+        for record in logs[0]
+        if record.HasField("history")
+    ]
+    assert run.project == "study"
+    assert (config["lr"], config["device"]) == ("0.1", '"cpu"')
+    assert [(row["epoch"], row["loss"]) for row in rows] == [("1", "0.5"), ("2", "0.25")]
+    assert [next(r.exit.exit_code for r in log if r.HasField("exit")) for log in logs] == [0, 1]
+    assert [path.name[-8:] for path in again] == [path.name[-8:] for path in folders]  # the same ids

@@ -1,0 +1,401 @@
+"""The page of `write_report` (docs/report.md, docs/keeping.md)."""
+
+import contextlib
+import json
+import math
+import re
+
+import pytest
+
+from runmanager import (
+    GridError,
+    IntRange,
+    LogUniform,
+    RunBuilder,
+    StorageError,
+    load_runs,
+    run_grid,
+    write_report,
+)
+from tests.border.experiments import QUIET, Scored, execute, flip, halving
+from tests.border.pages import parse, text_of
+from tests.browser import CHROMIUM, OPTIONS, playwright, wait_until
+
+GRID = {"lr": [0.1, 0.01], "optimizer": ["adam", "sgd"], "seed": range(3), "clip": [1.0]}
+EVIL = "<script>alert(1)</script>"
+
+
+def scores(run):
+    """Let run 2 fail, and run 5 diverge."""
+    if (run.lr, run.optimizer, run.seed) == (0.1, "adam", 1):
+        raise ValueError("<b>no</b>")
+    diverges = (run.lr, run.optimizer, run.seed) == (0.1, "sgd", 1)
+    accuracy = 0.9 - 0.2 * (run.lr == 0.1) - 0.05 * (run.optimizer == "sgd") + 0.001 * run.seed
+    loss = math.nan if diverges else 1 - accuracy
+    return {"loss": loss, "test_accuracy": accuracy, "test_loss": 1 - accuracy}
+
+
+def page_of(root, grid, scores, *, goal=None, **options):
+    execute(root, grid, scores, goal=goal, **options)
+    return parse(write_report(root / "e", root / "page.html"))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page of 12 runs of three epochs, one failed and one diverged, with a note."""
+    root = tmp_path_factory.mktemp("runs")
+    execute(root, GRID, scores, epochs=3, repeats="seed", note="does <lr> matter?\n\n- **half** it")
+    return write_report(root / "e", root / "page.html")
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return parse(report)
+
+
+@pytest.fixture(scope="module")
+def text(page):
+    return text_of(page)
+
+
+def rows(page):
+    """Return the cells of the rows of the first table that has a heading `run` or `lr`."""
+    for table in page.iter("table"):
+        heading, *rows = [[text_of(cell).strip(" ↕↑↓") for cell in row] for row in table.iter("tr")]
+        if "lr" in heading and "status" in heading:
+            return [dict(zip(heading, row, strict=False)) for row in rows]
+    raise AssertionError("no table of runs")
+
+
+# What it says
+
+
+def test_the_page_begins_with_the_verdict_the_best_mean_and_what_matters(text):
+    beginning = text[:2000]
+
+    for part in ("lr=0.01 optimizer=adam", "do not decide", "0.901", "95 %", "Changing lr alone"):
+        assert part in beginning
+
+
+def test_the_note_is_markdown_and_its_text_is_escaped(report, text):
+    assert "does <lr> matter?" in text
+    assert "<strong>half</strong>" in report.read_text()
+
+
+def test_failures_have_their_cause_and_a_next_step(text):
+    assert "ValueError: <b>no</b>" in text
+    assert "loss became nan" in text
+    assert "runmanager show" in text
+
+
+def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
+    table = rows(page)
+
+    assert len(table) == 12
+    assert "clip" not in table[0]
+    assert [row["lr"] for row in table[:6]] == ["0.01"] * 6
+    assert [row["optimizer"] for row in table[:3]] == ["adam"] * 3
+    assert {row["status"].strip("✓✗ ") for row in table} == {"completed", "failed", "diverged"}
+
+
+def test_the_page_has_figures_that_say_in_words_what_they_show(page):
+    figures = [svg for svg in page.iter("svg") if svg.get("role") or svg.get("aria-labelledby")]
+
+    words = " ".join(text_of(svg) + svg.get("aria-label", "") for svg in figures)
+    assert len(figures) >= 3
+    assert "test_accuracy" in words
+    assert all(svg.get("aria-label") or svg.get("aria-labelledby") for svg in figures)
+
+
+def numbers_in(value):
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list):
+        return [number for item in value for number in numbers_in(item)]
+    return [value] if isinstance(value, int | float) else []
+
+
+def test_the_page_has_the_curves_of_the_runs_as_data(page):
+    numbers: list[float] = []
+    for script in page.iter("script"):
+        if "json" in script.get("type", ""):
+            numbers += numbers_in(json.loads(script.text or "null"))
+
+    for epoch in (1, 2, 3):  # of the best run
+        assert any(math.isclose(number, 0.902 * epoch / 3, rel_tol=1e-3) for number in numbers)
+
+
+def test_the_page_says_how_it_was_run(text):
+    import torch
+
+    assert torch.__version__.partition("+")[0] in text
+    assert "cpu" in text
+
+
+# Its form
+
+
+def test_the_page_is_one_file_without_network(report, page):
+    assert [element.get("src") for element in page.iter() if element.get("src")] == []
+    links = [element.get("href", "") for element in page.iter() if element.get("href")]
+    assert [link for link in links if not link.startswith(("#", "data:"))] == []
+    (policy,) = [
+        meta.get("content", "") for meta in page.iter("meta") if "Security" in meta.get("http-equiv", "")
+    ]
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    assert not re.search(r"url\((?!data:)[^)]*//", report.read_text())
+
+
+def test_ids_are_unique_and_links_lead_to_them(page):
+    ids = [element.get("id") for element in page.iter() if element.get("id")]
+
+    assert len(ids) == len(set(ids))
+    targets = {link.get("href", "")[1:] for link in page.iter("a") if link.get("href", "").startswith("#")}
+    assert {target for target in targets if not target.startswith("run-")} <= set(ids)
+
+
+def test_text_of_runs_is_never_markup(tmp_path):
+    def evil(run):
+        if run.number:
+            raise ValueError(EVIL)
+        return {"loss": 1.0, EVIL: 2.0}
+
+    page = page_of(tmp_path, {"net": [EVIL], "number": [0, 1]}, evil, note=f'{EVIL} <img src="x" onerror="y">')
+
+    source = (tmp_path / "page.html").read_text()
+    assert EVIL not in source
+    assert EVIL in text_of(page)
+    assert not list(page.iter("img"))
+    scripts = [script.text or "" for script in page.iter("script")]
+    assert not [script for script in scripts if "</" in script.replace("<\\/", "")]
+
+
+@pytest.mark.parametrize(
+    ("grid", "values"),
+    [
+        ({"lr": [0.1]}, {"loss": 1.0}),
+        ({"lr": [0.1, 0.2]}, {}),
+        ({"lr": [0.1, 0.2]}, {"test_accuracy": math.inf}),
+        ({"lr": [0.1, "high", None, math.nan]}, {"loss": 1e300}),
+        ({"lr": [2**70, 1]}, {"loss": 0.5}),
+    ],
+    ids=["one run", "no metric", "infinite", "mixed", "huge"],
+)
+def test_few_and_odd_runs_make_a_page_too(tmp_path, grid, values):
+    page = page_of(tmp_path, grid, lambda _: values)
+
+    assert text_of(page)
+
+
+def test_a_page_without_a_result_begins_with_the_failures(tmp_path):
+    def fail(run):
+        raise ValueError("too large")
+
+    text = text_of(page_of(tmp_path, {"lr": [0.1, 0.2]}, fail))
+
+    assert "No run has completed" in text
+    assert "too large" in text
+
+
+def test_pruned_runs_are_sorted_below_completed_ones_and_are_no_failures(tmp_path):
+    rising = Scored(lambda run: {"test_accuracy": run.lr}, epochs=9)
+
+    page = page_of(tmp_path, {"lr": [0.4, 0.3, 0.2]}, rising, prune=halving("test_accuracy"))
+
+    assert [row["status"].strip("✓– ") for row in rows(page)] == ["completed", "pruned", "pruned"]  # noqa: RUF001
+    assert "failed" not in text_of(page)
+
+
+def test_a_search_shows_importances_and_where_the_best_runs_are(tmp_path):
+    runs = RunBuilder.sample({"lr": LogUniform(1e-4, 1), "width": IntRange(1, 64)}, 40, seed=0)
+
+    text = text_of(
+        page_of(tmp_path, runs, lambda run: {"score": -abs(math.log10(run.lr) + 2)}, goal="max:score")
+    )
+
+    assert "importance" in text
+    assert "best so far" in text.lower()
+
+
+def test_several_goals_have_their_pareto_front(tmp_path):
+    def two(run):
+        return {"score": run.lr, "cost": run.lr if run.width == 8 else 2.0}
+
+    text = text_of(page_of(tmp_path, {"lr": [0.1, 0.2], "width": [8, 9]}, two, goal=["max:score", "min:cost"]))
+
+    assert "Pareto front" in text
+    assert "score" in text
+    assert "cost" in text
+
+
+def test_another_goal_may_be_given(tmp_path):
+    execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr, "cost": run.lr}, goal="max:f1")
+
+    texts = [
+        text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html", **options)))
+        for options in ({}, {"goal": "min:cost"})
+    ]
+
+    assert ["Run 2 (lr=0.2) is best" in text for text in texts] == [True, False]
+    assert ["Run 1 (lr=0.1) is best" in text for text in texts] == [False, True]
+
+
+def test_two_experiments_are_one_page_with_their_differences(tmp_path):
+    for name, lr in (("before", 0.1), ("after", 0.2)):
+        execute(tmp_path, {"lr": [lr], "width": [1]}, lambda run: {"f1": run.lr}, name, goal="max:f1")
+
+    text = text_of(parse(write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "page.html")))
+
+    assert "before" in text
+    assert "after" in text
+    assert re.search(r"lr +0\.1 +0\.2", text)
+
+
+def test_damage_is_named_and_the_rest_is_shown(tmp_path):
+    execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr}, goal="max:f1")
+    flip(next((tmp_path / "e").glob("001*/attempt-1.jsonl")), 0.2)
+
+    text = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+
+    assert "attempt-1.jsonl" in text
+    assert "0.2" in text
+
+
+def test_the_path_is_returned_and_a_notebook_gets_a_link(tmp_path):
+    execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, goal="max:f1")
+
+    with contextlib.chdir(tmp_path):
+        path = write_report(tmp_path / "e")
+
+    assert (tmp_path / "report.html").is_file()
+    assert "href" in path._repr_html_()
+
+
+def test_nothing_is_written_when_the_page_is_refused(tmp_path):
+    execute(tmp_path, {"lr": [0.1]}, lambda run: {"f1": run.lr}, goal="max:f1")
+
+    with pytest.raises(GridError, match="f2"):
+        write_report(tmp_path / "e", tmp_path / "page.html", goal="max:f2")
+    with pytest.raises(FileNotFoundError):
+        write_report(tmp_path / "missing", tmp_path / "page.html")
+    with pytest.raises(StorageError):
+        write_report(tmp_path / "e", tmp_path)
+    assert not (tmp_path / "page.html").exists()
+
+
+# While a grid runs
+
+
+def test_report_true_keeps_a_page_up_to_date_while_the_grid_runs(tmp_path):
+    pages = []
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(test_accuracy=run.lr)
+                pages.append(text_of(parse(tmp_path / "e/report.html")))
+
+    run_grid({"lr": [0.1, 0.2, 0.3]}, train, experiment="e", root=tmp_path, report=True, **QUIET)
+
+    ended = text_of(parse(tmp_path / "e/report.html"))
+    assert "runs are left" in pages[-1]
+    assert "are left" not in ended
+    assert "Run 3 (lr=0.3) is best" in ended
+
+
+# In a browser, by roles and names as a reader has them
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if playwright is None or CHROMIUM is None:
+        pytest.skip("needs playwright and chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, report):
+    pages, problems = [], []
+
+    def open_page(address="", width=1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(report.as_uri() + address)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert problems == []
+
+
+def runs_in(page):
+    table = page.get_by_role("table").filter(has=page.get_by_role("columnheader", name="status"))
+    return {row.split()[1] for row in table.first.locator("tbody tr").all_inner_texts() if row.strip()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("condition", ["lr<0.1", "status=failed", "optimizer=sgd"])
+def test_the_filter_takes_a_condition(open_page, report, condition):
+    page = open_page()
+
+    page.get_by_role("searchbox", name="Show runs with").fill(condition)
+
+    name, value = re.split("[<=]", condition)
+    runs = load_runs(report.parent / "e")
+    chosen = runs[runs[name] < float(value)] if "<" in condition else runs[runs[name] == value]
+    assert runs_in(page) == set(chosen["run"].astype(str))
+
+
+@pytest.mark.slow
+def test_the_address_opens_a_run_and_compares_two(open_page):
+    one = open_page("#run-2").get_by_role("dialog").inner_text()
+    two = open_page("#run-1?with=run-9").get_by_role("dialog").inner_text()
+
+    assert "ValueError: <b>no</b>" in one
+    assert "runmanager show" in one
+    for part in ("run 1", "run 9", "lr", "0.1", "0.01", "runmanager diff"):
+        assert part in two
+
+
+@pytest.mark.slow
+def test_a_heading_sorts_and_a_button_shows_all_columns(open_page):
+    page = open_page()
+    headings = page.get_by_role("columnheader")
+    number = headings.count()
+
+    page.get_by_role("columnheader", name="test_loss").first.get_by_role("button").click()
+    page.get_by_role("button", name="All columns").click()
+
+    assert headings.count() > number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_screen_of_a_computer_or_a_phone(open_page, width):
+    page = open_page(width=width)
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_an_open_page_follows_the_grid(browser, tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(test_accuracy=run.lr)
+                if run.lr == 0.2:
+                    page.goto((tmp_path / "e/report.html").as_uri())
+                    assert "are left" in page.locator("body").inner_text()
+
+    page = browser.new_page()
+    run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, report=True, **QUIET)
+
+    wait_until(page, "document.body.innerText.includes('is best')")
+    page.close()

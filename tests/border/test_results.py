@@ -1,0 +1,362 @@
+"""What load_results and load_runs say of the files on disk, whole, damaged or half copied."""
+
+import itertools
+import json
+import math
+import os
+import random
+import shutil
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from runmanager import RunManager, RunsWarning, export, load_results, load_runs, load_table, run_grid
+from tests.border import reading
+
+COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"]
+STATUSES = {"completed", "failed", "diverged", "interrupted", "pending", "running"}
+NUM_RUNS, NUM_EPOCHS = 24, 3
+
+
+def write(root, params, losses=(0.5,), experiment="exp", error=None, **metrics):
+    """Execute a run with one epoch per loss; return its folder."""
+    manager = RunManager(experiment, root, display=False, tensorboard=False)
+    with suppress(type(error) if error else ()), manager.run(params):
+        for epoch in manager.epochs(len(losses)):
+            manager.track_loss(losses[epoch - 1], 1)
+            for name, value in metrics.items():
+                if value is not None and epoch == 1:
+                    manager.track(**{name: value})
+        if error:
+            raise error
+    return Path(str(load_runs(root / experiment)["folder"].iloc[-1]))
+
+
+def test_there_is_one_row_per_epoch_in_the_tutorials_columns(tmp_path):
+    write(tmp_path, {"lr": 0.1, "batch_size": 64}, [0.5, 0.25], f1=1.0)
+    write(tmp_path, {"lr": 0.2, "batch_size": 64}, [math.nan])
+
+    table = load_results(tmp_path / "exp")
+
+    assert list(table) == [*COLUMNS, "lr", "batch_size", "f1"]
+    assert table[["run", "epoch"]].to_numpy().tolist() == [[1, 1], [1, 2], [2, 1]]
+    assert table["loss"].fillna(-1).tolist() == [0.5, 0.25, -1]
+    assert [str(table[name].dtype) for name in ("run", "loss", "lr", "batch_size")] == [
+        "int64", "float64", "float64", "int64",
+    ]  # fmt: skip
+    folder = reading.run_folder(tmp_path / "exp")
+    assert [each["loss"] for each in reading.epochs(folder).values()] == [0.5, 0.25]
+
+
+def test_there_is_one_row_per_run_with_last_and_best_values(tmp_path):
+    write(tmp_path, {"lr": 0.1}, [0.3, math.inf], error=ValueError("no"))
+    write(tmp_path, {"lr": 0.2}, [0.3, 0.4], val_accuracy=0.75, error=KeyboardInterrupt())
+    write(tmp_path, {"lr": 0.3}, [0.3])
+
+    table = load_runs(tmp_path)
+
+    assert table["status"].tolist() == ["failed", "interrupted", "completed"]
+    assert table[["run", "epochs", "lr"]].to_numpy().tolist() == [[1, 2, 0.1], [2, 2, 0.2], [3, 1, 0.3]]
+    assert table["loss"].tolist()[1:] == [0.4, 0.3]
+    assert table["best loss"].tolist() == [0.3] * 3
+    assert table["val_accuracy"][1] == 0.75  # the last epoch lacks it
+    assert table["error"][0].startswith("ValueError: no")
+    assert list(table)[-4:] == ["attempts", "mixed", "folder", "error"]
+    assert [Path(folder).is_dir() for folder in table["folder"]] == [True] * 3
+
+
+VALUES: list[Any] = [
+    0.1, 1, True, "001", "None", "", None, math.inf, (3, 3), [1, "a"], {"a": (1,)}, 2**70,
+    torch.device("cpu"), torch.float16, "=HYPERLINK()", "\x1b[2J\n\u202e", "../../etc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [*([value] for value in VALUES), VALUES], ids=repr)
+def test_hyperparameters_come_back_with_their_types(tmp_path, values):
+    for value in values:
+        write(tmp_path, {"value": value})
+
+    export(load_runs(tmp_path), tmp_path / "runs.csv")
+    for table in (load_results(tmp_path), load_runs(tmp_path), load_table(tmp_path / "runs.csv")):
+        assert [repr(value) for value in table["value"].tolist()] == [repr(value) for value in values]
+
+
+def test_runs_without_a_hyperparameter_have_it_missing(tmp_path):
+    write(tmp_path, {"lr": 0.1, "n": 1})
+    write(tmp_path, {"lr": 0.2, "name": "x"})
+
+    table = load_results(tmp_path)
+
+    assert (table["n"].isna().tolist(), table["name"].isna().tolist()) == ([False, True], [True, False])
+
+
+def test_a_column_never_takes_the_place_of_a_hyperparameter(tmp_path):
+    write(tmp_path, {})
+    columns = {*load_results(tmp_path), *load_runs(tmp_path)}
+    names = [name for name in columns if name.isidentifier()]
+    write(tmp_path, {name: f"mine: {name}" for name in names}, experiment="other")
+
+    for table in (load_results(tmp_path / "other"), load_runs(tmp_path / "other")):
+        (row,) = table.to_dict(orient="records")
+        assert {row[f"{name} (hyperparameter)"] for name in names} == {f"mine: {name}" for name in names}
+        assert (row["run"], row["loss"]) == (1, 0.5)
+    assert len(names) >= 8
+
+
+def test_several_experiments_stand_in_one_table(tmp_path):
+    for experiment in ("b", "a"):
+        write(tmp_path, {"lr": 0.1}, experiment=experiment)
+    (tmp_path / "notes").mkdir()
+    shutil.copy(Path(__file__).parents[2] / "runs" / "README.md", tmp_path)
+
+    assert load_results(tmp_path)["experiment"].tolist() == ["a", "b"]
+    assert list(load_runs(str(tmp_path)))[:3] == ["experiment", "run", "status"]
+    assert load_runs([tmp_path / "b", tmp_path / "a"])["experiment"].tolist() == ["b", "a"]
+    assert "experiment" not in load_results(tmp_path / "a")
+
+
+def test_a_runs_folder_gives_that_run_alone_and_an_empty_one_an_empty_table(tmp_path):
+    write(tmp_path, {"lr": 0.1})
+    folder = write(tmp_path, {"lr": 0.2})
+    (tmp_path / "empty").mkdir()
+
+    assert load_results(folder)["run"].tolist() == [2]
+    assert (len(load_results(tmp_path / "empty")), len(load_runs(tmp_path / "empty"))) == (0, 0)
+    assert set(load_results(tmp_path / "empty")) >= set(COLUMNS)
+
+
+@pytest.mark.parametrize("load", [load_results, load_runs])
+def test_a_path_that_is_not_there_and_a_file_are_named(tmp_path, load):
+    (tmp_path / "results.csv").touch()
+
+    with pytest.raises(FileNotFoundError, match="missing"):
+        load(tmp_path / "missing")
+    with pytest.raises(OSError, match="load_table"):
+        load(tmp_path / "results.csv")
+
+
+def test_tables_on_disk_are_whole_after_each_run_and_round_trip(tmp_path):
+    for number in (1, 2):
+        write(tmp_path, {"lr": number / 10, "name": "=1+1"})
+        rows = json.loads((tmp_path / "exp" / "results.json").read_bytes())
+        assert len(rows) == number
+
+    table = load_table(tmp_path / "exp" / "results.csv")
+    pd.testing.assert_frame_equal(table, load_results(tmp_path / "exp"), check_like=True)
+    assert "'=1+1" in (tmp_path / "exp" / "results.csv").read_text()  # a spreadsheet does not execute it
+
+
+def test_half_of_a_folder_copied_elsewhere_loads(tmp_path):
+    write(tmp_path, {"lr": 0.1})
+    folder = write(tmp_path, {"lr": 0.2})
+    shutil.copytree(folder, tmp_path / "copy" / "exp" / folder.name)
+
+    table = load_results(tmp_path / "copy")
+    assert (table["run"].tolist(), table["lr"].tolist()) == ([2], [0.2])
+
+
+def add_attempt(folder, number, after, losses, end="completed"):
+    """Write a further attempt by hand, which began after an epoch."""
+    start, epoch, *_ = reading.lines(folder / "attempt-1.jsonl")
+    lines = [{**start, "attempt": number, "after": after}]
+    for index, loss in enumerate(losses, after + 1):
+        metrics = {**epoch["metrics"], "loss": loss}
+        lines.append({**epoch, "attempt": number, "epoch": index, "metrics": metrics})
+    for line in lines:
+        line.pop("crc")
+    (folder / f"attempt-{number}.jsonl").write_bytes(b"".join(map(reading.to_line, lines)))
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_later_attempt_supersedes_what_came_after_its_beginning(tmp_path, after):
+    folder = write(tmp_path, {"lr": 0.1}, [0.1, 0.2, 0.3], error=KeyboardInterrupt())
+    add_attempt(folder, 2, after, [0.9])
+
+    table = load_results(tmp_path)
+
+    assert table["loss"].tolist() == [*[0.1, 0.2, 0.3][:after], 0.9]
+    assert table["epoch"].tolist() == list(range(1, after + 2))
+    assert load_runs(tmp_path)["attempts"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({}, "running"), ({"pid": reading.NO_PROCESS}, "interrupted"), ({"boot": "another"}, "interrupted")],
+)
+def test_the_status_of_a_run_without_an_end_follows_from_its_process(tmp_path, changes, status):
+    folder = write(tmp_path, {"lr": 0.1}, [0.1])
+    path = folder / "attempt-1.jsonl"
+    start, *epochs, _ = reading.lines(path)
+    lines = [{**line} for line in ({**start, **changes}, *epochs)]
+    for line in lines:
+        line.pop("crc")
+    path.write_bytes(b"".join(map(reading.to_line, lines)) + b'{"type":"ep')  # a line that is being written
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_runs(tmp_path)["status"].tolist() == [status]
+        assert load_results(tmp_path)["loss"].tolist() == [0.1]
+
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(NUM_EPOCHS):
+            manager.track_loss(run.lr + epoch / 8, 1)
+            manager.track(f1=run.lr * epoch / 3 if (run.lr + epoch) % 9 else math.nan)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Make an experiment of many runs; some values are not finite."""
+    root = tmp_path_factory.mktemp("written")
+    axes = {("lr", "name"): [(number, f"n{number}") for number in range(NUM_RUNS)]}
+    run_grid(axes, train, experiment="exp", root=root, executor="inline", tensorboard=False, display=False)
+    return root
+
+
+def flip(content, dice):
+    place = dice.randrange(len(content))
+    return content[:place] + bytes([content[place] ^ (1 << dice.randrange(8))]) + content[place + 1 :]
+
+
+def cut(content, dice):
+    return content[: dice.randrange(len(content))]
+
+
+def lose_block(content, dice):
+    start = dice.randrange(len(content))
+    length = min(dice.choice([1, 64, 512, 4096]), len(content) - start)
+    return content[:start] + bytes(length) + content[start + length :]
+
+
+def insert(content, dice):
+    place = dice.randrange(len(content) + 1)
+    return content[:place] + dice.randbytes(dice.randrange(1, 40)) + content[place:]
+
+
+def shuffle(content, dice):
+    lines = content.splitlines(keepends=True)
+    dice.shuffle(lines)
+    return b"".join(lines)
+
+
+def replace_all(content, dice):
+    return dice.choice([b"", b"\n" * 9, bytes(len(content)), dice.randbytes(300), b"{}\n[]\nnull\n", b"PK\3\4"])
+
+
+def with_another_number(content, dice):
+    place = dice.choice([place for place, byte in enumerate(content) if chr(byte).isdigit()])
+    return content[:place] + dice.choice(b"0123456789").to_bytes() + content[place + 1 :]
+
+
+WAYS = [flip, cut, lose_block, insert, shuffle, replace_all, with_another_number]
+
+
+def no_file(path, dice):
+    path.unlink()
+    kind = dice.choice(["gone", "folder", "link", "loop", "pipe"])
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/etc/hostname")
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "pipe":
+        os.mkfifo(path)
+
+
+def loaded(root):
+    """Load both tables; return them and the warnings that each gave."""
+    tables, said = [], []
+    for load in (load_results, load_runs):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tables.append(load(root))
+        assert {warning.category for warning in caught} <= {RunsWarning}
+        said.append([str(warning.message) for warning in caught])
+    return tables, said
+
+
+def rows_of(table):
+    columns = ["lr", "name", "loss", "f1", "epoch duration", "run duration"]
+    keys, values = table[["run", "epoch"]].to_numpy().tolist(), table[columns].to_numpy().tolist()
+    return {tuple(key): list(map(str, row)) for key, row in zip(keys, values, strict=True)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_journals_cost_their_own_runs_and_invent_nothing(tmp_path, written, seed):
+    dice = random.Random(seed)  # noqa: S311 - reproducible damage
+    expected = rows_of(load_results(written))
+    root = tmp_path / "runs"
+    shutil.copytree(written, root)
+    spared = dice.sample(range(1, NUM_RUNS + 1), NUM_RUNS // 6)
+    for number, folder in enumerate(reading.run_folders(root / "exp"), 1):
+        path = folder / "attempt-1.jsonl"
+        if number in spared:
+            continue
+        if number % 8 == 0:
+            no_file(path, dice)
+        else:
+            path.write_bytes(dice.choice(WAYS)(path.read_bytes(), dice))
+
+    (results, runs), said = loaded(root)
+
+    rows = rows_of(results)
+    assert len(rows) == len(results)  # one row per run and epoch
+    assert {key: row for key, row in rows.items() if row != expected[key]} == {}
+    assert set(itertools.product(spared, range(1, NUM_EPOCHS + 1))) <= set(rows)
+    assert runs["run"].tolist() == list(range(1, NUM_RUNS + 1))
+    assert set(runs["status"]) <= STATUSES
+    assert [len(each) for each in said] == [1, 1]
+    assert "attempt-1.jsonl" in said[0][0]
+
+
+@pytest.mark.parametrize("name", ["grid.json", "001-*/run.json"])
+def test_damaged_descriptions_cost_no_more_than_their_runs(tmp_path, written, name):
+    expected = rows_of(load_results(written))
+    root = tmp_path / "runs"
+    shutil.copytree(written, root)
+    (path,) = (root / "exp").glob(name)
+    content = path.read_bytes()
+    dice = random.Random(0)  # noqa: S311
+
+    for _ in range(25):
+        path.write_bytes(dice.choice([flip, cut, lose_block, insert, replace_all])(content, dice))
+        (results, runs), _ = loaded(root)
+
+        rows = rows_of(results)
+        assert {key: row for key, row in rows.items() if row != expected[key]} == {}
+        assert len(runs) >= NUM_RUNS - 1
+        assert len(rows) >= (NUM_RUNS - 1) * NUM_EPOCHS
+
+
+def test_the_files_are_those_that_are_documented(tmp_path):
+    folder = write(tmp_path, {"lr": 0.1, "size": 3}, [0.5, 0.25], error=ValueError("no"))
+
+    assert reading.params(folder) == {"lr": 0.1, "size": 3}
+    start, *epochs, end = reading.lines(folder / "attempt-1.jsonl")
+    assert (start["type"], start["attempt"], start["pid"]) == ("start", 1, os.getpid())
+    assert [(line["type"], line["epoch"], line["metrics"]["loss"]) for line in epochs] == [
+        ("epoch", 1, 0.5), ("epoch", 2, 0.25),
+    ]  # fmt: skip
+    assert (end["type"], end["status"], end["epochs"]) == ("end", "failed", 2)
+    assert {path.name for path in folder.iterdir()} == {"run.json", "attempt-1.jsonl", "error.log"}
+
+
+@pytest.mark.parametrize(
+    "value", ["../../etc/passwd", "a/b", "CON", "x" * 5000, "\x00", "Ω\u202e", "a b", "A", "a"]
+)
+def test_folders_have_safe_names_whatever_the_values_are(tmp_path, value):
+    first, second = write(tmp_path, {"name": value}), write(tmp_path, {"name": f"{value}_"})
+
+    for folder in (first, second):
+        assert folder.parent == tmp_path / "exp"
+        assert len(folder.name.encode()) <= 100
+        assert folder.name.isascii()
+    assert first.name.lower() != second.name.lower()
+    assert load_runs(tmp_path)["name"].tolist() == [value, f"{value}_"]

@@ -1,0 +1,620 @@
+"""What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
+
+import itertools
+import math
+import os
+import pickle
+import random
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from runmanager import (
+    CheckpointError,
+    ExperimentLockedError,
+    GridError,
+    ImageTensors,
+    RunManager,
+    RunsWarning,
+    TensorLoader,
+    load_results,
+    load_runs,
+)
+from tests.border import reading
+from tests.border.work import announce, meet, start, statuses, train, trained
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+IMAGES = torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(14) % 3
+DATA = TensorDataset(IMAGES, LABELS)
+DURATIONS = ["epoch duration", "run duration"]
+NEWEST, BEFORE = "checkpoint.pt", "checkpoint.prev.pt"
+WHOLE = [1, 2, 3, 4]
+
+
+def generator():
+    return torch.Generator().manual_seed(7)
+
+
+LOADERS = {
+    "global": lambda: DataLoader(DATA, 4, shuffle=True),
+    "own generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator()),
+    "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
+    "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4),
+    "worker": lambda: DataLoader(DATA, 4, shuffle=True, num_workers=1),
+}
+
+
+def stateful(run, manager):
+    """Train with everything that has a state; a fault comes in the middle of an epoch."""
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    parts = {"network": network, "optimizer": optimizer, "scheduler": scheduler}
+    with manager.run(run, network, LOADERS[run.loader]()):
+        for epoch in manager.epochs(4, checkpoint=parts, keep=run.keep):
+            for number, (images, labels) in enumerate(manager.batches()):
+                if number == 1:
+                    meet(run, epoch)
+                loss = functional.cross_entropy(network(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+            scheduler.step()
+            manager.evaluate(DataLoader(DATA, 5, shuffle=True))
+            manager.track(
+                python=random.random(),  # noqa: S311 - the state that users draw from
+                numpy=np.random.random(),  # noqa: NPY002
+                torch=torch.rand(()),
+                lr_now=optimizer.param_groups[0]["lr"],
+                first=network[1].weight[0, 0],
+            )
+    meet(run, 5)
+
+
+def start_stateful(root="runs", loader="global", keep="last", **options):
+    params = {"lr": options.pop("lrs", [0.1]), "loader": [loader], "keep": [keep]}
+    return start(params, stateful, root=root, **{"retry_failed": True, **options})
+
+
+def left(root="runs", number=1):
+    """Return all that follows from the training of a run: its rows as text, and its weights."""
+    table = load_results(f"{root}/exp").query(f"run == {number}").drop(columns=DURATIONS)
+    path = reading.run_folder(f"{root}/exp", number) / "weights.pt"
+    weights = torch.load(path, weights_only=True) if path.exists() else {}
+    return table.to_csv(), {name: value.tolist() for name, value in weights.items()}
+
+
+@pytest.fixture
+def undisturbed():
+    """Train without a fault; return what is left."""
+
+    def execute(loader="global", keep="last"):
+        start_stateful("whole", loader, keep)
+        trained()
+        return left("whole")
+
+    return execute
+
+
+def epochs_trained():
+    return [epoch for _, epoch in trained() if epoch < 5]
+
+
+@pytest.mark.parametrize("kind", ["stop", "error"])
+@pytest.mark.parametrize("loader", [*list(LOADERS)[:-1], pytest.param("worker", marks=pytest.mark.slow)])
+def test_a_resumed_run_is_bit_identical_to_an_undisturbed_one(undisturbed, loader, kind):
+    expected = undisturbed(loader)
+    announce(kind, 0.1, 2)
+    start_stateful(loader=loader)
+    trained()
+
+    outcome = start_stateful(loader=loader)
+
+    assert epochs_trained() == [2, 3, 4]
+    assert left() == expected
+    assert outcome.runs[["status", "attempts"]].to_numpy().tolist() == [["completed", 2]]
+
+
+@pytest.mark.parametrize("keep", ["best:test_loss", "max:python"])
+@pytest.mark.parametrize("at", [(1,), (2, 3), (4,), (5,)])
+def test_a_run_resumes_after_its_last_committed_epoch_as_often_as_it_is_stopped(undisturbed, at, keep):
+    expected = undisturbed(keep=keep)
+    for epoch in at:
+        announce("stop", 0.1, epoch)
+        start_stateful(keep=keep)
+    trained()
+
+    start_stateful(keep=keep)
+
+    assert epochs_trained() == [epoch for epoch in WHOLE if epoch >= at[-1]]
+    assert left() == expected
+    durations = load_results("runs")["run duration"].tolist()
+    assert durations == sorted(durations)  # the clock of a run goes on
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from tests.border import test_resuming, work
+Path("parent.pid").write_text(f"{os.getpid()}")
+if sys.argv[1:] == ["lanes"]:
+    sys.exit(work.start(executor="lanes").exit_code)
+sys.exit(test_resuming.start_stateful(retry_failed=False).exit_code)
+"""
+
+
+@pytest.fixture
+def execute(warm, own_folder):
+    """Execute a grid in a process of its own; return its exit code."""
+    program = own_folder / "program.py"
+    program.write_text(PROGRAM)
+
+    def run_program(*arguments):
+        warm.begin(program, *arguments)
+        return warm.wait()
+
+    return run_program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_kill_9_loses_no_committed_epoch_and_changes_no_result(execute, undisturbed, epoch):
+    expected = undisturbed()
+    announce("kill", 0.1, epoch)
+    code = execute()
+    committed = reading.epochs(reading.run_folder("runs/exp"))
+    interrupted = load_runs("runs")
+
+    assert (code, trained()) == (-9, [(0.1, number) for number in range(1, epoch + 1)])
+    assert list(committed) == list(range(1, epoch))
+    assert interrupted[["status", "epochs"]].to_numpy().tolist() == [["interrupted", epoch - 1]]
+    assert execute() == 0
+    assert epochs_trained() == WHOLE[epoch - 1 :]
+    assert left() == expected
+    assert list(reading.epochs(reading.run_folder("runs/exp"))) == WHOLE
+
+
+@pytest.mark.slow
+def test_the_end_of_the_parent_ends_its_lanes_and_the_same_command_resumes(execute):
+    announce("kill parent", 0.2, 2)
+    code = execute("lanes")
+    lane = int(Path("lane.pid").read_text())
+    until = time.monotonic() + 20
+    with suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.kill(lane, 0)
+            time.sleep(0.05)
+        pytest.fail("a lane lives on")
+    trained()
+
+    assert code == -9
+    assert execute("lanes") == 0
+    assert trained() == [(0.2, 2), (0.2, 3), (0.3, 1), (0.3, 2), (0.3, 3)]
+    assert load_results("runs")["epoch"].tolist() == [1, 2, 3] * 3
+
+
+@pytest.mark.slow
+def test_an_experiment_that_another_process_executes_is_refused_and_stays_as_it_is(warm, execute, own_folder):
+    announce("hang", 0.1, 2)
+    pid = warm.begin(own_folder / "program.py")
+    until = time.monotonic() + 60
+    while Path("fault-0.1-2").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    try:
+        before = {path: path.read_bytes() for path in Path("runs").rglob("attempt-*")}
+        with pytest.raises(ExperimentLockedError, match=str(pid)):
+            start_stateful()
+        assert load_runs("runs")["status"].tolist() == ["running"]
+        assert {path: path.read_bytes() for path in Path("runs").rglob("attempt-*")} == before
+    finally:
+        os.kill(pid, 9)
+        warm.wait()
+
+    assert statuses(start_stateful()) == [("completed", 4)]  # a dead owner holds nothing
+
+
+def interrupt(epoch, **options):
+    """Stop a run in an epoch; return its folder."""
+    announce("stop", 0.1, epoch)
+    start_stateful(**options)
+    trained()
+    return reading.run_folder("runs/exp")
+
+
+def test_an_epoch_that_the_checkpoint_alone_has_is_not_trained_again(undisturbed):
+    expected = undisturbed()
+    folder = interrupt(3)
+    reading.as_killed(folder, num_lost=1)
+
+    start_stateful()
+
+    assert epochs_trained() == [3, 4]
+    assert left() == expected
+    assert list(reading.epochs(folder)) == WHOLE
+
+
+@pytest.mark.parametrize(("names", "begun"), [([NEWEST], [3, 4]), ([NEWEST, BEFORE], WHOLE)])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(undisturbed, names, begun):
+    expected = undisturbed()
+    folder = interrupt(4)
+    for name in names:
+        reading.flip(folder / name)
+
+    with pytest.warns(RunsWarning, match=r"checkpoint\.pt"):
+        start_stateful()
+
+    assert epochs_trained() == begun
+    assert left() == expected
+
+
+def test_a_checkpoint_of_another_run_is_not_used(undisturbed):
+    expected = undisturbed()
+    lrs = [0.1, 0.2]
+    announce("error", 0.1, 3)
+    announce("error", 0.2, 4)
+    start_stateful(lrs=lrs)
+    first, second = reading.run_folders("runs/exp")
+    shutil.copy(second / NEWEST, first / NEWEST)
+
+    with pytest.warns(RunsWarning, match=r"checkpoint\.pt"):
+        start_stateful(lrs=lrs)
+
+    assert left() == expected
+
+
+class Bomb:
+    def __reduce__(self):
+        return Path.touch, (Path("executed"),)
+
+
+def test_nothing_in_a_folder_of_runs_is_executed():
+    folder = interrupt(3)
+    content = pickle.dumps(Bomb())
+    for name in (NEWEST, BEFORE):
+        (folder / name).write_bytes(content)
+    torch.save(Bomb(), folder / "weights.pt")
+
+    load_runs("runs")
+    with pytest.warns(RunsWarning):
+        start_stateful()
+
+    assert not Path("executed").exists()
+
+
+def test_a_completed_run_has_no_checkpoints_and_an_interrupted_one_has():
+    folder = interrupt(3)
+    before = sorted(path.name for path in folder.glob("*.pt"))
+    start_stateful()
+
+    assert before == [BEFORE, NEWEST, "weights.pt"]
+    assert [path.name for path in folder.glob("*.pt")] == ["weights.pt"]
+
+
+@pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
+def test_a_folder_that_was_moved_or_copied_resumes(undisturbed, move):
+    expected = undisturbed()
+    interrupt(3)
+    move("runs", "there")
+
+    start_stateful("there")
+
+    assert epochs_trained() == [3, 4]
+    assert left("there") == expected
+
+
+def loop(parts, fault=None, network=None, **options):
+    """Train three epochs, the second of which may end in a fault; return the numbers of those begun."""
+    manager = RunManager("exp", display=False, tensorboard=False)
+    begun = []
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network):
+        for epoch in manager.epochs(3, checkpoint=parts, **options):
+            begun.append(epoch)
+            manager.track_loss(0.5, 1)
+            if isinstance(parts, dict) and "state" in parts:
+                parts["state"].setdefault("epochs", []).append(epoch)
+            if fault and epoch == 2:
+                raise KeyboardInterrupt
+    return begun
+
+
+def test_plain_state_is_restored_in_place_without_the_epoch_that_was_lost():
+    loop({"state": {}}, fault=True)
+    state: dict[str, Any] = {"epochs": ["other"]}
+
+    assert loop({"state": state}) == [2, 3]
+    assert state == {"epochs": [1, 2, 3]}
+
+
+def test_without_a_checkpoint_a_run_starts_over():
+    assert [loop(None, fault=True), loop(None)] == [[1, 2], [1, 2, 3]]
+
+
+UNFIT: list[tuple[Any, Any, list[str]]] = [
+    ({"network": nn.Linear(1, 1)}, {"model": nn.Linear(1, 1)}, ["network", "model"]),
+    ({"network": nn.Linear(1, 1)}, {"network": nn.Linear(2, 1)}, ["network"]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "named"), UNFIT)
+def test_parts_that_do_not_fit_the_checkpoint_are_refused_and_nothing_is_lost(first, second, named):
+    loop(first, fault=True)
+
+    with pytest.raises(CheckpointError) as caught:
+        loop(second)
+
+    assert isinstance(caught.value, ValueError)
+    assert [text for text in named if f"{text}" not in str(caught.value)] == []
+    assert load_results("runs")["epoch"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("parts", "keep", "named"),
+    [
+        ({"lr": 0.1}, None, "state_dict"), ({"state": {"when": object()}}, None, "JSON"),
+        ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
+    with pytest.raises(CheckpointError, match=named):
+        loop(parts, keep=keep, network=nn.Linear(1, 1))
+
+    assert load_runs("runs")["status"].tolist() == ["failed"]
+
+
+def keeping(value):
+    """Make a training function whose weight is a value and the epoch."""
+
+    def train_weight(run, manager):
+        network = nn.Linear(1, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(2, keep="last"):
+                network.weight.data.fill_(value + epoch)
+                manager.track_loss(1.0, 1)
+
+    return train_weight
+
+
+def test_weights_of_an_attempt_whose_code_has_changed_are_set_aside():
+    for value in (10.0, 20.0):
+        start({"lr": [0.1]}, keeping(value))
+
+    folder = reading.run_folder("runs/exp")
+    weights = {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
+    assert weights == {"attempt-1.weights.pt": 12.0, "weights.pt": 22.0}
+
+
+LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
+
+
+def patient(run, manager):
+    with manager.run(run, nn.Linear(1, 1)):
+        for epoch in manager.epochs(10, checkpoint={"state": {}}, keep="best:loss", patience=3):
+            manager.track_loss(LOSSES[epoch - 1], 1)
+            meet(run, epoch)
+
+
+@pytest.mark.parametrize("at", [1, 4, 6, 7])
+def test_early_stopping_resumes_as_if_nothing_had_happened(at):
+    whole = start({"lr": [0.1]}, patient, experiment="whole")
+    announce("stop", 0.1, at)
+    start({"lr": [0.1]}, patient)
+
+    resumed = start({"lr": [0.1]}, patient)
+
+    for outcome in (whole, resumed):
+        assert outcome.results["loss"].tolist() == list(LOSSES[:7])
+        assert statuses(outcome) == [("completed", 7)]
+        assert "0.4" in outcome.runs["stopped early"][0]
+
+
+def test_no_epoch_begins_after_the_time_of_a_run():
+    def slow(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(50, max_seconds=0.05):
+                manager.track_loss(0.5, 1)
+                time.sleep(0.02)
+
+    outcome = start({"lr": [0.1]}, slow)
+
+    assert outcome.runs["status"].tolist() == ["completed"]
+    assert outcome.runs["epochs"][0] <= 3
+    assert outcome.runs["stopped early"][0]
+
+
+class Counting:
+    """A loader with a state of its own."""
+
+    def __init__(self):
+        self.number = 0
+
+    def __iter__(self):
+        while self.number < 6:
+            self.number += 1
+            yield IMAGES[self.number : self.number + 2], LABELS[self.number : self.number + 2]
+        self.number = 0
+
+    def state_dict(self):
+        return {"number": self.number}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
+INSIDE = {"own": Counting, "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4, seed=1)}
+
+
+def inside(run, manager):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Dropout(0.5))
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    parts = {"network": network, "optimizer": optimizer}
+    with manager.run(run, network, INSIDE[run.loader]()):
+        for epoch in manager.epochs(2, checkpoint=parts, checkpoint_every=2, keep="last"):
+            for number, (images, labels) in enumerate(manager.batches(), manager.resume_batch):
+                if number == 3:
+                    meet(run, epoch)
+                with Path("batches.txt").open("a") as file:
+                    file.write(f"{epoch}.{number} ")
+                loss = functional.cross_entropy(network(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+
+
+@pytest.mark.parametrize("loader", INSIDE)
+def test_inside_an_epoch_a_run_resumes_after_the_last_batch_that_was_saved(loader):
+    grid = {"lr": [0.1], "loader": [loader]}
+    start(grid, inside, root="whole")
+    announce("stop", 0.1, 2)
+    start(grid, inside)
+    Path("batches.txt").unlink()
+
+    start(grid, inside)
+
+    assert Path("batches.txt").read_text().split()[0] == "2.2"
+    assert left() == left("whole")
+
+
+FORMS = {
+    "as it was": ("", "", 1),
+    "a comment and a docstring": ("def train", "# why\ndef train", 1),
+    "an annotation": ("(run, manager):", "(run: object, manager: object) -> None:", 1),
+    "a value": ("FACTOR = 1.0", "FACTOR = 2.0", 2),
+    "the source": ("loss = factor()", "loss = -factor()", 2),
+    "a function that it reaches": ("return FACTOR", "return FACTOR * 2", 2),
+}
+CHANGING = """
+from runmanager import run_grid
+FACTOR = 1.0
+def factor():
+    return FACTOR
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            loss = factor()
+            manager.track_loss(loss, 1)
+if __name__ == "__main__":
+    run_grid({"lr": [0.1]}, train, experiment="exp", executor="inline", tensorboard=False, display=False)
+"""
+
+
+@pytest.mark.slow
+def test_changes_of_code_and_its_values_count_and_comments_do_not(warm, own_folder):
+    for name, (old, new, attempts) in FORMS.items():
+        program = own_folder / "program.py"
+        for text in (CHANGING, CHANGING.replace(old, new)):
+            program.write_text(text)
+            assert warm.execute(program).returncode == 0
+        assert load_runs("runs")["attempts"].tolist() == [attempts], name
+        shutil.rmtree("runs")
+
+
+def test_completed_runs_survive_a_change_that_fails_before_its_first_epoch():
+    def make(loss):
+        def fragile(run, manager):
+            with manager.run(run):
+                for _ in manager.epochs(1):
+                    manager.track_loss(1 / loss, 1)
+
+        return fragile
+
+    start({"lr": [0.1]}, make(2.0))
+    broken = start({"lr": [0.1]}, make(0.0))
+    after = load_runs("runs")
+    undone = start({"lr": [0.1]}, make(2.0))
+
+    assert (broken.runs["status"].tolist(), broken.exit_code) == (["failed"], 1)
+    assert (after["status"].tolist(), after["loss"].tolist()) == (["completed"], [0.5])
+    assert "ZeroDivisionError" in after["error"][0]
+    assert (undone.exit_code, undone.results["loss"].tolist()) == (0, [0.5])
+
+
+def without_scheduler(run, manager):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    with manager.run(run, network, DataLoader(DATA, 4)):
+        for _ in manager.epochs(3, checkpoint={"network": network, "optimizer": optimizer}):
+            for images, labels in manager.batches():
+                loss = functional.cross_entropy(network(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+            scheduler.step()
+
+
+@pytest.mark.slow
+def test_a_check_of_resuming_names_the_variable_that_the_checkpoint_lacks(own_folder):
+    with pytest.raises(GridError, match="scheduler"):
+        start({"lr": [0.1]}, without_scheduler, check="resume")
+
+    assert list(own_folder.iterdir()) == []
+    assert start({"lr": [0.1]}, train, check="resume").exit_code == 0
+
+
+def test_a_failed_write_ends_the_grid_with_a_code_of_its_own_and_keeps_what_was_committed(monkeypatch, caplog):
+    real = os.write
+
+    def full(descriptor, content):
+        if b'"epoch":2' in bytes(content):
+            raise OSError(28, "No space left on device")
+        return real(descriptor, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        outcome = start({"lr": [0.1, 0.2]})
+    trained()
+
+    assert (outcome.exit_code, statuses(outcome)) == (74, [("interrupted", 1), ("pending", 0)])
+    assert "No space left" in caplog.text
+    assert statuses(start({"lr": [0.1, 0.2]})) == [("completed", 3)] * 2
+    assert trained()[0] in [(0.1, 2), (0.1, 3)]  # the checkpoint may have it
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(monkeypatch):
+    one = {"lr": [0.1]}
+    left_calls = math.inf
+
+    def tapped(call):
+        def tap(*args, **options):
+            nonlocal left_calls
+            result = call(*args, **options)
+            left_calls -= 1
+            if left_calls == 0:
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return tap
+
+    for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, tapped(getattr(os, name)))
+    for number in itertools.count(1):
+        left_calls = number
+        code = start(one, root=f"{number}").exit_code
+        is_done, left_calls = left_calls > 0, math.inf
+
+        assert code == (0 if is_done else 130)
+        assert load_runs(f"{number}/exp")["status"].tolist()[0] in ("completed", "interrupted", "pending")
+        assert start(one, root=f"{number}").exit_code == 0
+        assert load_results(f"{number}/exp")["loss"].tolist() == [0.1, 0.05, 0.1 / 3]
+        if is_done:
+            break
+
+    assert number > 20

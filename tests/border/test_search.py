@@ -1,0 +1,416 @@
+"""`search=OptunaSearch(...)`: suggestions that survive a kill, none executed twice (docs/search.md)."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+import runmanager
+from runmanager import (
+    GridError,
+    IntRange,
+    InvalidArgumentError,
+    LogUniform,
+    MissingExtraError,
+    OptunaSearch,
+    RunBuilder,
+    RunManager,
+    Uniform,
+    load_runs,
+    pareto,
+)
+from tests.border.experiments import Scored, execute
+from tests.border.screens import command, terminal
+
+AXES: dict[str, Any] = {
+    "height": Uniform(-1, 1), "rate": LogUniform(1e-4, 1), "layers": IntRange(1, 8), "shape": ["a", "b", "c"],
+}  # fmt: skip
+HEIGHT: dict[str, Any] = {"height": Uniform(-1, 1)}
+samplers = optuna.samplers
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def score(run):
+    shape = {"a": 0.5, "b": 0, "c": 0.2}[run.shape]
+    return {"score": (run.height - 0.3) ** 2 + (run.rate - 0.1) ** 2 + abs(run.layers - 5) / 10 + shape}
+
+
+def height(run):
+    return {"score": run.height**2}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a search under tmp_path."""
+
+    def start(scores, axes=HEIGHT, n=6, *, seed=0, sampler=None, most=None, **options):
+        search = OptunaSearch(n, seed=seed, sampler=sampler, max_seconds=most)
+        return execute(tmp_path, axes, scores, **{"search": search, "goal": "min:score", **options})
+
+    return start
+
+
+class Faulty(Scored):
+    """Raises what `faults` has for the number of runs so far, once."""
+
+    def __init__(self, scores, faults):
+        super().__init__(scores)
+        self.faults = faults
+
+    def __call__(self, run, manager):
+        if fault := self.faults.pop(len(self.executed), None):
+            raise fault
+        super().__call__(run, manager)
+
+
+def settings(runs):
+    return [tuple(run) for run in runs]
+
+
+# Resuming
+
+
+def test_suggestions_are_within_the_axes_and_have_their_types(start):
+    train = Scored(score)
+
+    outcome = start(train, AXES, n=8)
+
+    assert (outcome.exit_code, len(outcome.runs)) == (0, 8)
+    for run in train.executed:
+        assert -1 <= run.height <= 1
+        assert 1e-4 <= run.rate <= 1
+        assert isinstance(run.layers, int)
+        assert run.shape in ("a", "b", "c")
+
+
+def test_the_same_command_executes_nothing_and_a_larger_number_continues_the_sequence(start):
+    train, whole = Scored(score), Scored(score)
+    for n in (4, 4, 7):
+        start(train, AXES, n=n)
+    start(whole, AXES, n=7, name="whole")
+
+    assert settings(train.executed) == settings(whole.executed)
+
+
+SAME = {
+    "tpe": lambda seed: samplers.TPESampler(seed=seed, n_startup_trials=2),
+    "multivariate": lambda seed: samplers.TPESampler(seed=seed, n_startup_trials=2, multivariate=True),
+    "random": samplers.RandomSampler,
+    "gp": lambda seed: samplers.GPSampler(seed=seed, n_startup_trials=4),  # fits from the fifth on
+}
+CONTINUED = {
+    "nsgaii": lambda seed: samplers.NSGAIISampler(population_size=3, seed=seed),
+    "cmaes": lambda seed: samplers.CmaEsSampler(seed=seed, popsize=4),
+    "instance": samplers.TPESampler(seed=1),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "gp")) for n in SAME | CONTINUED]
+)
+def test_a_stopped_search_resumes_with_the_same_run_and_executes_none_twice(start, name):
+    if name == "cmaes":
+        pytest.importorskip("cmaes")
+    sampler = (SAME | CONTINUED)[name]
+    axes = {"height": Uniform(-1, 1), "rate": LogUniform(1e-4, 1)}
+    train, whole = Faulty(height, {3: KeyboardInterrupt()}), Scored(height)
+
+    assert start(train, axes, n=6, sampler=sampler).exit_code == 130
+    assert start(train, axes, n=6, sampler=sampler).exit_code == 0
+
+    assert len(set(settings(train.executed))) == len(train.executed) == 6
+    if name in SAME:
+        start(whole, axes, n=6, sampler=sampler, name="whole")
+        assert settings(train.executed) == settings(whole.executed)
+
+
+PROGRAM = """
+import os, signal, sys
+from runmanager import OptunaSearch, Uniform, run_grid
+
+def train(run, manager):
+    with open("log", "a") as log:
+        log.write(f"{run.height}\\n")
+    with manager.run(run):
+        for epoch in manager.epochs(1):
+            if len(open("log").readlines()) == KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            manager.track(score=run.height ** 2)
+
+KILL = int(sys.argv[1])
+run_grid({"height": Uniform(-1, 1)}, train, experiment="e", root="runs", search=OptunaSearch(n=6, seed=0),
+         goal="min:score", executor="inline", tensorboard=False, display=False, changed="keep")
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_search_makes_the_same_suggestions(start, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = {"PYTHONPATH": str(Path(runmanager.__file__).parents[1]), "PATH": "/usr/bin:/bin"}
+
+    def run(kill):
+        words = [sys.executable, "program.py", str(kill)]
+        return subprocess.run(words, cwd=tmp_path, env=environment, check=False).returncode
+
+    codes = [run(4), run(0)]
+
+    whole = Scored(height)
+    start(whole, n=6, name="whole")
+    executed = [float(line) for line in (tmp_path / "log").read_text().split()]
+    assert codes == [-signal.SIGKILL, 0]
+    assert executed[3] == executed[4]  # the killed run
+    assert [*executed[:4], *executed[5:]] == [run.height for run in whole.executed]
+    assert load_runs(tmp_path / "runs")["status"].tolist() == ["completed"] * 6
+
+
+# What happens to runs
+
+
+def test_failed_and_diverged_runs_are_reported_and_the_search_goes_on(start):
+    def scores(run):
+        if run.height > 0.5:
+            raise RuntimeError("too high")
+        return {"loss": float("nan") if run.height < -0.5 else 1, "score": run.height}
+
+    outcome = start(scores, n=12)
+
+    assert outcome.exit_code == 1
+    assert set(outcome.runs["status"]) == {"completed", "failed", "diverged"}
+    assert len(outcome.outcomes) == 12
+
+
+def test_failed_runs_are_executed_again_if_asked_for(start):
+    train = Faulty(height, {2: RuntimeError("once")})
+    assert start(train, n=3).exit_code == 1
+
+    outcome = start(train, n=5, retry_failed=True)
+
+    assert outcome.exit_code == 0
+    assert len(set(settings(train.executed))) == len(train.executed) == 5
+
+
+def test_a_setting_that_is_suggested_again_uses_the_existing_result(start):
+    train = Scored(lambda run: {"score": run.width + run.depth})
+
+    outcome = start(train, {"width": [1, 2], "depth": [3, 4], "device": ["cpu"]}, n=15)
+
+    assert outcome.exit_code == 0
+    assert len(train.executed) == len(set(train.executed)) <= 4
+
+
+def test_runs_of_a_grid_and_of_an_own_loop_are_passed_to_the_sampler(start, tmp_path):
+    seen = []
+
+    class Reading(samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def before_trial(self, study, trial):
+            seen.append([trial.value for trial in study.get_trials() if trial.values])
+
+    train = Scored(height)
+    execute(tmp_path, {"height": [-0.5, 0.5, 7]}, train)
+    train(
+        RunBuilder.get_runs({"height": [0.25]})[0], RunManager("e", tmp_path, tensorboard=False, display=False)
+    )
+
+    outcome = start(train, n=3, sampler=Reading)
+
+    assert sorted(seen[-1][:3]) == [0.0625, 0.25, 0.25]  # not that outside the range
+    assert len(train.executed) == 4 + 3
+    assert len(outcome.runs) == 3 + 3
+
+
+def test_other_ranges_keep_the_runs_within_them(start):
+    train = Scored(height)
+    start(train, n=10)
+    inside = sum(run.height >= 0 for run in train.executed)
+
+    outcome = start(train, {"height": Uniform(0, 2)}, n=10)
+
+    assert (len(outcome.runs), len(train.executed)) == (10, 20 - inside)
+
+
+def test_another_sampler_continues_from_the_runs(start):
+    train = Scored(height)
+    start(train, n=4)
+    start(train, n=6, sampler=samplers.RandomSampler, seed=3)
+
+    assert len(set(settings(train.executed))) == len(train.executed) == 6
+
+
+def test_changed_data_execute_the_earlier_suggestions_again_first(start):
+    train = Scored(height)
+    start(train, n=3)
+    first = settings(train.executed)
+
+    outcome = start(train, n=5, data="other data")
+
+    assert settings(train.executed)[3:6] == first
+    assert len(outcome.runs) == 5
+
+
+def test_a_removed_run_is_replaced_by_another_suggestion(start, tmp_path):
+    train = Scored(height)
+    start(train, n=4)
+    assert command("rm", "--yes", tmp_path / "e/2").code == 0
+
+    outcome = start(train, n=4)
+
+    assert (len(outcome.runs), len(set(settings(train.executed)))) == (4, 5)
+
+
+def test_repeat_axes_are_not_searched_and_the_sampler_gets_their_mean(start):
+    seen: list[Any] = []
+
+    class Reading(samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def before_trial(self, study, trial):
+            seen.append([(each.params["height"], each.value) for each in study.get_trials()[:-1]])
+
+    train = Scored(lambda run: {"score": run.height + run.seed})
+
+    outcome = start(train, {**HEIGHT, "seed": [0, 1, 2]}, n=3, repeats="seed", sampler=Reading)
+
+    assert len(outcome.runs) == len(train.executed) == 9
+    assert len(seen[-1]) == 2
+    assert all(value == pytest.approx(height + 1) for height, value in seen[-1])
+
+
+def test_a_missing_device_is_reported_and_its_runs_are_marked(start):
+    train = Scored(height)
+
+    outcome = start(train, {**HEIGHT, "device": ["cpu", "cuda:77"]}, n=8)
+
+    statuses = outcome.runs["status"].value_counts().to_dict()
+    assert set(statuses) == {"completed", "unavailable"}
+    assert len(train.executed) == statuses["completed"]
+
+
+def test_the_time_of_all_launches_is_limited_and_a_larger_limit_continues(start):
+    train = Scored(height)
+
+    start(train, n=5, most=1e-9)
+    executed = len(train.executed)
+    start(train, n=5, most=1e9)
+
+    assert (executed, len(train.executed)) == (1, 5)
+
+
+@pytest.mark.slow
+def test_lanes_share_a_search(start):
+    outcome = start(height, n=6, executor="lanes", jobs=2)
+
+    assert outcome.exit_code == 0
+    assert outcome.runs["status"].tolist() == ["completed"] * 6
+    assert outcome.runs["height"].nunique() == 6
+
+
+def test_a_pruned_run_counts_as_a_suggestion(start):
+    train = Scored(lambda run: {"score": run.height + 2}, epochs=4)
+
+    outcome = start(train, n=6, prune=optuna.pruners.ThresholdPruner(upper=2.1))
+
+    assert set(outcome.runs["status"]) == {"pruned", "completed"}
+    assert len(outcome.runs) == 6
+
+
+def test_several_goals_are_kept_and_give_the_pareto_front(start):
+    def scores(run):
+        return {"first": run.height, "second": -run.height}
+
+    start(scores, n=4, goal=["max:first", "max:second"])
+    outcome = start(scores, n=6, goal=None)
+
+    assert len(pareto(outcome.runs)) == 6
+    assert "Pareto front" in str(outcome.panel)
+
+
+def test_the_goal_of_the_experiment_is_used_again(start):
+    start(height, n=2)
+
+    assert len(start(height, n=3, goal=None).runs) == 3
+
+
+def test_a_plan_counts_the_suggestions_and_writes_nothing(start, tmp_path):
+    with terminal(80) as screen:
+        start(height, n=3, plan_only=True, display=True)
+
+    assert "3 runs" in screen.text
+    assert "min:score" in screen.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_tries_each_listed_value_before_the_search(start, tmp_path):
+    tried = []
+
+    def scores(run):
+        tried.append(run.shape)
+        if run.shape == "b":
+            raise ValueError("no b")
+        return score(run)
+
+    with pytest.raises(GridError, match="no b"):
+        start(scores, AXES, n=5, check=True)
+
+    assert set(tried) == {"a", "b", "c"}
+    assert not (tmp_path / "e").exists()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"goal": ["min:score", "max:score"]}, "twice"),
+        ({"goal": None}, "goal"),
+        ({"axes": RunBuilder.get_runs({"width": [8]})}, "axes"),
+        ({"axes": {"width": [8], "device": ["cpu"]}}, "nothing to choose"),
+        ({"axes": {"width": IntRange(1, 8)}, "repeats": "width"}, "'width'"),
+        ({"sampler": samplers.QMCSampler}, "QMCSampler"),
+        ({"sampler": samplers.GridSampler}, "GridSampler"),
+        ({"sampler": lambda seed: seed}, "sampler"),
+    ],
+    ids=["twice", "goal", "runs", "constant", "repeats", "qmc", "grid", "no sampler"],
+)
+def test_what_cannot_be_searched_is_refused_and_nothing_is_written(start, tmp_path, options, named):
+    with pytest.raises(GridError, match=named):
+        start(height, **options)
+
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_goal_that_no_run_has_ends_the_search_with_its_name(start):
+    with pytest.raises(InvalidArgumentError, match="min:scores"):
+        start(height, goal="min:scores")
+
+
+@pytest.mark.parametrize("options", [{"n": 0}, {"seed": -1}, {"sampler": "tpe"}, {"max_seconds": -5}])
+def test_arguments_of_a_search_are_checked(options):
+    ((name, value),) = options.items()
+
+    with pytest.raises(InvalidArgumentError) as caught:
+        OptunaSearch(**{"n": 1, **options})
+
+    assert name in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_without_optuna_the_extra_is_named(start, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+
+    with pytest.raises(MissingExtraError, match=r"torch-runmanager\[optuna\]"):
+        start(height)
