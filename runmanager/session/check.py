@@ -13,11 +13,11 @@ from typing import ClassVar
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
-from runmanager.executors.base import Watch
 from runmanager.executors.signals import Stop
 from runmanager.hyperparameters import column, counted
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run, device_of
+from runmanager.session.dispatch import Dispatcher
 from runmanager.session.display import Display
 from runmanager.session.task import RunTask
 from runmanager.storage import durable
@@ -69,10 +69,6 @@ class CheckTask:
         return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
-class _Quiet(Watch):
-    """Drops the output of runs, as their errors are in the outcomes."""
-
-
 def try_settings(
     runs: Sequence[Run],
     task: CheckTask,
@@ -102,13 +98,14 @@ def try_settings(
         display.say(words)
     display.show_start(words)
     waiting = deque(settings)
+    watch = Dispatcher([], stop, lambda _: None)  # the errors of runs are in the outcomes
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with (
         _experiment_folder(path),
         task.temporary_folder() as folder,
         stop.at_once(),
-        contextlib.closing(executor.execute(waiting, replace(task, folder=folder), _Quiet())) as outcomes,
+        contextlib.closing(executor.execute(waiting, replace(task, folder=folder), watch)) as outcomes,
     ):
         for run, outcome in outcomes:
             ended.append((run, outcome))

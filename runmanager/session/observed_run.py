@@ -174,7 +174,8 @@ class Observer(RunListener):
             compared |= {f"random state of {name}": value for name, value in random_states.items()}
         compared |= {f"state of {name}": checkpoints.state_of(name, part) for name, part in parts.items()}
         names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}
-        digests, rules, hidden = {}, {}, []
+        digests: dict[str, str] = {}
+        rules, hidden = {}, []
         for name, value in variables.items():
             is_part = id(value) in part_ids
             rules[name] = self._rule(name, value, is_part=is_part)

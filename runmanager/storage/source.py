@@ -37,11 +37,6 @@ class Source:
         """Name -> the module's statements that assign it."""
         return bindings_in(self.body)
 
-    @functools.cached_property
-    def attributes(self) -> frozenset[str]:
-        """The attributes that the functions read, as `attributes_in` finds them."""
-        return frozenset(attributes_in(node for nodes in self.definitions.values() for node in nodes))
-
 
 def is_users_module(module: types.ModuleType | None) -> bool:
     """Whether a module is a file of the user."""
@@ -186,18 +181,6 @@ def names_read(text: str) -> tuple[str, ...]:
         if id(node) not in inner and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     )  # fmt: skip
     return tuple(sorted({chain for node in is_read if (chain := _chain(node)).partition(".")[0] in free}))
-
-
-def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
-    """Return the attributes that functions read; with `texts`, also all texts, as texts may name attributes."""
-    names: set[str] = set()
-    for function in nodes:
-        inside = [*ast.walk(function)]
-        names |= {node.attr for node in inside if isinstance(node, ast.Attribute)}
-        if texts or any(isinstance(node, ast.Name) and node.id == "getattr" for node in inside):
-            constants = [node.value for node in inside if isinstance(node, ast.Constant)]
-            names |= {value for value in constants if isinstance(value, str)}
-    return names
 
 
 @functools.lru_cache(maxsize=1024)

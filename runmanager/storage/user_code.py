@@ -8,7 +8,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType
 from typing import NamedTuple
 
 from runmanager.storage.paths import for_people
@@ -49,11 +48,6 @@ def location_of(error: BaseException) -> str:
     # the frames of an installed training function that this package called
     installed = [frame for frame in frames if _is_installed(frame.file)][:1]
     return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
-
-
-def location_in(function: FunctionType, line: int) -> str:
-    """Return a line of a function in the same words as `location_of`."""
-    return _in_words(_Frame(function.__code__.co_filename, line, function.__name__))
 
 
 def caller() -> tuple[str, int]:

@@ -1,4 +1,5 @@
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def reads(run, manager, *, momentum=0.9, marker=0):
 
 
 def fits(run, manager):
-    fit(run, manager.network, [], manager, optimizer=run.optimizer)
+    fit(run, manager.network, [], manager, optimizer=run.optimizer, epochs=1)
 
 
 def passes_on(run, manager):
@@ -61,7 +62,7 @@ def never_reads(run, manager):
     [{"widht": [1, 2], "seed": [0, 1]}, expand({"widht": 1, "heigth": 2}, {"widht": [1, 2]})],
 )
 def test_a_grid_names_them_once_and_neither_the_device_nor_seeds_nor_what_is_constant(tmp_path, caplog, runs):
-    options = {"executor": "inline", "tensorboard": False, "display": False}
+    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
 
     with caplog.at_level("WARNING", "runmanager"):
         run_grid(runs, never_reads, experiment="e", root=tmp_path, **options)
