@@ -372,8 +372,8 @@ def test_another_goal_replaces_the_stored_one_and_executes_nothing(tmp_path):
 
 
 def test_two_experiments_are_one_table_and_an_axis(tmp_path):
-    for name, gain in (("before", 0.0), ("after", 0.5)):
-        execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run, gain=gain: {"f1": run.lr + gain}, name, goal="max:f1")
+    execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr}, "before", goal="max:f1")
+    execute(tmp_path, {"lr": [0.1, 0.2]}, lambda run: {"f1": run.lr + 0.5}, "after", goal="max:f1")
     shutil.copytree(tmp_path / "after", tmp_path / "copy/after")
 
     runs = load_runs([tmp_path / "before", tmp_path / "copy/after"])

@@ -90,7 +90,7 @@ def test_weights_and_gradients_have_histograms(root):
         histograms = events.Histograms(tag)
         assert [histogram.step for histogram in histograms] == [1, 2, 3]
         assert histograms[0].histogram_value.num == 48
-    weights = make_network()[1].weight
+    weights = make_network().get_parameter("1.weight")
     first = events.Histograms("weights/1.weight")[0].histogram_value
     assert first.min == pytest.approx(weights.min().item(), abs=0.2)
 
