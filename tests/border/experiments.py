@@ -52,6 +52,6 @@ def flip(path: Path, position: float = 0.5) -> None:
     path.write_bytes(content)
 
 
-def halving(*metric: str, **options: Any) -> SuccessiveHalving:
+def halving(metric: str | None = None, **options: Any) -> SuccessiveHalving:
     """Return the rule of successive halving."""
-    return SuccessiveHalving(*metric, **options)
+    return SuccessiveHalving(metric, **options)

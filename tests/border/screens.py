@@ -16,7 +16,7 @@ import pyte
 class Terminal(io.StringIO):
     """What a program takes for a terminal of a width; `lines` are those on its screen."""
 
-    encoding = "utf-8"  # type: ignore[assignment]
+    encoding = "utf-8"
 
     def __init__(self, width: int = 80) -> None:
         super().__init__()

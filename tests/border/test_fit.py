@@ -189,7 +189,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_written(tmp
 
 
 def test_all_problems_of_settings_are_named_at_once(tmp_path):
-    with pytest.raises(ValueError, match=r"(?s)epochs.*clip_grad_norm.*precision.*scheduler"):
+    with pytest.raises(ValueError, match=r"(?s)epochs.*precision.*clip_grad_norm.*scheduler"):
         by_fit(tmp_path, epochs=-1, precision="fp64", clip_grad_norm=0, scheduler="step")
 
 

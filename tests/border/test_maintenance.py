@@ -212,6 +212,7 @@ def test_artifacts_steps_and_a_trainers_files_are_removed_with_their_run(tmp_pat
         for _ in manager.epochs(1):
             manager.log(score=1.0)
         manager.artifact("text", "deep/er/notes.txt")
+        assert manager.folder
         (manager.folder / "trainer").mkdir()
         (manager.folder / "trainer/state.bin").write_text("state")
     with manager.run({"lr": 0.2}):

@@ -12,6 +12,7 @@ from runmanager import (
     IntRange,
     LogUniform,
     RunBuilder,
+    RunManagerError,
     StorageError,
     load_runs,
     run_grid,
@@ -277,7 +278,7 @@ def test_nothing_is_written_when_the_page_is_refused(tmp_path):
 
     with pytest.raises(GridError, match="f2"):
         write_report(tmp_path / "e", tmp_path / "page.html", goal="max:f2")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(RunManagerError):
         write_report(tmp_path / "missing", tmp_path / "page.html")
     with pytest.raises(StorageError):
         write_report(tmp_path / "e", tmp_path)
@@ -391,11 +392,11 @@ def test_an_open_page_follows_the_grid(browser, tmp_path):
             for _ in manager.epochs(1):
                 manager.track(test_accuracy=run.lr)
                 if run.lr == 0.2:
-                    page.goto((tmp_path / "e/report.html").as_uri())
-                    assert "are left" in page.locator("body").inner_text()
+                    reader.goto((tmp_path / "e/report.html").as_uri())
+                    assert "are left" in reader.locator("body").inner_text()
 
-    page = browser.new_page()
+    reader = browser.new_page()
     run_grid({"lr": [0.1, 0.2]}, train, experiment="e", root=tmp_path, report=True, **QUIET)
 
-    wait_until(page, "document.body.innerText.includes('is best')")
-    page.close()
+    wait_until(reader, "document.body.innerText.includes('is best')")
+    reader.close()

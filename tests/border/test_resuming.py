@@ -80,7 +80,7 @@ def stateful(run, manager):
                 numpy=np.random.random(),  # noqa: NPY002
                 torch=torch.rand(()),
                 lr_now=optimizer.param_groups[0]["lr"],
-                first=network[1].weight[0, 0],
+                first=network.get_parameter("1.weight")[0, 0],
             )
     meet(run, 5)
 

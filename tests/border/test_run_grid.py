@@ -258,7 +258,7 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(own_folder
             {"lr": 0.1, "device": ["gpu"]},
             "train",  # type: ignore[arg-type]
             experiment="../exp", on_error="ignore", changed="ask", jobs=0, retries=-1,
-            timeout=0, max_seconds="soon",
+            timeout=0, max_seconds=-1,
         )  # fmt: skip
 
     problems = caught.value.problems

@@ -24,7 +24,6 @@ from runmanager import (
     Outcome,
     RunBuilder,
     RunManager,
-    RunManagerError,
     RunsWarning,
     load_results,
     load_runs,
@@ -104,7 +103,6 @@ MISPLACED: list[tuple[Any, str]] = [
         "end_epoch()",
     ),
     (lambda _: list(RunManager().remaining([RUN])), "RunManager("),
-    (lambda m: [m.begin_run(RUN), m.epochs(-1)], "-1"),
 ]
 
 
@@ -144,14 +142,15 @@ def test_a_device_that_is_not_here_is_named_with_those_that_are(manager, tmp_pat
     ids=repr,
 )  # fmt: skip
 def test_a_run_is_recorded_as_it_ended_and_its_exception_passes_on(tmp_path, tensorboard, error, loss, status):
+    ended = manager_in(tmp_path, tensorboard=tensorboard)
+
     def train():
-        with manager.run(RUN):
-            for _ in manager.epochs(1):
-                manager.track_loss(loss, 1)
+        with ended.run(RUN):
+            for _ in ended.epochs(1):
+                ended.track_loss(loss, 1)
             if error:
                 raise error
 
-    manager = manager_in(tmp_path, tensorboard=tensorboard)
     if error:
         with pytest.raises(type(error)) as caught:
             train()
@@ -160,8 +159,8 @@ def test_a_run_is_recorded_as_it_ended_and_its_exception_passes_on(tmp_path, ten
         train()
 
     assert statuses(tmp_path) == [(status, 1)]
-    assert isinstance(manager.outcome, Outcome)
-    assert (str(manager.outcome.status), manager.outcome.epochs) == (status, 1)
+    assert isinstance(ended.outcome, Outcome)
+    assert (str(ended.outcome.status), ended.outcome.epochs) == (status, 1)
     log = reading.run_folder(tmp_path / "exp") / "error.log"
     assert log.exists() is isinstance(error, ValueError | SystemExit | MemoryError)
 
@@ -300,8 +299,8 @@ def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
 
     table = load_results(tmp_path)
     assert table["size"].tolist() == [(16 + 16 + 4) / 10] * 2
-    first = table.loc[0, ["val_sum", "val_last", "val_min", "val_max"]]
-    assert first.tolist() == [10, 2, 2, 4]
+    columns = ["val_sum", "val_last", "val_min", "val_max"]
+    assert table[columns].to_numpy().tolist() == [[10, 2, 2, 4]] * 2
     assert table["nan"].isna().all()
     assert table["late"].isna().tolist() == [True, False]
     assert statuses(tmp_path) == [("completed", 2)]
@@ -311,9 +310,8 @@ def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
 def test_a_metric_never_takes_the_place_of_another_column(manager, name):
     with manager.run(RUN):
         for _ in manager.epochs(1):
-            with pytest.raises(ValueError, match=f"'{name}'") as caught:
+            with pytest.raises(ValueError, match=f"'{name}'"):
                 manager.track(**{name: 1})
-    assert isinstance(caught.value, RunManagerError)
 
 
 def test_log_keeps_values_of_steps(manager, tmp_path):
@@ -485,6 +483,7 @@ def test_the_writer_of_tensorboard_is_the_users_with_and_without_files(tmp_path)
     for name, tensorboard in (("off", False), ("on", True)):
         manager = RunManager(name, tmp_path, display=False, tensorboard=tensorboard)
         with manager.run(RUN):
+            assert manager.tb
             manager.tb.add_scalar("extra", 7.0, 3)
             manager.tb.add_histogram("weights", torch.zeros(3), 0)
 

@@ -5,12 +5,13 @@ import logging
 import math
 import re
 import time
+from typing import Any
 
 import pytest
 
-from runmanager import RunManager, SuccessiveHalving, best, load_run, run_grid, show, write_report
+from runmanager import RunManager, SuccessiveHalving, load_run, run_grid
 from tests.border.experiments import QUIET, Scored, execute
-from tests.border.screens import command, terminal
+from tests.border.screens import terminal
 
 GRID = {"lr": [0.1, 0.2, 0.3, 0.4], "width": [8, 9], "seed": [1, 2, 3], "device": ["cpu"]}
 SMALL = {"lr": [0.1, 0.2], "width": [8, 9]}
@@ -169,7 +170,7 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path, after):
-    ended = []
+    ended: list[Any] = []
 
     def scores(run):
         if len(ended) == after:
@@ -264,21 +265,6 @@ def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
     assert f"'{tmp_path}/my runs/e'" in str(execute(tmp_path / "my runs", SMALL, small).panel)
 
 
-def test_rounded_numbers_lead_to_their_digits_on_every_surface(tmp_path):
-    outcome = execute(tmp_path, {"lr": [0.20268812345, 0.1], "width": [1]}, small)
-    step = f"runmanager show {tmp_path}/e/1"
-
-    page = write_report(tmp_path / "e", tmp_path / "page.html").read_text()
-    for text in (
-        str(outcome.panel),
-        page,
-        repr(show(best(outcome.runs))),
-        command("best", tmp_path / "e").words,
-    ):
-        assert step in text
-    assert "0.20268812345" in command("show", tmp_path / "e/1").out
-
-
 # A notebook
 
 
@@ -338,25 +324,25 @@ def test_a_terminal_has_rows_of_ended_runs_and_below_them_the_runs_in_progress(t
             for epoch in manager.epochs(2):
                 manager.track_loss(run.lr, 1)
                 manager.track(val_accuracy=run.lr + epoch)
-                if run.lr == 0.3:
-                    until = time.monotonic() + (3 if epoch == 2 else 0.2)
-                    while "1.3" not in screen.text and time.monotonic() < until:
-                        time.sleep(0.05)
-                    pictures.append(screen.lines)
+                end = time.monotonic() + 20
+                while (run.lr, epoch) == (0.3, 2) and time.monotonic() < end:  # it is drawn now and then
+                    pictures.append(running.lines)
+                    if re.search(r"^… .* [12]/2 .*1\.3", "\n".join(pictures[-1]), re.MULTILINE):
+                        break
+                    time.sleep(0.01)
 
-    with terminal(width) as screen:
+    with terminal(width) as running:
         run_grid({"lr": [0.1, 0.2, 0.3]}, train, experiment="e", root=tmp_path, **{**QUIET, "display": True})
 
-    first, heading, *rows = pictures[1]
-    assert str(tmp_path / "e") in first.replace("\n", "") or len(str(tmp_path)) > width
-    text = "\n".join((first, heading, *rows))
+    rows = pictures[-1]
+    text = "\n".join(rows)
     assert re.search(r"^✓ +1/3 +1 +0\.1 .*2\.1", text, re.MULTILINE)
     assert re.search(r"^✓ +2/3 +2 +0\.2 .*2\.2", text, re.MULTILINE)
     assert re.search(r"^… +3 +0\.3 +[12]/2 .*1\.3", text, re.MULTILINE)
     assert re.search(r"best so far.*val_accuracy 2\.2.*lr=0\.2", text)
     assert re.search(r"━.*2/3", rows[-1])
     assert max(map(len, text.split("\n"))) <= width
-    assert "best so far" not in "\n".join(screen.lines)  # only while it runs
+    assert "best so far" not in "\n".join(running.lines)  # only while it runs
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -194,7 +194,7 @@ def test_files_folders_texts_and_what_saves_itself_are_kept(manager, tmp_path):
     assert artifacts["mask.png"].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["../up.txt", "/abs.txt", "", "con", "a\x00b"])
+@pytest.mark.parametrize("name", ["../up.txt", "/abs.txt", "", "a\x00b"])
 def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(manager, tmp_path, name):
     def keep():
         before = sorted(tmp_path.rglob("*"))
