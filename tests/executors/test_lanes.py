@@ -1,4 +1,3 @@
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -6,7 +5,6 @@ import sys
 import textwrap
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, load_runs, run_grid
-from runmanager.devices import torch_devices
 from runmanager.devices.process_state import process_state
-from runmanager.executors import BatchProgress, worker
+from runmanager.executors import BatchProgress
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.border.test_executors import Watcher
@@ -283,20 +280,6 @@ def test_settings_that_a_run_changed_are_restored_before_the_next_run():
     assert first == second
 
 
-def test_a_value_may_be_of_a_class_that_no_other_process_can_import():
-    @dataclass
-    class Local:
-        width: int
-
-    def work(run, _report):
-        return Outcome(Status.COMPLETED, f"{type(run.layer) is Local} {run.layer.width}")
-
-    runs = deque(RunBuilder.get_runs({"layer": [Local(8), Local(16)]}))
-    ended = LanesExecutor().execute(runs, work, Watcher())
-
-    assert [outcome.error for _, outcome in ended] == ["True 8", "True 16"]
-
-
 @pytest.mark.slow(everywhere=True)
 @pytest.mark.usefixtures("usual_threads")
 def test_lanes_share_the_cores():
@@ -331,19 +314,6 @@ def test_work_that_a_process_cannot_load_is_refused():
 
     with pytest.raises(GridError, match=r"train\(\) cannot be loaded by a worker process.*no_such_module"):
         execute(Unloadable())
-
-
-def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path):
-    lock = __import__("threading").Lock()
-
-    def train(run, manager):
-        with lock:
-            pass
-
-    with pytest.raises(GridError, match="lock"):
-        run_grid({"lr": [1]}, train, experiment="exp", root=tmp_path)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 SCRIPT = """
@@ -560,80 +530,6 @@ def is_gone(pid, within_s):
             return True
         time.sleep(0.01)
     return False
-
-
-class OnFakeDevices:
-    """Work on accelerators that are not there: where it is loaded, binding to a device does nothing."""
-
-    def __init__(self, work):
-        self.work = work
-
-    def __call__(self, run, report):
-        return self.work(run, report)
-
-    def __reduce__(self):
-        return on_fake_devices, (self.work,)
-
-
-def on_fake_devices(work):
-    worker._bind = lambda *_: None
-    torch.accelerator.empty_cache = lambda: None
-    return work
-
-
-@pytest.fixture
-def two_gpus(monkeypatch):
-    """Let lanes believe in two accelerators."""
-    there = ["cpu", "cuda:0", "cuda:1"]
-    monkeypatch.setattr(torch_devices, "available_devices", lambda: there)
-
-
-def on_devices(*wanted):
-    return deque(RunBuilder.get_runs({("number", "device"): list(enumerate(wanted))}))
-
-
-def lane_of(run, _report):
-    time.sleep(0.05)
-    status = Status.FAILED if run.number == 0 else Status.COMPLETED
-    return Outcome(status, multiprocessing.current_process().name, os.getpid())
-
-
-@pytest.mark.slow
-def test_cuda_keeps_all_devices_busy_and_a_number_means_that_one(two_gpus):
-    runs = on_devices(*["cuda"] * 6, "cuda:1", "cuda:1", "cpu")
-
-    outcomes = list(LanesExecutor(jobs=3).execute(runs, OnFakeDevices(lane_of), Watcher()))
-
-    places = {run.number: outcome.error.rpartition(": ")[2] for run, outcome in outcomes}
-    assert {places[number] for number in range(6)} == {"cuda:0", "cuda:1"}
-    assert {places[6], places[7]} == {"cuda:1"}
-    assert places[8] == "cpu"
-
-
-@pytest.mark.slow
-def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
-    runs = on_devices(*["cuda:0"] * 3)
-
-    outcomes = list(LanesExecutor().execute(runs, OnFakeDevices(lane_of), Watcher()))
-
-    processes = [outcome.epochs for _, outcome in outcomes]
-    assert processes[0] != processes[1] == processes[2]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
-    watch = Watcher()
-
-    outcomes = list(LanesExecutor().execute(on_devices("cuda:1", "cpu", "cuda:1"), lane_of, watch))
-
-    found = {run.number: outcome for run, outcome in outcomes}
-    assert [str(found[number].status) for number in range(3)] == ["unavailable", "completed", "unavailable"]
-    assert found[0].error.startswith("cuda:1 stopped answering (")
-    assert (
-        sum(str(event[0]).startswith("! cuda:1 stopped answering") for event in watch.seen if len(event) == 1)
-        == 1
-    )
 
 
 CELL = """
