@@ -17,14 +17,14 @@ from runmanager.answers.time_spent import TimeSpent
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
-from runmanager.tables.columns import notes_of
+from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
+from runmanager.tables.ranking import addresses_of
 from runmanager.tables.view import span
-from runmanager.wording import all_of, brief, capital, cell, duration, durations, printable
+from runmanager.wording import all_of, brief, capital, cell, concise, duration, durations, printable
 
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
-_MOST_RUNS = 5  # maximum number of runs that are named
 _TRIAL_PRUNED = "TrialPruned"
 _LARGEST = 10**15  # larger hyperparameters are written as text
 
@@ -46,6 +46,9 @@ class Step:
     command: str  # the command for a terminal
     call: str  # the call for Python
     purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.command}: {self.purpose}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,22 @@ def conclude(
             *(("matters", sentence) for sentence in answers.matters_sentences),
             *_facts(runs, time, is_left=is_left),
         ],
-        _steps(ranked, folder, has_result=bool(answers.result), has_events=has_events),
+        [
+            *_steps(ranked, folder, has_result=bool(answers.result), has_events=has_events),
+            *(all_digits(ranked, findings.settings[0].rows[0]) if findings and findings.settings else []),
+        ],
     )
+
+
+def all_digits(runs: pd.DataFrame, row: int = 0) -> list[Step]:
+    """Return the step that shows all digits of the best run, in this row, if tables round its values."""
+    values = (runs[name].iloc[row] for name in hyperparameters_of(runs) if len(runs))
+    if all(concise(value) == brief(value) for value in values):
+        return []
+    return [
+        Step(_command("show", run), f"load_run({_text(run)}).params", "its values, with all digits")
+        for run in addresses_of(runs.iloc[[row]])
+    ]
 
 
 def _best(answers: Answers, num_runs: int) -> Sentence:
@@ -197,7 +214,8 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_o
     is_kept = f"; {counted(done, 'completed run')} {'is' if done == 1 else 'are'} kept" if done else ""
     which = capital(all_of(total, "runs")) if number == total > 1 else f"{number} of {counted(total, 'run')}"
     text = f"{which} {'is' if number == 1 else 'are'} left to execute"
-    if begun := int((left & (runs["epochs"] > 0)).sum()):
+    is_inside = runs[INSIDE] != "" if INSIDE in runs else False
+    if begun := int((left & ((runs["epochs"] > 0) | is_inside)).sum()):
         text += f"; {begun} of them {'resumes' if begun == 1 else 'resume'} after the last checkpoint"
     steps = ([f"{start} again{is_kept}"] for start in ("start the same command", "execute this cell"))
     return [Sentence("!", text, *steps)]

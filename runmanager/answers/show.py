@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from runmanager.answers.answers import answers_of
+from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
@@ -87,7 +88,7 @@ def _view_of(
         if PARETO in runs.attrs:
             return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
         if RANKED in runs.attrs and repeats is None:
-            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, is_ranked=True)
+            return _of_ranked(runs, Goal(*runs.attrs[RANKED]), n)
     return ranked(runs, goal, n, repeats)
 
 
@@ -112,14 +113,20 @@ def ranked(
         return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
     ranking = ranking_of(runs, goal, repeats)
     if with_others or are_epochs(runs):
-        return of_runs(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n, is_ranked=True)
+        return _of_ranked(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n)
     others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
     lacks = {Status.COMPLETED: " without a number"}
     note = ", ".join(f"{number} {status}{lacks.get(Status(status), '')}" for status, number in others.items())
     note = f"{ranking.count} ({note})" if others else ""
     rows = rows_of(runs, ranking, ranking.first)
     sentences = answers_of(runs, goal, repeats).sentences
-    return of_runs(rows, ranking.goal, n, *sentences, note)
+    return of_runs(rows, ranking.goal, n, *sentences, note, *map(str, all_digits(rows)))
+
+
+def _of_ranked(rows: pd.DataFrame, goal: Goal, n: int | None) -> View:
+    """Show rows in the order of a ranking."""
+    has_best = len(rows) and not math.isnan(completed(rows, goal.metric)[0])
+    return of_runs(rows, goal, n, *map(str, all_digits(rows) if has_best else ()), is_ranked=True)
 
 
 def of_runs(

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
+from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import (
     AXIS,
     COMPARED,
@@ -54,6 +55,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
             findings.assumption,
             findings.count if findings.others else "",
             findings.scope(columns[INTERVAL]),
+            *(map(str, all_digits(runs, findings.settings[0].rows[0])) if findings.settings else ()),
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )

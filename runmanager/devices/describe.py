@@ -1,7 +1,6 @@
 """A table of this machine's devices: memory, cores and precisions."""
 
 import math
-import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -78,20 +77,16 @@ def _row(device: torch.device) -> dict[str, object]:
 def _memory(device: torch.device) -> tuple[float, float]:
     """Return the free and the total memory (GiB), NaN if unknown."""
     if device.type == "cpu":
-        return _main_memory("MemAvailable:", "SC_AVPHYS_PAGES"), _main_memory("MemTotal:", "SC_PHYS_PAGES")
+        return _main_memory("MemAvailable:"), _main_memory("MemTotal:")
     free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
     return free / _GIB, total / _GIB
 
 
-def _main_memory(field: str, pages: str) -> float:
+def _main_memory(field: str) -> float:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / _GIB
     except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
-    except (AttributeError, OSError, ValueError):  # the errors if this system lacks the query
         return math.nan
 
 

@@ -1,12 +1,10 @@
 """Causes of death of worker processes, in one sentence."""
 
-import os
 import re
 import signal
 from contextlib import suppress
 from pathlib import Path
 
-from runmanager.errors import gib
 from runmanager.executors.base import uncommitted
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
@@ -25,11 +23,11 @@ class Deaths:
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()
 
-    def explain(self, code: int | None, where: str, memory: int, log: str = "") -> tuple[Status, str]:
+    def explain(self, code: int | None, where: str, log: str = "") -> tuple[Status, str]:
         """Return the status of a dead process's run, and its cause in one sentence.
 
-        `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `memory`
-        is the peak memory of the process (bytes); `log` is its last output. Unknown values are None, "" and 0.
+        `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `log` is
+        the last output of the process.
 
         An exception of C++ that ended the process is a failure of the run, like one of Python.
         """
@@ -43,17 +41,9 @@ class Deaths:
             return (Status.OUT_OF_MEMORY if is_memory else Status.FAILED), f"its process aborted{where} ({why})"
         if code != -_SIGKILL:
             return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
-        peak = ""
-        if memory:
-            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            peak = f" (it had {gib(memory)} of {gib(total)})"
-        if self._num_oom_kills is not None and before is not None and self._num_oom_kills > before:
-            cause = "the system ran out of memory and killed its process (SIGKILL)"
-            return Status.OUT_OF_MEMORY, f"{cause}{where}{peak}"
-        killer = "not by the system's out-of-memory killer"
-        if self._num_oom_kills is None:
-            killer = "maybe by the system's out-of-memory killer, which is not counted here"
-        return Status.KILLED, f"its process was killed (SIGKILL){where}, {killer}{peak}"
+        if self._num_oom_kills > before:
+            return Status.OUT_OF_MEMORY, f"the system ran out of memory and killed its process{where}"
+        return Status.KILLED, f"its process was killed (SIGKILL){where}"
 
 
 def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: str) -> Outcome:
@@ -71,8 +61,8 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
     return ""
 
 
-def _num_oom_kills(root: Path = Path("/")) -> int | None:
-    """Return the number of processes killed by Linux's out-of-memory killer, None on other systems.
+def _num_oom_kills(root: Path = Path("/")) -> int:
+    """Return the number of processes killed by Linux's out-of-memory killer, 0 on other systems.
 
     The number is that of this process's control group (cgroups(7), version 2), or else of the whole machine.
     """
@@ -83,7 +73,7 @@ def _num_oom_kills(root: Path = Path("/")) -> int | None:
         with suppress(OSError, StopIteration, ValueError):
             lines = path.read_text(encoding="ascii").splitlines()
             return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
-    return None
+    return 0
 
 
 def _signal_name(number: int) -> str:

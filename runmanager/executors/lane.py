@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import process
-from pathlib import Path
 from typing import Any
 
 from runmanager.executors import serialize, worker
@@ -37,7 +36,6 @@ class Lane:
         self.is_spent = False  # whether no run follows, as the device failed or a run changed settings
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
         self.heard = time.monotonic()  # time of the last report
-        self.memory = 0  # the largest memory of the process so far (bytes)
         self._unfinished = b""
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)
@@ -97,13 +95,6 @@ class Lane:
         self._stacks += _pending(self.faults)
         stacks = self._stacks.decode("utf-8", "replace")
         return "\n".join([*self._log, self._unfinished.decode("utf-8", "replace"), stacks]).strip()
-
-    def measure(self) -> None:
-        """Record the memory of the process, as it cannot be read after the process has died."""
-        with suppress(OSError, ValueError, StopIteration):
-            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
-            peak = next(line for line in status if line.startswith("VmHWM"))
-            self.memory = int(peak.split()[1]) * 1024
 
     def show_stacks(self) -> None:
         """Request the stacks of the process's threads."""

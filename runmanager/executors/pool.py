@@ -47,7 +47,6 @@ class Pool:
         self._failed_probes: dict[str, int] = {}
         self._pauses: dict[str, float] = {}  # device -> end of its pause (time.monotonic)
         self._deaths = Deaths()
-        self._measured = 0.0  # time of the last look at the memory of the lanes (time.monotonic)
 
     @property
     def busy(self) -> list[Lane]:
@@ -83,10 +82,6 @@ class Pool:
         ready = connections.wait(list(sources), _TICK_S)
         for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
-        if time.monotonic() >= self._measured + _TICK_S:
-            self._measured = time.monotonic()
-            for lane in self.busy:
-                lane.measure()
         yield from self._silent(runs)
 
     def end(self) -> None:
@@ -235,7 +230,7 @@ class Pool:
     def _died(self, lane: Lane) -> tuple[Run, Outcome]:
         where = whereabouts(lane.news) if lane.is_ready else " before it began"
         log = lane.log()
-        status, cause = self._deaths.explain(lane.process.exitcode, where, lane.memory, log)
+        status, cause = self._deaths.explain(lane.process.exitcode, where, log)
         return self._free(lane), uncommitted(status, cause, log=log)
 
     def _hung(self, lane: Lane) -> tuple[Run, Outcome]:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.goal import companion
@@ -267,6 +268,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         headline=headline,
         details=details,
         left=text.left_sentence(data.answers, is_over=seconds is None),
+        exact=all_digits(data.runs, data.order[0]) if data.order else [],
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,

@@ -69,8 +69,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     if callable(train):
         check_calls(train, runs, problems)
-    if not problems:
-        problems += _twice(runs)
+    problems += _twice(runs)
     problems.raise_if_any()
     return runs
 

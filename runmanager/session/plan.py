@@ -20,15 +20,7 @@ from runmanager.storage.folders import RunFolder
 from runmanager.storage.loaded_files import changes_since
 from runmanager.storage.run_state import RunResult, read_run
 
-KEPT = "kept", "unfinished runs resume, marked as mixed"
-"""The action for changed runs that continue, and an explanation."""
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
-
-
-def started_over() -> tuple[str, str]:
-    """Return the action for changed runs that start over, and an explanation."""
-    step = argument("changed='keep'", "--changed keep")
-    return "executed again", f"old attempts are kept; {step} continues them"
 
 
 class Action(StrEnum):
@@ -69,35 +61,14 @@ class Plan:
     """The runs of a grid with their actions."""
 
     runs: Sequence[PlannedRun]  # all runs of the grid, in order
-    changed: Mapping[str, int]  # cause of a change -> number of runs
-    policy: tuple[str, str]  # `started_over` or `KEPT`
+    changes: Sequence[str] = ()  # sentences about changed runs, and about runs whose changes are not noticed
     axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
-    without_data: int = 0  # number of runs that were given data=, which is not given now
 
     @cached_property
     def due(self) -> list[PlannedRun]:
         """The runs to execute, in order."""
         return [planned for planned in self.runs if planned.action.is_due]
-
-    @property
-    def changes(self) -> list[str]:
-        """The sentences about changed runs, and about runs whose changes cannot be determined."""
-        runs = counted(self.without_data, "run")
-        data = f"! {runs} had been given data=, not given now: a change of it is not noticed"
-        sentences = [data] if self.without_data else []
-        number = sum(self.changed.values())
-        if not number:
-            return sentences
-        is_one_cause = len(self.changed) == 1
-        causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
-        # there are many causes, for example if runs load the weights of many encoders
-        if len(causes) > _MOST_CAUSES:
-            causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
-        done, meaning = self.policy
-        verb = "is" if number == 1 else "are"
-        changed = f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"
-        return [changed, *sentences]
 
     @property
     def varying(self) -> list[str]:
@@ -231,4 +202,24 @@ def make_plan(
         had_data = "data" in before.start.get("fingerprint", {}) and "data" not in now
         without_data += had_data and action is not Action.START_OVER
         planned.append(PlannedRun(run, before.folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else started_over(), axes, without_data=without_data)
+    changes = [_changes(changed, keep_changed=keep_changed)] if changed else []
+    if without_data:
+        number = counted(without_data, "run")
+        changes.append(f"! {number} had been given data=, not given now: a change of it is not noticed")
+    return Plan(planned, changes, axes)
+
+
+def _changes(changed: Mapping[str, int], *, keep_changed: bool) -> str:
+    """Return a sentence about the numbers of changed runs by cause."""
+    is_one_cause = len(changed) == 1
+    causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in changed.items()]
+    # there are many causes, for example if runs load the weights of many encoders
+    if len(causes) > _MOST_CAUSES:
+        causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
+    done, meaning = "kept", "unfinished runs resume, marked as mixed"
+    if not keep_changed:
+        step = argument("changed='keep'", "--changed keep")
+        done, meaning = "executed again", f"old attempts are kept; {step} continues them"
+    number = sum(changed.values())
+    verb = "is" if number == 1 else "are"
+    return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from runmanager.errors import StorageError
-from runmanager.storage.paths import LONGEST_ON_WINDOWS, has_short_paths
 
 _BINARY = getattr(os, "O_BINARY", 0)  # without this flag, Windows writes two bytes for a newline
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # without this flag, opening a pipe would wait for its writer
@@ -24,26 +23,18 @@ _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OPEN_ELSEWHERE = (5, 32)  # Windows: access is denied, the file is in use
 _PATIENCE_S, _PAUSE_S = 2.0, 0.05  # a virus scanner has a new file open for milliseconds
-_OF_TEMPORARY = 24  # number of characters that a temporary name is longer
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def write_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
-
-    Args:
-        path: The file.
-        content: Its new content.
-        synced: Whether to wait for the disk. Without it, the file survives a kill, but may be damaged if the
-            machine loses its power.
 
     Raises:
         StorageError: The file could not be written; the old content is intact.
     """
-    with explained(path), _temporary(path, [content], synced=synced) as temporary:
+    with explained(path), _temporary(path, [content]) as temporary:
         rename(temporary, path)
-        if synced:
-            sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def copy_file(source: Path, path: Path) -> None:
@@ -346,7 +337,7 @@ def _open(path: str | Path, flags: int) -> int:
 
 
 @contextmanager
-def _temporary(path: Path, pieces: Iterable[bytes], *, synced: bool = True) -> Iterator[Path]:
+def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
     """Write content to a temporary file beside `path`, and sync it; remove the file after the block."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -355,8 +346,7 @@ def _temporary(path: Path, pieces: Iterable[bytes], *, synced: bool = True) -> I
         try:
             for piece in pieces:
                 _write_all(descriptor, piece)
-            if synced:
-                _sync(descriptor)
+            _sync(descriptor)
         finally:
             os.close(descriptor)
         yield temporary
@@ -386,6 +376,4 @@ def _reason(path: Path, error: OSError) -> str:
         cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
     elif _is_open_elsewhere(error):
         cause = "another program has it open"
-    elif len(str(path.absolute())) + _OF_TEMPORARY > LONGEST_ON_WINDOWS and has_short_paths():
-        cause = f"{cause}: a path of Windows has up to {LONGEST_ON_WINDOWS} characters; choose a shorter root"
     return f"cannot write ({cause}); {advice}"

@@ -271,7 +271,7 @@ class _Reached:
         if _is_fresh(name, scope, owner):
             text, writer.is_plain = f"<{type(value).__name__} of a clock or id>", False
             self._not_compared += [] if isinstance(value, _SCALARS) else [name]
-        elif not writer.is_plain and hasattr(value, "to_numpy"):
+        elif not writer.is_plain and hasattr(type(value), "to_numpy"):
             self._not_compared.append(name)
         self._note(name, _Value(text, key, value))
         if not writer.is_plain:
@@ -500,7 +500,7 @@ def _hash_of_tensor(tensor: Any) -> str:
 
 def _is_array(value: Any) -> bool:
     """Whether a value is a NumPy array or a torch tensor."""
-    return hasattr(value, "untyped_storage") or hasattr(value, "__array_interface__")
+    return hasattr(type(value), "untyped_storage") or hasattr(type(value), "__array_interface__")
 
 
 def _digest(array: Any) -> str:

@@ -29,14 +29,11 @@ class FingerprintChange(NamedTuple):
                 return f"{self.name} {self.before or 'none'} -> {self.now or 'none'}"
 
 
-def changes_between(
-    before: Fingerprint, now: Fingerprint, *, only_common: bool = False
-) -> list[FingerprintChange]:
+def changes_between(before: Fingerprint, now: Fingerprint) -> list[FingerprintChange]:
     """Return the differences between two fingerprints; kinds that only one fingerprint has are not compared.
 
     The exception is data: data that were not given before count as a difference. Versions are compared by their
-    first two numbers, so the cpu and CUDA builds of a release are equal. `only_common` compares only names that
-    are in both fingerprints.
+    first two numbers, so the cpu and CUDA builds of a release are equal.
 
     >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
     ['BATCH was 32, is 64']
@@ -44,12 +41,12 @@ def changes_between(
     changes: list[FingerprintChange] = []
     for kind in ("code", "statements", "values", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
-        if kind == "data" and before and not only_common:
+        if kind == "data" and before:
             old = old or {}
         if old is None or new is None:
             continue
         # code that no longer reads a value has changed too
-        is_common = kind in ("statements", "values") or (kind == "code" and only_common)
+        is_common = kind in ("statements", "values")
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
             before_value, now_value = old.get(name, ""), new.get(name, "")
             is_release = kind == "versions"

@@ -113,7 +113,6 @@ class Experiment:
             named = {name: params[name] for name in names if name in params}
             path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, "")))
-        paths.check_lengths(run.path for run in planned)
         self._runs = existing | {run.id: run for run in planned}
         return planned
 

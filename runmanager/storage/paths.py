@@ -3,8 +3,7 @@
 import hashlib
 import os
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ REPORT = "report.html"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
-LONGEST_ON_WINDOWS = 259
-"""The maximum number of characters of a path on Windows, unless long paths are enabled."""
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # a hyphen is allowed only before a setting; a date has other hyphens
@@ -39,7 +36,6 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNOREC
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
 """The maximum number of a run."""
-_OF_FILES = 57  # number of characters of the longest name in a run folder, an event file's, with its separator
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 
@@ -89,32 +85,6 @@ def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> N
         )
     if isinstance(experiment, str) and (same := same_but_case(path / experiment)):
         raise InvalidArgumentError([f"experiments {same}: write one of the two"])
-
-
-def check_lengths(folders: Iterable[Path]) -> None:
-    """Refuse run folders whose files would have longer paths than Windows allows.
-
-    Raises:
-        InvalidArgumentError: A path is too long; the message says by how many characters.
-    """
-    longest = max((str(folder.absolute()) for folder in folders), key=len, default="")
-    excess = len(longest) + _OF_FILES - LONGEST_ON_WINDOWS
-    if excess > 0 and has_short_paths():
-        rule = f"a path of Windows has up to {LONGEST_ON_WINDOWS} characters"
-        step = f"choose a root that is {excess} shorter"
-        raise InvalidArgumentError([f"{rule}; a run's files need {_OF_FILES} after {longest!r}: {step}"])
-
-
-def has_short_paths() -> bool:
-    """Whether this is Windows, and long paths are not enabled."""
-    if sys.platform == "win32":
-        import ctypes
-
-        are_enabled = getattr(ctypes.WinDLL("ntdll"), "RtlAreLongPathsEnabled", None)
-        if are_enabled is not None:
-            are_enabled.restype = ctypes.c_ubyte
-        return not (are_enabled and are_enabled())
-    return False
 
 
 def check_experiment(name: str) -> str:

@@ -102,14 +102,10 @@ def text_of(part: Any) -> str:
 
     Several definitions on one line are returned together.
     """
-    same_line = definitions_of(part) if isinstance(part, types.FunctionType) else []
-    return "\n".join(dict.fromkeys(map(unparsed, same_line or _definitions_named_like(part))))
-
-
-def definitions_of(function: types.FunctionType) -> list[ast.AST]:
-    """Return the definitions of a function on its line, which may have several; [] without source."""
-    first = function.__code__.co_firstlineno
-    return [node for node in _definitions_named_like(function) if _first_line(node) == first]
+    named = _definitions_named_like(part)
+    first = part.__code__.co_firstlineno if isinstance(part, types.FunctionType) else 0
+    same_line = [node for node in named if _first_line(node) == first]
+    return "\n".join(dict.fromkeys(map(unparsed, same_line or named)))
 
 
 def _definitions_named_like(part: Any) -> list[ast.AST]:

@@ -31,7 +31,7 @@ def pair_of(batch: Any, call: str) -> Pair:
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
-        rule = f"{call} takes batches of (inputs, labels), got {_described(batch)}"
+        rule = f"{call} takes batches of (inputs, labels), got a {type(batch).__name__}"
         raise InvalidArgumentError(
             f"{rule}: write step=lambda network, batch: (loss, outputs, targets)"
         ) from None
@@ -48,7 +48,7 @@ def of_step(result: Any) -> Computed:
         return result
     if isinstance(result, tuple | list | Mapping):
         raise InvalidArgumentError(
-            f"step= must return (loss, outputs, targets) or the loss, got {_described(result)}"
+            f"step= must return (loss, outputs, targets) or the loss, got a {type(result).__name__}"
         )
     return result, None, None
 
@@ -64,11 +64,3 @@ def counted_part(batch: Any, targets: Any, *, is_measured: bool) -> Any:
     """Return the part of a batch whose samples are counted: the targets, or for a user's function the batch."""
     has_size = not is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
     return targets if has_size else batch
-
-
-def _described(batch: Any) -> str:
-    if isinstance(batch, Mapping):
-        return f"a mapping with {', '.join(map(repr, batch))}"
-    if isinstance(batch, tuple | list):
-        return f"a {type(batch).__name__} of {len(batch)}"
-    return f"a {type(batch).__name__}"

@@ -11,6 +11,7 @@ from runmanager.errors import Problems, is_count
 Interval = tuple[int | None, float | None]
 """The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
 
+_PARTS = "checkpoint={'network': network, 'optimizer': optimizer}"
 _UNITS = {"s": 1, "min": 60, "h": 3600}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
 
@@ -31,9 +32,7 @@ class EpochOptions:
         problems = Problems()
         parts: object = self.checkpoint
         if parts is not None and not isinstance(parts, Mapping):
-            problems.append(
-                f"checkpoint must map names to parts, got {type(parts).__name__}: write {_named(parts)}"
-            )
+            problems.append(f"checkpoint must map names to parts, got {type(parts).__name__}: write {_PARTS}")
             return problems
         if self.patience is not None:
             problems.check_count("patience", self.patience, 1)
@@ -71,22 +70,13 @@ class EpochOptions:
             rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
             problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
         elif self.checkpoint is None:
-            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {_named([])}")
+            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {_PARTS}")
         for name, part in (self.checkpoint or {}).items():
             # torchmetrics' metrics are not in state_dict() by default
             if getattr(part, "metric_state", None) and not part.state_dict():
                 advice = "call its persistent(True) before epochs()"
                 problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
         return problems
-
-
-def _named(parts: object) -> str:
-    """Return the code of checkpoint= for a part or a list of parts."""
-    each = parts if isinstance(parts, list | tuple) else [parts]
-    names = ["optimizer" if hasattr(part, "param_groups") else "network" for part in each]
-    if not names or len(set(names)) < len(names):
-        names = ["network", "optimizer"]
-    return f"checkpoint={{{', '.join(f'{name!r}: {name}' for name in names)}}}"
 
 
 def _is_number(value: object) -> TypeGuard[float]:

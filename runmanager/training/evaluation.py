@@ -195,10 +195,6 @@ def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     """
     if metrics is None:
         return {}
-    if not callable(getattr(metrics, "items", None)):
-        raise InvalidArgumentError(
-            f"metrics must be a mapping, as in metrics={{'r2': R2Score()}}, got {metrics!r}"
-        )
     for name, metric in metrics.items():
         evaluation.column(name)
         if lacks := [call for call in ("update", "compute", "reset") if not hasattr(metric, call)]:
@@ -222,11 +218,8 @@ def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None
 def _number(column: str, value: Any) -> float:
     with suppress(InvalidArgumentError):
         return float(single(column, value))
-    description = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-    step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does"
-    raise InvalidArgumentError(
-        f"{column} is {description}, not a number: {step}, or let compute() return a mapping, or the mean"
-    )
+    step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does, or let it compute the mean"
+    raise InvalidArgumentError(f"{column} is a {type(value).__name__}, not a number: {step}")
 
 
 @contextmanager

@@ -216,16 +216,8 @@ class OptimizerStep:
 
 
 def _check_loss(value: Any) -> None:
-    if isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad:
-        return
-    description = repr(value)
-    if isinstance(value, torch.Tensor):
-        description = (
-            f"a tensor of shape {tuple(value.shape)}" if value.numel() != 1 else f"{value.item()} without one"
-        )
-    raise InvalidArgumentError(
-        f"step= must return one loss with a gradient, for fit() to train by, got {description}"
-    )
+    if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
+        raise InvalidArgumentError(f"step= must return one loss with a gradient, got a {type(value).__name__}")
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:

@@ -1,5 +1,4 @@
 import math
-import os
 from pathlib import Path
 from unittest import mock
 
@@ -72,7 +71,6 @@ def test_a_device_that_does_not_answer_is_listed_with_what_is_known(monkeypatch)
 
 def test_a_machine_that_does_not_tell_its_memory_has_none_in_its_row(monkeypatch):
     monkeypatch.setattr(Path, "read_text", mock.Mock(side_effect=FileNotFoundError))
-    monkeypatch.setattr(os, "sysconf", mock.Mock(side_effect=ValueError))
 
     cpu = describe_devices().iloc[0]
 

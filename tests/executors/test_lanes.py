@@ -1,4 +1,3 @@
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,9 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, load_runs, run_grid
-from runmanager.devices import torch_devices
 from runmanager.devices.process_state import process_state
-from runmanager.executors import BatchProgress, worker
+from runmanager.executors import BatchProgress
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.border.test_executors import Watcher
@@ -498,80 +496,6 @@ def is_gone(pid, within_s):
             return True
         time.sleep(0.01)
     return False
-
-
-class OnFakeDevices:
-    """Work on accelerators that are not there: where it is loaded, binding to a device does nothing."""
-
-    def __init__(self, work):
-        self.work = work
-
-    def __call__(self, run, report):
-        return self.work(run, report)
-
-    def __reduce__(self):
-        return on_fake_devices, (self.work,)
-
-
-def on_fake_devices(work):
-    worker._bind = lambda *_: None
-    torch.accelerator.empty_cache = lambda: None
-    return work
-
-
-@pytest.fixture
-def two_gpus(monkeypatch):
-    """Let lanes believe in two accelerators."""
-    there = ["cpu", "cuda:0", "cuda:1"]
-    monkeypatch.setattr(torch_devices, "available_devices", lambda: there)
-
-
-def on_devices(*wanted):
-    return deque(RunBuilder.get_runs({("number", "device"): list(enumerate(wanted))}))
-
-
-def lane_of(run, _report):
-    time.sleep(0.05)
-    status = Status.FAILED if run.number == 0 else Status.COMPLETED
-    return Outcome(status, multiprocessing.current_process().name, os.getpid())
-
-
-@pytest.mark.slow
-def test_cuda_keeps_all_devices_busy_and_a_number_means_that_one(two_gpus):
-    runs = on_devices(*["cuda"] * 6, "cuda:1", "cuda:1", "cpu")
-
-    outcomes = list(LanesExecutor(jobs=3).execute(runs, OnFakeDevices(lane_of), Watcher()))
-
-    places = {run.number: outcome.error.rpartition(": ")[2] for run, outcome in outcomes}
-    assert {places[number] for number in range(6)} == {"cuda:0", "cuda:1"}
-    assert {places[6], places[7]} == {"cuda:1"}
-    assert places[8] == "cpu"
-
-
-@pytest.mark.slow
-def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
-    runs = on_devices(*["cuda:0"] * 3)
-
-    outcomes = list(LanesExecutor().execute(runs, OnFakeDevices(lane_of), Watcher()))
-
-    processes = [outcome.epochs for _, outcome in outcomes]
-    assert processes[0] != processes[1] == processes[2]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
-    watch = Watcher()
-
-    outcomes = list(LanesExecutor().execute(on_devices("cuda:1", "cpu", "cuda:1"), lane_of, watch))
-
-    found = {run.number: outcome for run, outcome in outcomes}
-    assert [str(found[number].status) for number in range(3)] == ["unavailable", "completed", "unavailable"]
-    assert found[0].error.startswith("cuda:1 stopped answering (")
-    assert (
-        sum(str(event[0]).startswith("! cuda:1 stopped answering") for event in watch.seen if len(event) == 1)
-        == 1
-    )
 
 
 CELL = """

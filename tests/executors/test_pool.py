@@ -2,9 +2,8 @@
 
 import multiprocessing
 import os
-import sys
 import time
-from collections import Counter, defaultdict, deque
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from runmanager import GridError, RunBuilder, run_grid
 from runmanager.executors import pool
 from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import Outcome, Status
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, Machine, installed
 from tests.border.test_executors import Watcher
@@ -67,6 +66,20 @@ def test_lanes_stay_warm_when_devices_alternate(machine):
 
     assert [outcome.status for outcome in outcomes] == [Status.COMPLETED] * 8
     assert len({outcome.epochs for outcome in outcomes}) == 2
+
+
+@pytest.mark.slow
+def test_cuda_is_any_device_and_a_number_means_that_one(machine):
+    outcomes = execute(machine, [*["cuda"] * 6, "cuda:1", "cpu"], slowly_named, jobs=3)
+
+    devices = [outcome.error.rpartition(": ")[2] for outcome in outcomes]
+    assert set(devices[:6]) == {"cuda:0", "cuda:1"}
+    assert devices[6:] == ["cuda:1", "cpu"]
+
+
+def slowly_named(run, report):
+    time.sleep(0.1)
+    return named(run, report)
 
 
 @pytest.mark.slow
@@ -333,81 +346,3 @@ def test_a_tensor_of_an_accelerator_is_not_sent_to_processes_of_other_devices(ma
 
         with pytest.raises(GridError, match=r"train cannot be sent .* \(TypeError: a tensor on cuda:1\)"):
             LanesExecutor().prepare(train, machine.folder)
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_forty_runs_on_eight_devices_of_which_one_is_full_one_dies_and_one_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 8.0)
-    monkeypatch.setattr(pool, "_PAUSE_S", 2.0)
-    (tmp_path / "devices").mkdir()
-    machine = Machine(tmp_path / "devices", count=8)
-    machine.set(5, FULL)
-    machine.set(7, HANGS)
-    params = {("number", "fault"): [(n, {3: "assert", 11: "memory"}.get(n, "")) for n in range(40)],
-              "seconds": [3.0], "device": ["cuda"]}  # fmt: skip
-    ended: list[tuple[Any, Outcome]] = []
-    begun: defaultdict[str, list[float]] = defaultdict(list)
-    devices: dict[int, str] = {}
-    expected = Counter({"completed": 37, "failed": 2, "out of memory": 1})
-    killed: list[int] = []
-
-    class Progress(Said):
-        def run_started(self, run, lane, device):
-            super().run_started(run, lane, device)
-            begun[device].append(time.monotonic())
-            devices[run.number] = device
-
-        def run_progressed(self, run, news):
-            if time.monotonic() - began > 8:
-                machine.set(5, WELL)
-            # one run of that device, which has no fault of its own, is lost with it
-            may_die = devices[run.number] == "cuda:2" and not run.fault and news.epoch < 15
-            if len(ended) >= 6 and may_die and not killed:
-                machine.set(2, DEAD)
-                killed.append(run.number)
-
-    began = time.monotonic()
-    runs = deque(RunBuilder.get_runs(params))
-    watch = Progress()
-    with installed(machine):
-        for run, outcome in LanesExecutor(jobs=8).execute(runs, machine.on(busy), watch):
-            ended.append((run, outcome))
-    took = time.monotonic() - began
-    periods = [(later - first) / len(rest) for first, *rest in begun.values() if rest for later in rest[-1:]]
-    waits = [first - began for first, *_ in begun.values()]
-
-    found = Counter(str(outcome.status) for _, outcome in ended)
-    used = Counter(event[2] for event in watch.seen if len(event) == 3)
-    sys.stdout.write(
-        f"\n40 runs of 3 s took {took:.1f} s; ideal on 6 devices that are ready: {40 * 3 / 6:.1f} s; the first "
-        f"runs began after {min(waits):.1f} to {max(waits):.1f} s, then one each {min(periods):.1f} to "
-        f"{max(periods):.1f} s, on {os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}\n"
-        f"{found}; {used}; {watch.lines}\n"
-    )
-    assert len(ended) == 40
-    assert found == expected
-    assert {run.number for run, outcome in ended if str(outcome.status) == "failed"} == {3, *killed}
-    assert used["cuda:5"] >= 2
-    assert "cuda:7" not in used
-    assert took - min(waits) < 4 * 40 * 3 / 6  # eight processes begin on two cores
-
-
-def busy(run, report):
-    """Take three seconds of the device; the run's own fault comes at the end."""
-    values = torch.ones(3, device="cuda")
-    try:
-        for epoch in range(1, 31):
-            time.sleep(run.seconds / 30)
-            values.add_(1)
-            report(EpochRecord(epoch, {"loss": values.sum().item()}))
-        if run.fault == "assert":
-            accelerators.fail_kernels()
-            values.add_(1)
-        if run.fault == "memory":
-            torch.empty(9 * GIB, dtype=torch.uint8, device="cuda")
-    except torch.OutOfMemoryError as error:
-        return Outcome(Status.OUT_OF_MEMORY, str(error))
-    except RuntimeError as error:
-        return Outcome(Status.FAILED, str(error))
-    return Outcome(Status.COMPLETED, "", 30)

@@ -16,7 +16,7 @@ from runmanager.screen.best import BestSoFar
 from runmanager.screen.live import GridProgress
 from runmanager.search.search import AllRuns
 from runmanager.session import plan
-from runmanager.session.plan import Action, Plan, PlannedRun, started_over
+from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
@@ -513,7 +513,7 @@ def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
     ]
     actions = [Action.LEAVE, Action.EXECUTE]
     runs = [PlannedRun(*parts) for parts in zip(RUNS, FOLDERS, before, actions, strict=True)]
-    plan = Plan(runs, changed={}, policy=started_over())
+    plan = Plan(runs)
 
     GridProgress("exp").show_plan(plan, AllRuns(), 1)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from runmanager import RunBuilder
 from runmanager.outcome import EpochRecord, Status
 from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table
-from runmanager.session.plan import Action, Plan, PlannedRun, started_over
+from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
@@ -32,7 +32,7 @@ def plan(tmp_path):
         folder.path.mkdir()
         (folder.path / paths.CHECKPOINT).touch()
         planned.append(PlannedRun(run, folder, RunResult(folder, status, epochs, 1, "", {}), action))
-    return Plan(planned, changed={}, policy=started_over())
+    return Plan(planned)
 
 
 def printed(table, width=100):

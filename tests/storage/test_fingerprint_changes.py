@@ -44,11 +44,5 @@ def test_changes_are_said_in_words(before, now, said):
     assert fingerprint_changes(before, now) == said
 
 
-def test_only_common_names_are_compared_if_that_is_wanted():
-    before, now = {"code": {"a": "1", "b": "1"}}, {"code": {"a": "2", "c": "1"}, "data": {"data": "1"}}
-
-    assert fingerprint_changes(before, now, only_common=True) == ["source of a"]
-
-
 def test_builds_and_patches_of_a_version_are_the_same():
     assert fingerprint_changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []

@@ -17,7 +17,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
-from runmanager.storage import paths
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
 from runmanager.storage.identity import identity
@@ -351,21 +350,6 @@ def test_the_same_run_in_another_process_is_another_attempt(tmp_path):
                 manager.track_loss(loss, 1)
 
     assert [(row["run"], row["attempts"], row["loss"]) for row in runs_of(tmp_path)] == [(1, 2, 0.25)]
-
-
-def test_a_grid_whose_paths_are_too_long_for_windows_is_refused_before_anything_is_written(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(paths, "has_short_paths", lambda: True)
-    num_of_files = len("/events.out.tfevents.1700000000.a-machine-of-15.1234567.1")
-    num_left = 259 - num_of_files - len(f"{tmp_path}//001-lr=0.1")
-    grid = [{"lr": 0.1}, {"lr": 0.2}]
-
-    with pytest.raises(GridError, match=r"^a path of Windows has .* choose a root that is 1 shorter$"):
-        Experiment(tmp_path / ("x" * (num_left + 1))).plan(grid, {})
-    assert list(tmp_path.iterdir()) == []
-
-    assert len(Experiment(tmp_path / ("x" * num_left)).plan(grid, {})) == 2
 
 
 def test_names_in_the_working_directory_do_not_concern_an_experiment_elsewhere(tmp_path, monkeypatch):

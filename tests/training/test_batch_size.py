@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import RunManager, run_grid
+from runmanager import RunManager
 from runmanager.errors import InvalidArgumentError
 from runmanager.training.batch_size import batch_size
 from runmanager.training.metrics import EpochSums
@@ -126,30 +126,6 @@ def test_metrics_of_a_batch_of_uncertain_size_are_not_weighed_by_a_guess(tmp_pat
 
     with pytest.raises(InvalidArgumentError, match="3 samples or 10 samples"):
         train()
-
-
-@pytest.mark.slow(everywhere=True)
-def test_a_grid_counts_with_the_function_that_it_was_given(tmp_path):
-    batches = [
-        {"text": torch.zeros(10), "labels": torch.zeros(3)},
-        {"text": torch.zeros(4), "labels": torch.zeros(1)},
-    ]
-
-    def train(run, manager):
-        with manager.run(run, loader=batches):
-            for _ in manager.epochs(1):
-                for batch, value in zip(manager.batches(), (1.0, 5.0), strict=False):
-                    manager.track_loss(value, batch)
-
-    options = {
-        "root": tmp_path,
-        "tensorboard": False,
-        "display": False,
-        "batch_size": lambda batch: len(batch["labels"]),
-    }
-    outcome = run_grid({"lr": [0.1], "device": ["cpu"]}, train, experiment="exp", **options)
-
-    assert outcome.results["loss"].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("size", [0, True, 1.5, None])

@@ -197,12 +197,12 @@ def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_
                     manager.track_loss(1.0)
                 manager.evaluate([(*batches[0], "weights")], "validation")
 
-    with pytest.raises(InvalidArgumentError, match="got a tuple of 3: write step=lambda network, batch"):
+    with pytest.raises(InvalidArgumentError, match="got a tuple: write step=lambda network, batch"):
         train()
 
     (error,) = load_runs(tmp_path)["error"]
     assert error == (
-        "InvalidArgumentError: evaluate() takes batches of (inputs, labels), got a tuple of 3: write step=lambda network, "
+        "InvalidArgumentError: evaluate() takes batches of (inputs, labels), got a tuple: write step=lambda network, "
         "batch: (loss, outputs, targets) (in epoch 1, evaluate(..., 'validation'), "
         f"{line_with('manager.evaluate([(*batches')})"
     )

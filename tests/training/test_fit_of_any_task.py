@@ -148,10 +148,10 @@ def test_several_loaders_are_evaluated_each_under_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("batch", "described"),
     [
-        ([INPUTS], "a list of 1"),
-        ({"x": INPUTS, "y": LABELS}, "a mapping with 'x', 'y'"),
+        ([INPUTS], "a list"),
+        ({"x": INPUTS, "y": LABELS}, "a dict"),
         (INPUTS[:2], "a Tensor"),
-        ((INPUTS, LABELS, LABELS), "a tuple of 3"),
+        ((INPUTS, LABELS, LABELS), "a tuple"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -282,12 +282,12 @@ def test_what_fit_does_not_do_is_refused_before_anything_is_written(tmp_path, gi
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (lambda loss, outputs, _: (loss, outputs), "(loss, outputs, targets) or the loss, got a tuple of 2"),
-        (lambda loss, *_: {"loss": loss}, "(loss, outputs, targets) or the loss, got a mapping with 'loss'"),
-        (lambda loss, *_: loss.item(), "one loss with a gradient, for fit() to train by, got 0."),
-        (lambda loss, *_: loss.detach() * 0 + 0.5, "for fit() to train by, got 0.5 without one"),
-        (lambda loss, *_: loss.repeat(3), "for fit() to train by, got a tensor of shape (3,)"),
-        (lambda *_: None, "for fit() to train by, got None"),
+        (lambda loss, outputs, _: (loss, outputs), "(loss, outputs, targets) or the loss, got a tuple"),
+        (lambda loss, *_: {"loss": loss}, "(loss, outputs, targets) or the loss, got a dict"),
+        (lambda loss, *_: loss.item(), "one loss with a gradient, got a float"),
+        (lambda loss, *_: loss.detach() * 0 + 0.5, "one loss with a gradient, got a Tensor"),
+        (lambda loss, *_: loss.repeat(3), "one loss with a gradient, got a Tensor"),
+        (lambda *_: None, "one loss with a gradient, got a NoneType"),
     ],
 )
 def test_a_step_that_returns_something_else_is_named(tmp_path, returned, message):
