@@ -145,7 +145,7 @@ def test_a_path_that_is_not_there_and_a_file_are_named(tmp_path, load):
 
     with pytest.raises(RunManagerError, match="missing"):
         load(tmp_path / "missing")
-    with pytest.raises(OSError, match="load_table"):
+    with pytest.raises(RunManagerError, match="load_table"):
         load(tmp_path / "results.csv")
 
 
