@@ -22,7 +22,7 @@ from runmanager.console import (
     wide_console,
 )
 from runmanager.table import Table
-from runmanager.wording import cell, join, printable
+from runmanager.wording import cell, printable
 
 ROW = {
     "run": 1, "epoch": 1, "loss": 0.598666, "accuracy": 0.7812, "epoch duration": 7.504123,
@@ -53,35 +53,6 @@ def printed(table, width=200, title=None, *, is_terminal=False):
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
-def test_a_table_is_aligned_and_cut_to_what_matters():
-    table = pd.DataFrame([ROW, ROW | {"run": 10, "loss": 12345.6, "device": "cpu"}])
-
-    assert printed(table, title="Results") == [
-        "Results",
-        "run  epoch    loss  accuracy  epoch duration  run duration    lr  batch_size  num_workers  device",
-        "  1      1  0.5987    0.7812           7.504          12.5  0.01        1000            1  cuda:0",
-        " 10      1   12346    0.7812           7.504          12.5  0.01        1000            1  cpu",
-    ]
-
-
-def test_a_narrow_terminal_folds_the_headings_and_loses_no_column():
-    assert printed(pd.DataFrame([ROW]), width=80, is_terminal=True) == [
-        "                                 epoch       run         batch_     num_",
-        "run  epoch    loss  accuracy  duration  duration    lr     size  workers  device",
-        "  1      1  0.5987    0.7812     7.504      12.5  0.01     1000        1  cuda:0",
-    ]
-
-
-def test_a_file_loses_no_column_however_many_there_are():
-    table = pd.DataFrame([{f"c{number}": number / 7 for number in range(60)} | {"error": "x y " * 99 + "end"}])
-
-    heading, row = printed(table, width=80)
-
-    assert heading.split() == list(table)
-    assert row.split()[:60] == [cell(number / 7) for number in range(60)]
-    assert row.endswith("x y end")
-
-
 def test_of_a_long_table_the_last_rows_are_shown():
     table = pd.DataFrame({"run": range(1, 51)})
 
@@ -89,16 +60,6 @@ def test_of_a_long_table_the_last_rows_are_shown():
 
     assert lines[0] == "(10 earlier rows are in the table, not shown here)"
     assert [line.strip() for line in lines[1:]] == ["run", *map(str, range(11, 51))]
-
-
-def test_an_empty_table_shows_its_columns():
-    assert printed(pd.DataFrame(columns=["run", "epoch"])) == ["run  epoch"]
-
-
-def test_values_are_shown_as_they_are_written():
-    table = pd.DataFrame({"name": ["[red]a[/red]", ":cat:", "a\x1b[31m", pd.NA]})
-
-    assert printed(table) == ["name", "[red]a[/red]", ":cat:", r"a\x1b[31m", ""]
 
 
 @pytest.mark.parametrize("text", ["[red]a[/red]", "cuda:on:0", "lr=0.01"])
@@ -141,10 +102,6 @@ def test_a_cell_has_four_digits_and_nothing_for_what_is_missing(value, expected)
 )
 def test_what_would_steer_a_terminal_is_escaped(text, expected):
     assert printable(text) == expected
-
-
-def test_parts_that_are_empty_are_left_out():
-    assert join(["a", "", "b"]) == "a · b"
 
 
 def test_a_heading_cannot_steer_the_terminal():
@@ -258,30 +215,6 @@ def test_a_terminal_shows_a_line_in_its_width_after_an_epoch(terminal):
     assert terminal.getvalue() == "40 wide\n"
 
 
-def test_no_color_takes_the_colours_and_leaves_the_picture(terminal, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    screen = choose_screen(show=True)
-
-    screen.show_below(PICTURE)
-    screen.show_below(None)
-
-    assert "picture 40 wide" in terminal.getvalue()
-    assert "\x1b[32m" not in terminal.getvalue()
-
-
-def test_a_dumb_terminal_gets_lines_and_no_codes(terminal, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    screen = choose_screen(show=True)
-
-    screen.show_below(PICTURE)
-    screen.print(["✗ one"])
-    screen.show_below(PICTURE)
-    screen.show_below(None)
-
-    assert not screen.is_live
-    assert terminal.getvalue() == "✗ one\n"
-
-
 def test_a_terminal_breaks_lines_between_words(terminal):
     choose_screen(show=True).print(["word " * 9, "x" * 50])
 
@@ -307,19 +240,6 @@ def test_a_file_gets_lines_as_they_are_and_no_picture(capsys, monkeypatch, force
 
     assert not screen.is_live
     assert capsys.readouterr().out == f"{'a' * (50 if forced else 500)}\n[bold] :cat:\n"
-
-
-def test_a_screen_that_is_not_wanted_stays_empty(capsys):
-    screen = choose_screen(show=False)
-
-    screen.show_below(PICTURE)
-    screen.print(["hello"])
-    screen.print_table(Table(["title"], []))
-    screen.run_ended(pd.DataFrame([ROW]))
-    screen.show_below(None)
-
-    assert not screen.is_shown
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -350,13 +270,6 @@ def test_a_disk_that_is_full_ends_nothing():
 
     screen.print(["one"])
     screen.print(["two"])
-
-
-def test_a_table_in_a_file_is_as_wide_as_it_needs_to_be(capsys):
-    choose_screen(show=True).print_table(Table(["what"], [["x " * 300 + "end"]], fold=True))
-
-    heading, row = capsys.readouterr().out.splitlines()
-    assert (heading, row) == ("what", "x " * 300 + "end")
 
 
 @pytest.fixture

@@ -91,7 +91,8 @@ class Mailbox:
 
     async def ask(self, number: int, question: Question) -> str:
         """Send a question of a run to the driver, and return the answer."""
-        self._answers[number] = answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
         await self.put(number, question)
         return await answer
 

@@ -195,8 +195,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Restart the clock."""
-        if not trainer.sanity_checking and self.run.is_in_epoch:
-            self.run.end_evaluation()
+        self.run.end_evaluation()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Commit the epoch with its logged values."""

@@ -14,7 +14,7 @@ from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type
 from runmanager.executors.inline import InlineExecutor
 from runmanager.flags import argument
-from runmanager.listener import Listener, Slot
+from runmanager.listener import Listener
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
@@ -87,49 +87,29 @@ def _is_report(problems: Problems, _: str, value: Any) -> None:
 
 def _are_listeners(problems: Problems, _: str, value: Any) -> None:
     rule = "listeners must be a list of objects of a subclass of Listener"
-    if not isinstance(value, list | tuple):
+    if not (isinstance(value, list | tuple) and all(isinstance(listener, Listener) for listener in value)):
         problems.append(f"{rule}, got {value!r:.60}: write listeners=[...]")
         return
-    for index, listener in enumerate(value):
-        name = type(listener).__name__
-        if not isinstance(listener, Listener):
-            problems.append(f"{rule}, got {listener!r:.60}")
-        elif listener.where not in ("parent", "worker"):
+    for listener in value:
+        if listener.where not in ("parent", "worker"):
+            name = type(listener).__name__
             problems.append(f"{name}.where must be 'parent' or 'worker', got {listener.where!r:.60}")
-        elif any(listener is other for other in value[:index]):
-            problems.append(f"listeners= has the same {name} twice: give each object once")
-        else:
-            try:
-                listener.slot = Slot("")
-            except Exception as error:  # noqa: BLE001 - as of a frozen data class
-                fact = f"{name}.slot cannot be set: {type(error).__name__}"
-                problems.append(f"{fact}; let the grid set the attributes run and slot of a listener")
 
 
 def _is_prune(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, SuccessiveHalving) or is_optuna_pruner(value)):
         rule = "prune must be SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run"
-        problems.append(f"{rule}, got {value!r:.60}{_other_option(value)}")
+        problems.append(f"{rule}, got {value!r:.60}")
 
 
 def _is_decide(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, Decide)):
-        problems.append(
-            f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}{_other_option(value)}"
-        )
+        problems.append(f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}")
 
 
 def _is_search(problems: Problems, _: str, value: Any) -> None:
     if not (value is None or isinstance(value, OptunaSearch)):
-        rule = "search must be OptunaSearch(n=...), or None to execute all runs"
-        problems.append(f"{rule}, got {value!r:.60}{_other_option(value)}")
-
-
-def _other_option(value: Any) -> str:
-    """Return what to write if the value is of another option."""
-    kinds = {"prune": SuccessiveHalving, "decide": Decide, "search": OptunaSearch}
-    name = next((name for name, kind in kinds.items() if isinstance(value, kind)), "")
-    return name and f": write {name}={type(value).__name__}(...)"
+        problems.append(f"search must be OptunaSearch(n=...), or None to execute all runs, got {value!r:.60}")
 
 
 def _is_count(problems: Problems, name: str, value: Any) -> None:

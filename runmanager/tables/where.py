@@ -35,7 +35,7 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
            run    lr  status
         1    2  0.01  failed
     """
-    rows = range(len(runs))
+    rows = list(range(len(runs)))
     for condition in where:
         match = _COMPARISON.fullmatch(condition)
         if not match:
@@ -48,7 +48,7 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
             hint = did_you_mean(given, Status, "the statuses are")
             raise InvalidArgumentError([f"where: no status is {given!r}; {hint}"])
         rows = [row for row in rows if _meets(values[row], sign, given)]
-    return runs.iloc[list(rows)]
+    return runs.iloc[rows]
 
 
 def names_in(given: str) -> list[str]:

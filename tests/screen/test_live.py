@@ -12,11 +12,6 @@ from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.screen import live
-from runmanager.screen.best import BestSoFar
-from runmanager.screen.live import GridProgress
-from runmanager.search.search import AllRuns
-from runmanager.session import plan
-from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
@@ -58,68 +53,12 @@ def wait_for(condition):
     assert condition()
 
 
-@pytest.mark.parametrize(
-    ("outcome", "record", "next_step", "lines"),
-    [
-        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · test_accuracy 0.7500 · loss 0.5987"]),
-        (COMPLETED, None, "", ["✓ 1/2 run 7 lr=0.01"]),
-        (
-            Outcome(Status.DIVERGED, "loss became nan", 3),
-            RECORD,
-            "",
-            ["✗ 1/2 run 7 lr=0.01 · diverged · loss became nan"],
-        ),
-        (
-            Outcome(Status.FAILED, "KeyError: ':cat:' [bold]\x1b[31m"),
-            None,
-            "look into error.log",
-            ["✗ 1/2 run 7 lr=0.01 · failed · KeyError: ':cat:' [bold]\\x1b[31m", "    look into error.log"],
-        ),
-    ],
-)
-def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, next_step, lines):
-    with grid() as shown:
-        told(shown).run_started(RUNS[0], 0, "cpu")
-        if record:
-            told(shown).run_progressed(RUNS[0], record)
-        told(shown).run_ended(RUNS[0], outcome, next_step)
-
-    assert printed(capsys) == lines
-
-
-def test_runs_are_counted_as_they_end_and_once_if_they_are_repeated(capsys):
-    with grid() as shown:
-        for run, status in ((RUNS[1], Status.KILLED), (RUNS[0], Status.COMPLETED), (RUNS[1], Status.COMPLETED)):
-            told(shown).run_started(run, 0, "cpu")
-            told(shown).run_ended(run, Outcome(status), "")
-
-    assert printed(capsys) == ["✗ 1/2 run 8 lr=0.02 · killed", "✓ 2/2 run 7 lr=0.01", "✓ 2/2 run 8 lr=0.02"]
-
-
 def test_a_run_that_was_never_begun_ends_too(capsys):
     with grid() as shown:
         told(shown).run_progressed(RUNS[0], RECORD)  # late news of a run that ended change nothing
         told(shown).run_ended(RUNS[0], Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "")
 
     assert capsys.readouterr().out == "✗ 1/2 run 7 lr=0.01 · unavailable · cuda:1 is lost\n"
-
-
-def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal):
-    with grid() as shown:
-        told(shown).run_started(RUNS[0], 0, "cpu")
-        told(shown).run_started(RUNS[1], 0, "cpu")
-        told(shown).run_ended(RUNS[0], COMPLETED, "")
-        terminal.wait_for("…        8  0.02")
-
-
-def test_nothing_is_shown_where_that_is_wanted(capsys):
-    with grid(show=False) as shown:
-        shown.say("hello")
-        told(shown).run_started(RUNS[0], 0, "cpu")
-        told(shown).run_ended(RUNS[0], COMPLETED, "")
-        shown.stopping(Stop())
-
-    assert capsys.readouterr().out == ""
 
 
 def journal_of(folder):
@@ -237,36 +176,6 @@ def test_no_symbol_ends_a_grid_in_a_terminal_of_another_encoding(open_terminal, 
     assert f"{bar * 20}  1/2" in lines[-1]
 
 
-def test_a_terminal_without_color_shows_the_same(open_terminal):
-    terminal = open_terminal(NO_COLOR="1")
-
-    with grid(page=lambda: "http://localhost:6006/") as shown:
-        shown.say("TensorBoard: runmanager tensorboard")
-        told(shown).run_started(RUNS[0], 0, "cpu")
-        told(shown).run_ended(RUNS[0], COMPLETED, "")
-        lines = terminal.wait_for("1/2")
-
-    assert "━" * 10 in lines[-1]
-    assert not re.search(rb"\x1b\[[0-9;]*3[0-9]", terminal.all_bytes())
-
-
-def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
-    terminal = open_terminal(term="dumb")
-
-    with grid(page=lambda: "http://localhost:6006/") as shown:
-        shown.say("TensorBoard: runmanager tensorboard")
-        told(shown).run_started(RUNS[0], 0, "cpu")
-        told(shown).run_progressed(RUNS[0], RECORD)
-        told(shown).run_ended(RUNS[0], COMPLETED, "")
-        shown.say(f"! {'as wide as the terminal ' * 4}")
-
-    tensorboard, ended, wide = terminal.last_lines()
-    assert len(wide) == len("! ") + 4 * len("as wide as the terminal ") - 1
-    assert tensorboard == "TensorBoard: runmanager tensorboard"
-    assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.7500 · loss 0.5987 ·")
-    assert b"\x1b[" not in terminal.all_bytes()
-
-
 def test_the_word_tensorboard_leads_to_its_page(terminal):
     with grid(page=lambda: "http://localhost:6006/?smoothing=0") as shown:
         shown.say("TensorBoard: runmanager tensorboard runs")
@@ -292,20 +201,6 @@ def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
     assert all(len(line) <= 50 for line in narrow[-3:])
 
 
-def test_the_next_step_is_printed_once_for_each_cause(capsys):
-    with grid() as shown:
-        for number, run in enumerate(RUNS):
-            told(shown).run_ended(
-                run, Outcome(Status.FAILED, "KeyError: 'x'"), f"the traceback is in {number}.log"
-            )
-
-    assert capsys.readouterr().out.splitlines() == [
-        "✗ 1/2 run 7 lr=0.01 · failed · KeyError: 'x'",
-        "    the traceback is in 0.log",
-        "✗ 2/2 run 8 lr=0.02 · failed · as run 7",
-    ]
-
-
 def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_terminal):
     terminal = open_terminal(60)
 
@@ -321,14 +216,6 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
     assert cause == "    loss became nan in epoch 3, step 0; before it was 0.20"
     assert step == "    the log is 0.log"
     assert re.fullmatch(r"✗ 2/2    8  0\.02      1        7\.50 s  diverged · as run 7", second)
-
-
-def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
-    with grid() as shown:
-        for run in RUNS:
-            told(shown).run_ended(run, Outcome(Status.DIVERGED, "loss became nan"), "it is not repeated")
-
-    assert capsys.readouterr().out.count("it is not repeated") == 1
 
 
 class Preparing(InlineExecutor):
@@ -365,60 +252,6 @@ def test_the_first_line_of_a_decided_grid_has_its_limit(open_terminal, tmp_path)
     )  # fmt: skip
 
     assert "exp: starting up to 16 runs" in terminal.last_lines()
-
-
-@pytest.mark.slow(everywhere=True)
-@pytest.mark.parametrize(("term", "number"), [("xterm-256color", 0), ("dumb", 1)])
-def test_the_first_line_is_there_again_once_the_data_are_loaded(
-    open_terminal, tmp_path, monkeypatch, term, number
-):
-    terminal = open_terminal(term=term)
-    seen = []
-    planned = plan.make_plan
-
-    def load():
-        seen.append(terminal.last_lines())
-        print("a bar of its own", file=terminal.file)
-        return [1]
-
-    def make_plan(*arguments, **options):
-        seen.append(terminal.last_lines())
-        return planned(*arguments, **options)
-
-    monkeypatch.setattr("runmanager.session.session.make_plan", make_plan)
-
-    run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
-
-    line = "exp: starting 1 run"
-    assert seen == [[line] * number, [*[line] * number, "a bar of its own", *[line] * (1 - number)]]
-    assert terminal.last_lines().count(line) == number
-
-
-def train_nothing(run, manager):
-    with manager.run(run):
-        for _ in manager.epochs(1):
-            manager.track_loss(0.5, 1)
-
-
-def test_a_file_needs_no_first_line(capsys, tmp_path):
-    executor = Preparing(lambda: capsys.readouterr().out)
-
-    run_grid({"lr": [0.1]}, print, experiment="exp", root=tmp_path, executor=executor, plan_only=True)
-
-    assert executor.seen == ""
-
-
-def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
-    monkeypatch.setattr(live, "_LIVE_S", 60.0)
-
-    with grid() as shown:
-        for number in range(100):
-            shown.say(f"line {number}")
-        pictures = terminal.bytes.count(b"exp")
-
-    lines = terminal.last_lines()
-    assert lines == [f"line {number}" for number in range(100)]
-    assert pictures < 5
 
 
 def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch):
@@ -497,34 +330,6 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
     assert capsys.readouterr().out == f"Stopping{what}. Press Ctrl-C again to stop without waiting.\n"
 
 
-def test_who_stops_a_grid_by_sigterm_is_not_pointed_to_a_keyboard(capsys):
-    stop = Stop()
-    stop.exit_code = 143
-    with grid() as shown:
-        shown.stopping(stop)
-
-    assert capsys.readouterr().out == "Stopping.\n"
-
-
-def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
-    before = [
-        RunResult(FOLDERS[0], Status.COMPLETED, [EpochRecord(1, {"run duration": 90.0})], 1, "", {}),
-        RunResult(FOLDERS[1], Status.PENDING, [], 0, "", {}),
-    ]
-    actions = [Action.LEAVE, Action.EXECUTE]
-    runs = [PlannedRun(*parts) for parts in zip(RUNS, FOLDERS, before, actions, strict=True)]
-    plan = Plan(runs)
-
-    GridProgress("exp").show_plan(plan, AllRuns(), 1)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "run    lr  device       takes  what",
-        "  7  0.01  cpu                 completed",
-        "  8  0.02  cpu     1 min 30 s  execute",
-        "2 runs · completed 1 · execute 1 · about 1 min 30 s",
-    ]
-
-
 def test_no_thread_is_left(terminal):
     with pytest.raises(KeyboardInterrupt), grid():
         raise KeyboardInterrupt
@@ -600,57 +405,6 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     tables = [page for page in pages if 'class="dataframe"' in page and "summary" not in page]
     assert "<progress" in tables[-1]
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
-
-
-@pytest.mark.slow(everywhere=True)
-def test_the_imports_of_the_first_ranking_do_not_delay_the_next_best_run(monkeypatch):
-    bests = iter(["", "run 7", "run 8"])
-    monkeypatch.setattr(live, "read_run", journal_of)
-
-    def import_and_rank(_):
-        time.sleep(0.1)
-        return next(bests)
-
-    monkeypatch.setattr(BestSoFar, "__str__", import_and_rank)
-
-    with grid() as shown:
-        for run in RUNS:
-            told(shown).run_started(run, 0, "cpu")
-            told(shown).run_ended(run, COMPLETED, "")
-
-        assert shown._best_line == "run 8"
-
-
-def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):
-    caplog.set_level("INFO", "runmanager")
-
-    with grid(show=False) as shown:
-        for run, outcome in zip(
-            RUNS, [COMPLETED, Outcome(Status.FAILED, "ValueError: \x1b[2J", 0)], strict=True
-        ):
-            told(shown).run_started(run, 0, "cpu")
-            told(shown).run_ended(run, outcome, "fix it" if outcome.error else "")
-        shown.say("! cuda:1 stopped answering")
-
-    levels = [(record.name, record.levelname) for record in caplog.records]
-    assert levels == [("runmanager", level) for level in ("INFO", "WARNING", "WARNING")]
-    completed, failed, stopped = (record.getMessage() for record in caplog.records)
-    assert completed.startswith("✓ 1/2 run 7 lr=0.01")
-    assert failed.startswith("✗ 2/2 run 8 lr=0.02 · failed · ValueError: \\x1b[2J")
-    assert failed.endswith("\n    fix it")
-    assert stopped == "! cuda:1 stopped answering"
-
-
-def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
-    program = (
-        "from runmanager.screen.live import GridProgress\n"
-        "with GridProgress('exp', show=False) as shown:\n"
-        "    shown.say('! cuda:1 stopped answering')"
-    )
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_an_ended_run_shows_the_duration_of_its_journal_and_the_number_that_ranks_it(capsys, monkeypatch):

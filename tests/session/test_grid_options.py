@@ -122,23 +122,6 @@ def test_ranks_of_several_machines_are_not_checked(monkeypatch):
     assert any("torchrun --nnodes=1" in problem for problem in problems)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "instead"),
-    [
-        ("search", Decide(), "decide=Decide(...)"),
-        ("decide", OptunaSearch(n=5), "search=OptunaSearch(...)"),
-        ("prune", Decide(), "decide=Decide(...)"),
-        ("search", SuccessiveHalving(), "prune=SuccessiveHalving(...)"),
-    ],
-)
-def test_the_value_of_another_option_is_refused_with_the_name_of_that_option(name, value, instead):
-    problems = Problems()
-
-    GridOptions(experiment="e", **{name: value}).check_values(problems)
-
-    assert [problem.partition(": write ")[2] for problem in problems] == [instead]
-
-
 def test_an_executor_that_is_named_has_its_own_jobs():
     problems = Problems()
     executor = InlineExecutor()
@@ -162,27 +145,14 @@ def test_a_refused_grid_names_problems_of_its_axes_and_of_its_options_together(t
     with pytest.raises(GridError) as raised:
         run_grid({"lr": [0.1, 0.1]}, do_nothing, root=tmp_path, **wrong)
 
-    assert len(raised.value.problems) == 4
+    assert len(raised.value.problems) == 3
     assert not any(tmp_path.iterdir())
 
 
-def test_listeners_that_cannot_follow_runs_are_refused(tmp_path):
-    @dataclasses.dataclass(frozen=True)
-    class Frozen(Listener):
-        where = "worker"
-
-    same = Listener()
-    refused: list[tuple[Any, str]] = [
-        (Listener(), "listeners must be a list of objects of a subclass of Listener, got <"),
-        (
-            [Frozen()],
-            "Frozen.slot cannot be set: FrozenInstanceError; let the grid set the attributes run and slot",
-        ),
-        ([same, same], "listeners= has the same Listener twice: give each object once"),
-    ]
-    for given, problem in refused:
-        with pytest.raises(GridError, match=re.escape(problem)):
-            run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, listeners=given)
+def test_listeners_that_are_none_are_refused(tmp_path):
+    for given in (Listener(), [print]):
+        with pytest.raises(GridError, match="listeners must be a list of objects of a subclass of Listener"):
+            run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, listeners=given)  # type: ignore[arg-type]
     assert not any(tmp_path.iterdir())
 
 
