@@ -187,10 +187,11 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
     alive = _lives_here(process)
     if alive is not None:
         return alive
-    if process and process.get("host") != processes.this_process()["host"] and _age(path) < GONE_AFTER_S:
-        return True
     with _locked(path) as is_free:
-        if is_free is False:
+        is_elsewhere = process.get("host") != processes.this_process()["host"]
+        # without locks, a heartbeat that is held up looks like a dead holder
+        is_recent = bool(process) and (is_elsewhere or is_free is None) and _age(path) < GONE_AFTER_S
+        if is_free is False or is_recent:
             return True
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
