@@ -451,7 +451,7 @@ def test_only_attempts_since_the_change_count_in_what_a_grid_shows(tmp_path):
     assert stopped.runs[["status", "epochs"]].to_numpy().tolist() == [["interrupted", 1], ["pending", 0]]
     assert stopped.results["loss"].tolist() == [-0.1]
     panel = str(stopped.panel)
-    assert "! Both runs are left to execute; run 1 resumes after epoch 1\n" in panel
+    assert "! Both runs are left to execute; 1 of them resumes after the last checkpoint\n" in panel
     assert "– The tables keep the earlier results of 1 run until it has an epoch\n" in panel  # noqa: RUF001
     assert load_results(tmp_path)["loss"].tolist() == [-0.1, 0.2, 0.2]
     resumed = by_grid(tmp_path, trained_with(change=True)[0], LRS)

@@ -149,7 +149,7 @@ def test_a_run_whose_journal_does_not_say_its_threads_is_continued_with_those_of
 
 @pytest.mark.slow(everywhere=True)
 def test_a_number_that_train_sets_itself_counts_until_the_run_ends(tmp_path):
-    with pytest.warns(RunsWarning, match="the number of threads; they were restored"):
+    with pytest.warns(RunsWarning, match="the number of threads; they are restored"):
         by_grid(tmp_path, Train(own=2))
 
     assert torch.get_num_threads() == 1
