@@ -33,7 +33,7 @@ class Lane:
         self.run: Run | None = None  # the run in execution; None in an idle process
         self.is_binding = False  # whether the process waits for its device
         self.is_ready = False  # whether the device is warm
-        self.is_spent = False  # whether no run follows, as the device failed or a run changed settings
+        self.is_spent = False  # whether no run follows, as the device failed
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
         self.heard = time.monotonic()  # time of the last report
         self._unfinished = b""
