@@ -217,7 +217,7 @@ def test_a_setting_that_is_suggested_again_uses_the_existing_result(start):
 def test_runs_of_a_grid_and_of_an_own_loop_are_passed_to_the_sampler(start, tmp_path):
     seen = []
 
-    class Reading(RandomSampler):
+    class Reading(RandomSampler):  # type: ignore[misc]  # mypy does not follow optuna
         def before_trial(self, study, trial):
             seen.append([trial.value for trial in study.get_trials() if trial.values])
 
@@ -276,7 +276,7 @@ def test_a_removed_run_is_replaced_by_another_suggestion(start, tmp_path):
 def test_repeat_axes_are_not_searched_and_the_sampler_gets_their_mean(start):
     seen: list[Any] = []
 
-    class Reading(RandomSampler):
+    class Reading(RandomSampler):  # type: ignore[misc]  # mypy does not follow optuna
         def before_trial(self, study, trial):
             seen.append([(each.params["height"], each.value) for each in study.get_trials()[:-1]])
 

@@ -24,7 +24,7 @@ class Advised(Outcome):
 
 
 class Telling(Dispatcher):
-    def run_ended(self, run, outcome, next_step="", *, is_retried=False):
+    def run_ended(self, run, outcome, next_step="", *, is_retried=False, listeners=None):  # type: ignore[override]
         super().run_ended(run, Advised(**asdict(outcome), advice=next_step), is_retried=is_retried)
 
 
