@@ -254,7 +254,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         note=_markdown(data.note),
         legend=_legend(colored, [i for i, run in enumerate(data.results) if run.epochs]) if colored else [],
         landscape=slices.two_axes(data),
-        picture=charts.front(data, colored),
         dots=_legend(colored, data.rated) if colored else [],
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",

@@ -149,16 +149,8 @@
 
   // the legend: each value can be hidden, in all figures and in the table
   const key = document.getElementById("legend");
-  const first = document.querySelector("#picture > .key"); // the same values, below the first picture
   const legend = () => {
     const { colored } = state;
-    if (first && colored) {
-      const used = new Set(runs.filter((run) => data.scores[run] !== null).map((run) => colored.codes[run]));
-      const dots = colored.labels.map((label, code) => [label, code]).filter(([, code]) => used.has(code));
-      first.replaceChildren(`${colored.name}:`, ...dots.slice(0, 12).flatMap(([label, code]) => [" ",
-        element("span", { class: "nowrap" },
-          element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`)]));
-    }
     if (!key || !colored) return;
     const drawn = new Set(Object.values(data.curves).flatMap((lines) => Object.keys(lines).map((run) => colored.codes[run])));
     const buttons = [...colored.labels.entries()].filter(([code]) => drawn.has(code)).slice(0, 24).map(([code, label]) => {
