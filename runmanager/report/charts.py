@@ -66,4 +66,3 @@ def points(
         d = "".join(f"M{x:.1f} {y:.1f}h0" for x, y, _ in group)
         runs = " ".join(str(index) for _, _, index in group)
         figure.path(d, f"dots {name} {kind}".rstrip(), data_runs=runs)
-

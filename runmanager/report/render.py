@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import pandas as pd
-
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.errors import InvalidArgumentError, StorageError
@@ -50,8 +48,8 @@ _LEAST_S = 2.0  # minimum time between two checks for changes
 _MOST_AXES = 8  # maximum number of panels of effects
 _MOST_ROWS = 1000  # maximum number of table rows in the file; the script adds further rows on demand
 _SCRIPTS = (
-    "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js",
-    "figures.js", "curves.js", "page.js",
+    "where.js", "state.js", "address.js", "reading.js", "mini.js", "views.js",
+    "figures.js", "page.js",
 )  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -330,16 +328,16 @@ def _table(data: ReportData) -> dict[str, Any]:
     shares, listed = _shares(data), data.ranked[:_MOST_ROWS]
     write = {name: durations if name in times else aligned for name in (*others, *numbers, *times)}
     score, *measured = (
-        _numbers(runs[name].iloc[listed], written)
+        written([v if math.isfinite(v) else math.nan for v in map(float, runs[name].iloc[listed])])
         for name, written in ((data.findings.goal.metric, aligned), *write.items())
     )
     rows = []
     for position, index in enumerate(listed):
-        cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
-        cells += [(*score[position], shares.get(index))] * has_numbers
-        cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
-        cells += [(*column[position], None) for column in measured]
-        cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
+        cells: list[tuple[str, float | None]] = [(data.names[index], None)]
+        cells += [(score[position], shares.get(index))] * has_numbers
+        cells += [(axis.labels[axis.codes[index]], None) for axis in data.axes]
+        cells += [(column[position], None) for column in measured]
+        cells += [(str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
     essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
     lasts = [*others[: len(goals) or 1], *times[-1:], *names]
@@ -415,15 +413,6 @@ def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]
         figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
-
-
-def _numbers(
-    values: "pd.Series[float]", write: Callable[[Sequence[float]], Sequence[str]]
-) -> list[tuple[str, str]]:
-    """Return the texts of a column's numbers and their sort keys; both are empty if a number is missing."""
-    numbers = [float(value) if math.isfinite(value) else math.nan for value in values]
-    keys = ("" if math.isnan(number) else repr(number) for number in numbers)
-    return list(zip(write(numbers), keys, strict=True))
 
 
 def _number_cell(value: Any) -> str:

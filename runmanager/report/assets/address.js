@@ -6,47 +6,27 @@ const address = (() => {
   const parts = new Map(); // key -> { get, set } of its texts
   const follows = []; // called with the part before ?, and whether there were choices
   let timer = 0;
-  let isReading = false;
 
-  const split = () => {
-    const [anchor, ...rest] = window.location.hash.slice(1).split("?");
-    return [anchor, new URLSearchParams(rest.join("?"))];
-  };
-  const unquoted = (text) => {
-    try {
-      return decodeURIComponent(text);
-    } catch { // written by hand
-      return "";
-    }
-  };
-  const anchor = () => unquoted(split()[0]);
-  const write = (next = split()[0], memory = null) => {
+  const anchor = () => window.location.hash.slice(1).split("?")[0];
+  const write = (next = anchor()) => {
     window.clearTimeout(timer);
     const chosen = new URLSearchParams();
     for (const [key, { get }] of parts) for (const text of get()) chosen.append(key, text);
-    const query = [...chosen].length ? `?${chosen}` : "";
-    const hash = `#${next}${query}`;
-    const isSame = hash === (window.location.hash || "#");
-    if (!isSame || memory || window.history.state) window.history.replaceState(memory, "", hash);
+    const hash = `#${next}${[...chosen].length ? `?${chosen}` : ""}`;
+    if (hash !== (window.location.hash || "#")) window.history.replaceState(null, "", hash);
   };
   const changed = () => {
-    if (isReading) return;
     window.clearTimeout(timer);
     timer = window.setTimeout(write, QUIET_MS);
   };
-  const read = () => {
-    const [, chosen] = split();
-    isReading = true;
-    page.batch(() => parts.forEach(({ set }, key) => set(chosen.getAll(key))));
-    isReading = false;
-  };
   // an address without ? is a link of the page: what was chosen stays
   const start = () => {
-    const hasChoices = window.location.hash.includes("?");
-    if (hasChoices) read();
-    follows.forEach((each) => each(anchor(), hasChoices));
+    const [, ...rest] = window.location.hash.split("?");
+    const chosen = new URLSearchParams(rest.join("?"));
+    if (rest.length) page.batch(() => parts.forEach(({ set }, key) => set(chosen.getAll(key))));
+    follows.forEach((each) => each(anchor(), rest.length > 0));
     const part = document.getElementById(anchor());
-    if (hasChoices && part) part.scrollIntoView(); // without them, the browser does that
+    if (rest.length && part) part.scrollIntoView(); // without choices, the browser does that
   };
   window.addEventListener("hashchange", () => {
     start();

@@ -1,11 +1,18 @@
 "use strict";
-// The kinds of figures: what of each is visible, which color it has, and which mark is near.
+// The kinds of figures: what of each is visible, which color it has, and which marks can be read.
 const figures = (() => {
   const { data, short, drawn, isVisible } = page;
-  const { Reader, numbers, indices, marksOf, written } = reading;
+  const { Reader, numbers, indices, marksOf, written, scaleOf } = reading;
   const MANY = 100; // lines that are visible at once
   const COLOR = /\b[co]\d\b/;
+  const recolor = (path, run) => {
+    if (COLOR.test(path.getAttribute("class"))) {
+      path.setAttribute("class", path.getAttribute("class").replace(COLOR, page.color(run)));
+    }
+  };
+  const hide = (path, isGone) => path.classList.toggle("gone", isGone);
 
+  // a dot or a bar for each run
   class Points extends Reader {
     constructor(svg) {
       super(svg);
@@ -16,23 +23,12 @@ const figures = (() => {
       this.fixed = new Map(byScore.flatMap((path) => indices(path).map((run) => [run, path.getAttribute("class").match(/\bs\d\b/)[0]])));
     }
 
-    hint() {
-      this.readout.textContent = `Point at a ${this.svg.dataset.figure === "bars" ? "bar" : "dot"}, or press the arrow keys.`;
-    }
-
-    words(mark) {
-      const seconds = page.columns.get("run duration");
-      const time = seconds && !Number.isNaN(seconds[mark.run]) ? `, ${short(seconds[mark.run])} s` : "";
-      return super.words(mark) + (this.svg.dataset.figure === "bars" ? time : "");
-    }
-
     marks() { return this.all.filter((mark) => isVisible(mark.run)); }
 
     update() {
-      const marks = this.marks();
       if (this.svg.dataset.figure === "points") {
         const groups = new Map();
-        for (const mark of marks) {
+        for (const mark of this.marks()) {
           const color = this.fixed.get(mark.run) || page.color(mark.run);
           if (!groups.has(color)) groups.set(color, []);
           groups.get(color).push(mark);
@@ -43,26 +39,25 @@ const figures = (() => {
         layer.prepend(...this.paths);
       } else {
         for (const path of this.paths) {
-          path.classList.toggle("gone", !isVisible(indices(path)[0]));
+          hide(path, !isVisible(indices(path)[0]));
           recolor(path, indices(path)[0]);
         }
       }
-      for (const path of this.svg.querySelectorAll(".cross")) path.classList.toggle("gone", !isVisible(Number(path.dataset.r)));
+      for (const path of this.svg.querySelectorAll(".cross")) hide(path, !isVisible(Number(path.dataset.r)));
       // means are of all runs
-      for (const path of this.svg.querySelectorAll(".mean, .trend, .front")) path.classList.toggle("gone", page.isFiltered());
+      for (const path of this.svg.querySelectorAll(".mean, .trend, .front")) hide(path, page.isFiltered());
     }
   }
 
-  const recolor = (path, run) => {
-    if (COLOR.test(path.getAttribute("class"))) {
-      path.setAttribute("class", path.getAttribute("class").replace(COLOR, page.color(run)));
-    }
-  };
-
-  // figures with a line for each run
-  class Lines extends Reader {
+  // a line for each run
+  class Curves extends Reader {
     constructor(svg) {
       super(svg);
+      const { metric, x, y, log } = svg.dataset;
+      this.metric = metric;
+      this.curves = data.curves[metric] || {};
+      this.x = scaleOf(...numbers(x), false);
+      this.y = scaleOf(...numbers(y), log === "1");
       this.lines = [...svg.querySelectorAll("path.run")].map((path) => (
         { path, run: Number(path.dataset.r), isSpare: path.classList.contains("spare") }));
       this.others = [...svg.querySelectorAll("path[data-r]:not(.run)")];
@@ -70,45 +65,55 @@ const figures = (() => {
       this.seen = this.lines.filter((line) => !line.isSpare);
     }
 
+    // the last epoch of a run is its first mark
+    marks() {
+      return this.seen.flatMap(({ run }) => {
+        const [values, epochs] = this.curves[run] || [[]];
+        return values.map((value, n) => {
+          const epoch = epochs ? epochs[n] : n + 1;
+          return { run, value, epoch, x: this.x.at(epoch), y: this.y.at(value) };
+        }).reverse();
+      });
+    }
+
+    beside(isAcross) {
+      const { run, epoch } = this.current;
+      return this.marks().filter((mark) => (isAcross ? mark.run === run : mark.epoch === epoch));
+    }
+
+    words(mark) { return `${data.x} ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
+
     update() {
       const left = this.lines.filter((line) => isVisible(line.run));
       const isAll = page.isFiltered() && left.length <= MANY;
       this.seen = left.filter((line) => isAll || !line.isSpare);
       const seen = new Set(this.seen.map((line) => line.run));
-      for (const { path, run } of this.lines) {
-        path.classList.toggle("gone", !seen.has(run));
-        path.classList.toggle("spare", !seen.has(run));
-        recolor(path, run);
-      }
-      for (const path of this.others) {
-        path.classList.toggle("gone", !seen.has(Number(path.dataset.r)));
+      for (const path of [...this.lines.map((line) => line.path), ...this.others]) {
+        const run = Number(path.dataset.r);
+        hide(path, !seen.has(run));
         path.classList.remove("spare");
+        recolor(path, run);
       }
       const { colored } = page.state;
       for (const { path, runs } of this.groups) {
         const isOne = colored && runs.every((run) => colored.codes[run] === colored.codes[runs[0]]);
-        path.classList.toggle("gone", !isOne || !runs.every(isVisible));
+        hide(path, !isOne || !runs.every(isVisible));
         recolor(path, runs[0]);
       }
+      // labels at the end of the lines are of all runs and the first colors
+      const isOther = page.isFiltered() || (colored && colored.name !== data.colored);
+      for (const each of this.svg.querySelectorAll(".end, .swatch")) hide(each, isOther);
     }
   }
 
-  const kinds = { points: Points, bars: Points };
+  const kinds = { points: Points, bars: Points, curves: Curves };
   const start = () => {
     const readers = [...document.querySelectorAll("svg[data-figure]")].map((svg) => new kinds[svg.dataset.figure](svg));
-    const update = () => readers.forEach((reader) => { reader.show(null); reader.update(); });
-    page.onChange(update);
-    const lines = new Map();
-    for (const path of document.querySelectorAll("svg [data-r]")) {
-      if (!lines.has(path.dataset.r)) lines.set(path.dataset.r, []);
-      lines.get(path.dataset.r).push(path);
-    }
-    let lit = null;
+    page.onChange(() => readers.forEach((reader) => { reader.show(null); reader.update(); }));
     page.onLight((run) => {
-      for (const path of lines.get(String(lit)) || []) path.classList.remove("on");
-      for (const path of lines.get(String(run)) || []) path.classList.add("on");
-      lit = run;
+      for (const each of document.querySelectorAll(".on")) each.classList.remove("on");
+      for (const each of document.querySelectorAll(`[data-r="${run}"]`)) each.classList.add("on");
     });
   };
-  return { start, kinds, Lines };
+  return { start };
 })();

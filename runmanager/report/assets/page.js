@@ -7,11 +7,7 @@
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[0].cells];
   const rowOf = new Map([...body.rows].map((row) => [Number(row.dataset.r), row]));
-  let ranked = [...rowOf.keys()];
-  const ranks = new Set(ranked);
-  ranked.push(...data.order.filter((run) => !ranks.has(run)));
-  const order = new Set(ranked);
-  ranked.push(...runs.filter((run) => !order.has(run)));
+  const ranked = [...new Set([...rowOf.keys(), ...data.order, ...runs])];
 
   const link = (run) => element("a", { href: `#${page.address(run)}` }, name(run));
   for (const [run, row] of rowOf) row.cells[0].replaceChildren(link(run));
@@ -25,7 +21,7 @@
     const value = (columns.get(heading) || [])[run];
     return value === undefined || Number.isNaN(value) ? null : value;
   };
-  const makeRow = (run) => {
+  const makeRow = (run) => { // of a run that is not in the file's table
     const cells = data.heads.map(({ name: heading, kind }, column) => {
       if (column === 0) return element("th", { scope: "row" }, link(run));
       const axis = data.axes.find((each) => each.name === heading);
@@ -37,13 +33,6 @@
     rowOf.set(run, row);
     return row;
   };
-  const keyOf = (column, run) => {
-    const row = rowOf.get(run);
-    if (!row || row.cells[column].dataset.v === undefined) return valueOf(column, run);
-    const text = row.cells[column].dataset.v;
-    return text === "" ? null : data.heads[column].kind === "number" || column === 0 ? Number(text) : text;
-  };
-
   const shown = document.getElementById("shown");
   const everything = document.getElementById("everything");
   const filter = document.getElementById("filter");
@@ -58,55 +47,49 @@
   };
   page.onChange(update);
 
-  const sorts = new Map(); // heading -> sorts by it
   let sorted = null; // the heading that was chosen, and its direction
-  headings.forEach((heading, column) => {
+  const sort = (heading, direction) => {
+    const sign = direction === "ascending" ? 1 : -1;
+    headings.forEach((other) => other.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", direction);
+    const keys = new Map(runs.map((run) => [run, valueOf(headings.indexOf(heading), run)]));
+    ranked.sort((a, b) => {
+      const [x, y] = [keys.get(a), keys.get(b)];
+      if (x === null || y === null) return (x === null) - (y === null); // missing values are always last
+      return sign * (x < y ? -1 : x > y ? 1 : 0);
+    });
+    sorted = [heading, direction];
+    update();
+  };
+  for (const heading of headings) {
     const button = heading.querySelector("button");
-    const sort = (next) => {
-      const sign = next === "ascending" ? 1 : -1;
-      headings.forEach((other) => other.removeAttribute("aria-sort"));
-      heading.setAttribute("aria-sort", next);
-      const keys = new Map(runs.map((run) => [run, keyOf(column, run)]));
-      ranked.sort((a, b) => {
-        const [x, y] = [keys.get(a), keys.get(b)];
-        if (x === null || y === null) return (x === null) - (y === null); // missing values are always last
-        return sign * (x < y ? -1 : x > y ? 1 : 0);
-      });
-      update();
-    };
     button.addEventListener("click", () => {
       const now = heading.getAttribute("aria-sort");
-      sort(now ? (now === "ascending" ? "descending" : "ascending") : button.dataset.first);
-      sorted = [heading, heading.getAttribute("aria-sort")];
+      sort(heading, now ? (now === "ascending" ? "descending" : "ascending") : button.dataset.first);
       address.changed();
     });
-    sorts.set(button.textContent, (direction) => { sort(direction); sorted = [heading, direction]; });
-  });
+  }
   address.keep("sort", () => (sorted ? [`${sorted[1]} ${sorted[0].textContent}`] : []), ([chosen = ""]) => {
     const [, direction, column] = chosen.match(/^(ascending|descending) (.*)$/) || [];
-    if (sorts.has(column)) sorts.get(column)(direction);
+    const heading = headings.find((each) => each.textContent === column);
+    if (heading) sort(heading, direction);
   });
 
   // plain words are looked for in all cells of a row
   const hasWords = (text) => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const texts = new Map();
     return (run) => {
-      if (!texts.has(run)) {
-        const row = rowOf.get(run) || makeRow(run);
-        texts.set(run, [...row.cells].map((cell) => cell.textContent.toLowerCase()));
-      }
-      return words.every((word) => texts.get(run).some((cell) => cell.includes(word)));
+      const texts = [...(rowOf.get(run) || makeRow(run)).cells].map((cell) => cell.textContent.toLowerCase());
+      return words.every((word) => texts.some((each) => each.includes(word)));
     };
   };
-  const isCondition = (text) => /[<>=]/.test(text);
   let timer = 0;
   const choose = () => {
     const text = filter.value;
     shown.classList.remove("bad");
     filter.removeAttribute("aria-invalid");
     if (!text.trim()) state.filter = null;
-    else if (!isCondition(text)) state.filter = hasWords(text);
+    else if (!/[<>=]/.test(text)) state.filter = hasWords(text);
     else {
       try {
         state.filter = where.parse(text, columns);
@@ -188,12 +171,6 @@
     page.light(row ? Number(row.dataset.r) : null);
   });
   body.addEventListener("pointerleave", () => page.light(null));
-  let lit = null;
-  page.onLight((run) => {
-    if (rowOf.has(lit)) rowOf.get(lit).classList.remove("on");
-    if (rowOf.has(run)) rowOf.get(run).classList.add("on");
-    lit = run;
-  });
   figures.start();
   if (runs.length > rowOf.size) update();
   address.start();
@@ -205,17 +182,11 @@
   const details = () => [...document.querySelectorAll("details[id]")];
   const boxes = () => [...document.querySelectorAll(".scroll")];
   const memory = window.history.state;
-  if (memory && memory.open) {
+  if (memory) {
     details().forEach((each) => { each.open = memory.open.includes(each.id); });
     boxes().forEach((box, n) => [box.scrollLeft, box.scrollTop] = memory.inner[n] || [0, 0]);
-    document.documentElement.style.scrollBehavior = "auto";
-    window.scrollTo(0, memory.y);
-    const dialog = document.getElementById("view");
-    dialog.scrollTop = memory.view;
-    const focused = document.getElementById(memory.focus);
-    if (focused) focused.focus({ preventScroll: true });
-    document.documentElement.style.scrollBehavior = "";
-    address.write();
+    window.scrollTo({ top: memory.y, behavior: "instant" });
+    window.history.replaceState(null, "");
   }
   const age = document.getElementById("age");
   if (age) {
@@ -232,21 +203,18 @@
   const seconds = Number(document.body.dataset.seconds);
   if (!seconds) return;
   let used = 0; // when the reader last did something
-  for (const name of ["pointerdown", "pointerup", "keydown", "input", "wheel"]) {
-    document.addEventListener(name, () => { used = Date.now(); }, { passive: true });
+  for (const name of ["pointerdown", "pointermove", "keydown", "wheel"]) {
+    document.addEventListener(name, (event) => { if (name !== "pointermove" || event.buttons) used = Date.now(); }, { passive: true });
   }
-  document.addEventListener("pointermove", (event) => { if (event.buttons) used = Date.now(); }, { passive: true });
   const reload = () => {
-    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed;
+    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed || document.querySelector("dialog[open]");
     if (document.hidden || isBusy) {
       window.setTimeout(reload, 1000);
       return;
     }
-    address.write(undefined, {
-      y: window.scrollY, focus: document.activeElement.id, view: document.getElementById("view").scrollTop,
-      open: details().filter((each) => each.open).map((each) => each.id),
-      inner: boxes().map((box) => [box.scrollLeft, box.scrollTop]),
-    });
+    address.write();
+    const open = details().filter((each) => each.open).map((each) => each.id);
+    window.history.replaceState({ y: window.scrollY, open, inner: boxes().map((box) => [box.scrollLeft, box.scrollTop]) }, "");
     window.location.reload();
   };
   window.setTimeout(reload, 1000 * seconds);

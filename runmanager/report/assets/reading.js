@@ -16,37 +16,7 @@ const reading = (() => {
   const scaleOf = (low, high, start, end, isLog) => {
     const map = isLog ? Math.log10 : (each) => each;
     const [from, to] = [map(low), map(high)];
-    return {
-      at: (number) => start + (map(number) - from) / (to - from) * (end - start),
-      back: (position) => {
-        const mapped = from + (position - start) / (end - start) * (to - from);
-        return isLog ? 10 ** mapped : mapped;
-      },
-    };
-  };
-  const ticks = (low, high, isLog) => {
-    if (isLog) {
-      const powers = [];
-      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) powers.push(10 ** power);
-      const all = powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((each) => each >= low && each <= high);
-      if (all.length > 10) return powers.filter((each) => each >= low && each <= high);
-      if (all.length > 2) return all;
-    }
-    const rough = (high - low) / 5;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough * 0.999);
-    const first = Math.ceil(low / step - 1e-9);
-    return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 },
-      (_, n) => Number(((first + n) * step).toPrecision(12)));
-  };
-  const apart = (items, gap, low, high) => {
-    items.sort((a, b) => a.y - b.y);
-    items.forEach((item, n) => { if (n) item.y = Math.max(item.y, items[n - 1].y + gap); });
-    let limit = high;
-    for (const item of [...items].reverse()) {
-      item.y = Math.max(low, Math.min(item.y, limit));
-      limit = item.y - gap;
-    }
+    return { at: (number) => start + (map(number) - from) / (to - from || 1) * (end - start) };
   };
 
   class Reader {
@@ -68,28 +38,22 @@ const reading = (() => {
       this.ring = drawn("circle", { class: "ring", r: 4.5, visibility: "hidden" });
       svg.append(this.ring);
       this.current = null;
-      const read = (event) => this.show(this.nearest(...this.position(event)));
+      const read = (event) => {
+        const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+        this.show(this.nearest(x, y));
+      };
       svg.addEventListener("pointermove", read);
       svg.addEventListener("pointerdown", read);
       svg.addEventListener("pointerleave", (event) => {
         if (event.pointerType !== "touch" && document.activeElement !== svg) this.show(null);
       });
       svg.addEventListener("click", (event) => {
-        if (event.detail && this.current && this.isMouse !== false) {
-          views.open(this.current.run);
-        }
+        if (event.detail && this.current && this.isMouse !== false) views.open(this.current.run);
       });
       svg.addEventListener("pointerdown", (event) => { this.isMouse = event.pointerType === "mouse"; }, true);
       svg.addEventListener("keydown", (event) => this.key(event));
       svg.addEventListener("blur", () => this.show(null));
-      this.hint();
-    }
-
-    hint() { this.readout.textContent = "Point at a line, or press the arrow keys."; }
-
-    position(event) {
-      const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(this.svg.getScreenCTM().inverse());
-      return [point.x, point.y];
+      this.show(null);
     }
 
     key(event) {
@@ -106,7 +70,8 @@ const reading = (() => {
       this.current = mark;
       this.ring.setAttribute("visibility", mark ? "visible" : "hidden");
       page.light(mark ? mark.run : null);
-      if (!mark) { this.hint(); return; }
+      this.readout.textContent = "Point at a run, or press the arrow keys.";
+      if (!mark) return;
       this.ring.setAttribute("cx", mark.x);
       this.ring.setAttribute("cy", mark.y);
       const link = element("a", { href: `#${page.address(mark.run)}` }, name(mark.run));
@@ -121,12 +86,13 @@ const reading = (() => {
 
     // the mark next to the current one: by x for left and right, by y for up and down
     next(dx, dy) {
-      const marks = this.marks();
       const key = dx ? "x" : "y";
-      const ranked = [...marks].sort((a, b) => a[key] - b[key] || a.run - b.run);
+      const ranked = this.beside(dx !== 0).sort((a, b) => a[key] - b[key] || a.run - b.run);
       const now = ranked.findIndex((each) => each.run === this.current.run && each.x === this.current.x);
       return ranked[Math.max(0, Math.min(ranked.length - 1, now + dx + dy))] || null;
     }
+
+    beside() { return this.marks(); }
 
     first() { return this.marks().find((each) => each.run === data.order[0]) || this.marks()[0] || null; }
 
@@ -142,5 +108,5 @@ const reading = (() => {
     }
   }
 
-  return { Reader, scaleOf, ticks, apart, numbers, indices, marksOf, written };
+  return { Reader, scaleOf, numbers, indices, marksOf, written };
 })();

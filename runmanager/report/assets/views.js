@@ -1,51 +1,35 @@
 "use strict";
-// The view of one run, or of two side by side, opened from the table, a figure or the address #run-7.
+// The view of one run, or of two side by side, opened from the table, a figure or the address #run-7?with=run-9.
 const views = (() => {
   const { data, runs, name, label, short, element } = page;
+  const MOST = 300; // runs that can be chosen as the second
   const dialog = document.getElementById("view");
   const addresses = new Map(runs.map((run) => [page.address(run), run]));
   let second = null; // the run beside the one that is open
-  const sign = data.larger ? 1 : -1;
+
+  const part = (title, ...children) => element("section", {}, element("h3", {}, title), ...children);
+  const link = (run) => element("a", { href: `#${page.address(run)}` }, name(run));
+  const command = (text) => element("pre", { tabindex: "0" }, `runmanager ${text}`);
   const list = (pairs) => element("dl", { class: "facts" }, ...pairs.map(([key, value]) => (
     element("div", {}, element("dt", {}, key), element("dd", {}, value)))));
-  const part = (title, ...children) => element("section", {}, element("h3", {}, title), ...children);
-
-  const curvesOf = (view) => {
-    const groups = new Map();
-    for (const [metric, curve] of Object.entries(view.curves)) {
-      if (metric.endsWith("duration")) continue;
-      const ending = metric.split("_").at(-1);
-      if (!groups.has(ending)) groups.set(ending, {});
-      groups.get(ending)[metric] = curve;
-    }
-    return [...groups].map(([ending, curves]) => mini(ending, Object.entries(curves).map(([metric, curve]) => (
-      { name: metric, label: metric.replace("validation_", "validation ").replace("test_", "test "), metric, curve })), view.resumed));
-  };
-
-  const neighbours = (run) => {
-    const rows = [];
-    for (const other of runs) {
-      const differing = data.axes.filter((axis) => axis.codes[other] !== axis.codes[run]);
-      if (other !== run && differing.length === 1) rows.push([differing[0], other]);
-    }
-    rows.sort(([a, x], [b, y]) => data.axes.indexOf(a) - data.axes.indexOf(b) || a.codes[x] - b.codes[y]);
-    return rows.slice(0, 40).map(([axis, other]) => {
-      const score = data.scores[other];
-      const gap = score !== null && data.scores[run] !== null ? score - data.scores[run] : null;
-      const kind = gap === null || !gap ? "" : sign * gap > 0 ? "better" : "worse";
-      const words = gap === null ? page.columns.get("status")[other] : `${short(score)} (${gap > 0 ? "+" : gap < 0 ? "−" : "±"}${short(Math.abs(gap))}${kind ? `, ${kind}` : ""})`;
-      return element("tr", {}, element("th", { scope: "row" }, element("a", { href: `#${page.address(other)}` }, name(other))),
-        element("td", {}, `${axis.name} ${label(axis, other)} instead of ${label(axis, run)}`),
-        element("td", { class: "number" }, words),
-        element("td", { class: "number" }, button(`Compare with ${name(other)}`, "Compare", () => open(run, other))));
-    });
-  };
+  const table = (title, heads, rows) => part(title,
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
+      element("table", { class: "plain" },
+        element("thead", {}, element("tr", {}, ...heads.map((head, n) => element("th", { scope: "col", class: n ? "number" : "" }, head)))),
+        element("tbody", {}, ...rows.map(([first, ...others]) => element("tr", {}, element("th", { scope: "row" }, first),
+          ...others.map((each) => element("td", { class: "number" }, each))))))));
   const button = (title, words, action) => {
     const made = element("button", { type: "button", "aria-label": title }, words);
     made.addEventListener("click", action);
     return made;
   };
-
+  const gapOf = (metric, from, to) => {
+    if (![from, to].every(Number.isFinite)) return "";
+    const gap = to - from;
+    const sign = page.sign(metric) * Math.sign(gap);
+    const words = sign ? `, ${sign > 0 ? "better" : "worse"}` : "";
+    return `${gap > 0 ? "+" : gap < 0 ? "−" : "±"}${short(Math.abs(gap))}${words}`;
+  };
   const statusOf = (run) => {
     const status = page.columns.get("status")[run];
     const rank = data.order.indexOf(run);
@@ -58,42 +42,73 @@ const views = (() => {
     close.className = "close";
     return [close, element("h2", { id: "view-title", tabindex: "-1" }, title)];
   };
-  const pair = (run, other) => [
-    ...head(`${name(run)} and ${name(other)}`),
-    ...[run, other].map((each) => (
-      element("p", {}, element("a", { href: `#${page.address(each)}` }, name(each)), ": ", ...statusOf(each)))),
-    compare.choice(run, other, open),
-    ...compare.parts(run, other),
-  ];
+  const choice = (run, other) => {
+    const others = [...new Set([...data.order, ...runs])].filter((each) => each !== run && each !== other).slice(0, MOST);
+    const field = element("select", {}, other === null ? element("option", {}, "") : "", ...(other === null ? others : [other, ...others])
+      .map((each) => element("option", { value: each }, `${name(each)}: ${page.settings(each)}`)));
+    field.addEventListener("change", () => open(run, Number(field.value)));
+    return element("p", { class: "tools" }, element("label", {}, "Compare with ", field));
+  };
+
+  // the curves of a run by metric: from its view, else from the figures of the page
+  const curvesOf = (run) => Object.entries(data.views[run] ? data.views[run].curves
+    : Object.fromEntries(Object.entries(data.curves).map(([metric, lines]) => [metric, lines[run]])))
+    .filter(([metric, curve]) => curve && !metric.endsWith("duration"));
+  // one figure for each title; each line is [title, label, metric, curve]
+  const minis = (lines, resumed = []) => {
+    const titles = [...new Set(lines.map(([title]) => title))];
+    return lines.length ? [part("Curves", element("div", { class: "minis" }, ...titles.map((title) => (
+      mini(title, lines.filter(([each]) => each === title), resumed)))))] : [];
+  };
+  const neighbours = (run) => runs.flatMap((other) => {
+    const differing = data.axes.filter((axis) => axis.codes[other] !== axis.codes[run]);
+    return other !== run && differing.length === 1 ? [[differing[0], other]] : [];
+  }).sort(([a, x], [b, y]) => data.axes.indexOf(a) - data.axes.indexOf(b) || a.codes[x] - b.codes[y]).slice(0, 40)
+    .map(([axis, other]) => [link(other), `${axis.name} ${label(axis, other)} instead of ${label(axis, run)}`,
+      short(data.scores[other]) || page.columns.get("status")[other], gapOf(data.metric, data.scores[run], data.scores[other]),
+      button(`Compare with ${name(other)}`, "Compare", () => open(run, other))]);
+
+  const pair = (run, other) => {
+    const heads = ["", name(run), name(other)];
+    const settings = data.axes.map((axis) => [axis.name, label(axis, run), label(axis, other)]).filter(([, x, y]) => x !== y);
+    const texts = ["status", "error"].map((each) => [each, page.columns.get(each)[run] || "", page.columns.get(each)[other] || "", ""]);
+    const metrics = data.heads.filter(({ name: each, kind }) => kind === "number" && !data.axes.some((axis) => axis.name === each));
+    const results = metrics.map(({ name: each }) => {
+      const [x, y] = [run, other].map((which) => (each === data.metric ? data.scores : page.columns.get(each))[which]);
+      return [each, short(x), short(y), gapOf(each, x, y)];
+    });
+    const lines = [run, other].flatMap((each) => curvesOf(each).map(([metric, curve]) => [metric, name(each), metric, curve]));
+    lines.sort(([a], [b]) => (b === data.metric) - (a === data.metric)); // the goal first
+    return [
+      ...head(`${name(run)} and ${name(other)}`),
+      ...[run, other].map((each) => element("p", {}, link(each), ": ", ...statusOf(each))),
+      choice(run, other), table("Settings that differ", heads, settings),
+      table("Results", [...heads, "difference"], [...texts.filter(([, x, y]) => x !== y), ...results]),
+      ...minis(lines), command(`diff ${page.folder(run)} ${page.folder(other)}`)];
+  };
   const content = (run) => {
     const view = data.views[run];
-    const parts = [...head(name(run)), element("p", {}, ...statusOf(run)), compare.choice(run, null, open)];
-    const params = view ? Object.entries(view.params) : data.axes.map((axis) => [axis.name, label(axis, run)]);
-    parts.push(part("Hyperparameters", list(params)));
+    const parts = [...head(name(run)), element("p", {}, ...statusOf(run)), choice(run, null)];
+    parts.push(part("Hyperparameters", list(view ? Object.entries(view.params) : data.axes.map((axis) => [axis.name, label(axis, run)]))));
     if (view && view.error) {
-      parts.push(part("What went wrong", element("p", {}, view.error), view.next ? element("p", {}, `Next: ${view.next}`) : ""));
-      if (view.log) parts.at(-1).append(element("pre", { tabindex: "0" }, view.log));
+      parts.push(part("What went wrong", element("p", {}, view.error), view.next ? element("p", {}, `Next: ${view.next}`) : "",
+        view.log ? element("pre", { tabindex: "0" }, view.log) : ""));
     }
-    const figuresOf = view ? curvesOf(view) : [];
-    if (figuresOf.length) {
-      const resumed = view.resumed.length ? [element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`)] : [];
-      parts.push(part("Curves", element("div", { class: "minis" }, ...figuresOf), ...resumed));
+    parts.push(...minis(curvesOf(run).map(([metric, curve]) => [metric.split("_").at(-1), metric, metric, curve]), view ? view.resumed : []));
+    if (view && view.resumed.length) {
+      parts.push(element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`));
     }
     if (view && view.pictures) {
       parts.push(part("Confusion matrix", ...Object.entries(view.pictures).map(([evaluation, source]) => (
         element("img", { src: source, alt: `Confusion matrix of ${name(run)}, ${evaluation}` })))));
     }
     const rows = neighbours(run);
-    if (rows.length) {
-      parts.push(part("Runs that differ in one hyperparameter", element("table", { class: "neighbours" }, element("tbody", {}, ...rows))));
-    }
-    const show = `runmanager show ${page.folder(run)}`;
+    if (rows.length) parts.push(table("Runs that differ in one hyperparameter", ["run", "difference", data.metric, "", ""], rows));
     if (view) {
-      const facts = [...Object.entries(view.facts), ...Object.entries(view.versions), ["epochs", String(view.epochs)], ["attempts", String(view.attempts)], ["folder", view.folder]];
-      parts.push(part("How it was executed", list(facts)));
+      const facts = { ...view.facts, ...view.versions, epochs: view.epochs, attempts: view.attempts, folder: view.folder };
+      parts.push(part("How it was executed", list(Object.entries(facts))));
     } else parts.push(element("p", { class: "note" }, `This page has everything of the best ${Object.keys(data.views).length} runs. Of this one:`));
-    parts.push(element("pre", { tabindex: "0" }, show));
-    return parts;
+    return [...parts, command(`show ${page.folder(run)}`)];
   };
 
   const open = (run, other = null) => {
