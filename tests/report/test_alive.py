@@ -315,7 +315,11 @@ def test_a_run_is_opened_by_its_address_with_its_neighbours(open_page):
     assert "ValueError: <b>no</b>" in words
     assert "grid.py" in words
     assert "runmanager show" in words
-    links = dialog.get_by_role("region", name="Runs that differ in one hyperparameter").locator("a").all_inner_texts()
+    links = (
+        dialog.get_by_role("region", name="Runs that differ in one hyperparameter")
+        .locator("a")
+        .all_inner_texts()
+    )
     differing = [
         f"run {number}"
         for number, run in enumerate(GRID, 1)
