@@ -29,7 +29,6 @@ class Change:
     mean: float
     means: Sequence[tuple[Any, float]]  # each value and its mean over the same groups; best mean first
     num: int  # number of groups; the settings of a group differ in this axis alone
-    num_best: int  # number of groups in which the first value is best, ties included
     left_out: Sequence[Any]  # values with a mean of the goal, but not in `means`
     # Spearman's correlation of the values with the goal over all settings; NaN if not meaningful
     correlation: float
@@ -88,14 +87,10 @@ def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) ->
     if common:
         each = [(code, math.fsum(block[code] for block in due) / len(due)) for code in sorted(common)]
         ordered = sorted(each, key=lambda pair: -sign * pair[1])
-    num_best = 0
-    for block in due:
-        top = max(sign * block[code] for code in common)
-        num_best += math.isclose(sign * block[ordered[0][0]], top, rel_tol=1e-12)
     present = [code for code in dict.fromkeys(table[axis].tolist()) if code not in common]
     rho, is_chance = _correlation([values[code] for code in table[axis]], means)
     return Change(
-        axis, size, [(values[code], mean) for code, mean in ordered], len(due), num_best,
+        axis, size, [(values[code], mean) for code, mean in ordered], len(due),
         [values[code] for code in present], rho, is_chance, len(table),
     )  # fmt: skip
 

@@ -226,10 +226,10 @@ def _label(
     figure: Figure, data: ReportData, lines: Mapping[int, Curve], colored: PageAxis | None, y: Scale
 ) -> None:
     """Label the right end of the lines: the best run, and each value that has a color."""
-    ends: list[tuple[float, str, str, str]] = []
+    ends: list[tuple[float, str, str]] = []
     if data.order and data.order[0] in lines:
         end = _within(y, lines[data.order[0]][-1][1])
-        ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best", "best"))
+        ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best"))
     if colored:
         codes = range(len(colored.labels))
         for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - the number of colors
@@ -237,12 +237,10 @@ def _label(
             values = [lines[i][-1][1] for i in data.order if i in lines and colored.codes[i] == code]
             if values:
                 end = _within(y, statistics.median_low(values))
-                ends.append((end, colored.labels[code], f"end {color_of(colored, code)}", str(code)))
+                ends.append((end, colored.labels[code], f"end {color_of(colored, code)}"))
     heights = apart([min(max(end[0], TOP), HEIGHT - BOTTOM) for end in ends], 12, TOP, HEIGHT - BOTTOM)
-    for height, (_, label, kind, key) in zip(heights, ends, strict=True):
-        figure.text(
-            WIDTH - _LABELS + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start", data_code=key
-        )
+    for height, (_, label, kind) in zip(heights, ends, strict=True):
+        figure.text(WIDTH - _LABELS + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start")
         figure.line(WIDTH - _LABELS + 4, height, WIDTH - _LABELS + 11, height, f"swatch {kind[4:]}")
 
 

@@ -57,10 +57,6 @@ class PageAxis:
             key = json.dumps(canonical(None))  # a column of numbers has NaN in place of None
         return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
 
-    def rank(self, label: str) -> int:
-        """Return the position of a value among the labels; unknown values come last."""
-        return self.labels.index(label) if label in self.labels else len(self.labels)
-
 
 @dataclass(frozen=True)
 class ReportData:
@@ -74,8 +70,7 @@ class ReportData:
     findings: Findings  # the findings of the answers; if no run has a score, the loss ranks the runs
     scores: Sequence[float]  # the metric of the goal of each completed or pruned run, NaN for other runs
     order: Sequence[int]  # the runs with a score, the best setting first
-    # varying axes: first the axes that pruning has decided, then the others, the largest effect first
-    axes: Sequence[PageAxis]
+    axes: Sequence[PageAxis]  # the varying axes, the largest effect first
     note: str  # the note of the experiment; of several experiments, their first lines
     x_axis: str | None = None  # the x-axis of the curves, None for epochs
     differences: Sequence[
@@ -179,14 +174,7 @@ def report_data(
         for row in sorted(setting.rows, key=lambda row: -findings.goal.sign * scores[row])
         if math.isfinite(scores[row]) and results[row].status is Status.COMPLETED
     ]
-    pruned = [row for row, run in enumerate(results) if run.status is Status.PRUNED]
-
-    def rank(axis: PageAxis) -> int:
-        left, lost = ({axis.codes[row] for row in rows} for rows in (order, pruned))
-        is_decided = len(left) == 1 and not lost <= left  # whether pruning has decided this axis
-        return -1 if is_decided else ranks.get(axis.name, len(ranks))
-
-    axes.sort(key=rank)
+    axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
     notes = table.attrs.get(tables.NOTES) or {}
     if len(experiments) > 1:
         notes = {name: f"- {name}: {first_line_of_note(note)}" for name, note in notes.items()}

@@ -261,7 +261,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         timeline=timeline.timeline(busy, colored),
         causes=sections.causes(data),
         shared=text.shared_sentence(data),
-        failed=text.failures_sentence(data.answers),
         headline=headline,
         details=details,
         left=text.left_sentence(data.answers, is_over=seconds is None),
@@ -394,8 +393,7 @@ def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
         return []
     figures = []
     for number, metric in enumerate(_metrics_of_curves(data)):
-        partner = metric.rpartition("_")[2] if "_" in metric else None
-        words = text.curves_sentence(data, metric, partner)
+        words = text.curves_sentence(data, metric)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
             if outside := curves.num_outside(data, metric):

@@ -102,13 +102,10 @@ class Figure:
         """Draw a straight line behind the runs."""
         ET.SubElement(self._back, "path", {"d": f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", "class": kind})
 
-    def text(
-        self, x: float, y: float, words: str, kind: str = "tick", anchor: str = "middle", **attributes: str
-    ) -> None:
+    def text(self, x: float, y: float, words: str, kind: str = "tick", anchor: str = "middle") -> None:
         """Write a label."""
-        dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
         position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
-        ET.SubElement(self._root, "text", {**position, **dashed}).text = printable(words)
+        ET.SubElement(self._root, "text", position).text = printable(words)
 
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid lines and numbers of the y-axis, and label the x-axis."""

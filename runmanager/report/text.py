@@ -1,9 +1,7 @@
 """The sentences that describe the parts of a report."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
@@ -14,7 +12,7 @@ from runmanager.outcome import Status
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
-from runmanager.wording import aligned, capital, cell, duration
+from runmanager.wording import aligned, capital, cell
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence
@@ -56,12 +54,6 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     (best, mean), (_, following) = change.means[:2]
     mean_text, *_ = aligned([each for _, each in change.means])
     comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
-    repeats, number = data.findings.repeats, len(change.means)
-    compared = f"means over {' and '.join(repeats)}" if repeats else "values"
-    if number > 2:  # noqa: PLR2004 - two values need no number
-        comparisons += f" of {number} {compared}"
-    elif repeats:
-        comparisons += f" of {compared}"
     top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
     if len(top) > 1:
         listed = _listed(top)
@@ -71,23 +63,18 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         average = " on average" if change.num > 1 else ""
         sentence = (
             f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {mean_text}, "
-            f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons}"
+            f"{abs(mean - following):.2g} {side} {axis.label(change.means[1][0])} ({comparisons})"
         )
-        sentence += f", {most} in {change.num_best})" if change.num > 1 else ")"
     parts = [f"{sentence}."]
     if len(top) == 1 and data.answers.race(change.axis).outcome == UNDECIDED:
         parts.append("That may be chance.")
-    setting = data.findings.settings[0].rows[0]
-    if (label := axis.labels[axis.codes[setting]]) not in top:
-        which = "leading" if repeats else "best"
-        parts.append(f"The {which} {data.findings.noun} has {label}.")
     if change.left_out:
         left_out = _listed([axis.label(value) for value in change.left_out])
         parts.append(f"Not in these comparisons: {left_out}.")
     return " ".join(filter(None, [*parts, _correlation(data, change)]))
 
 
-def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
+def curves_sentence(data: ReportData, metric: str) -> str:
     """Return sentences on the course of the best run, and on runs that were better at an earlier epoch."""
     parts: list[str] = []
     larger = data.prefers_larger(metric)
@@ -102,8 +89,6 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
                 parts.append(f"{name} was still improving at its last epoch, {last}.")
             elif len(values) > 1:
                 parts.append(f"{name} was best at epoch {top} of {last}: {cell(values[top])}.")
-        if partner and partner in (run.epochs[-1].metrics if run.epochs else {}) and values:
-            parts.append(f"Its last {partner} on the training data is {cell(run.epochs[-1].metrics[partner])}.")
     completed = [run for run in data.results if run.status is Status.COMPLETED]
     worse = sum(_was_better(_values(run, metric), larger=larger) for run in completed)
     if worse:
@@ -130,10 +115,7 @@ def order_sentence(data: ReportData) -> str:
     first = (
         "those of the leading setting first" if findings.repeats else f"the best first by {data.goal.metric}"
     )
-    parts = [capital(count), first]
-    parts += ["then pruned runs by their last epoch" if len(data.order) < len(data.rated) else ""]
-    parts += ["then the others" if len(data.rated) < len(data.results) else ""]
-    return f"{', '.join(filter(None, parts))}."
+    return f"{capital(count)}, {first}."
 
 
 def left_sentence(answers: Answers, *, is_over: bool) -> str:
@@ -149,23 +131,6 @@ def left_sentence(answers: Answers, *, is_over: bool) -> str:
     if is_over and not any(Status(word).is_in_progress for word in answers.counts):
         parts += ["start the same command again to execute " + ("it" if number == 1 else "them")]
     return "; ".join(parts)
-
-
-def failures_sentence(answers: Answers) -> str:
-    """Return a sentence on the runs that failed or lack their device, by status; "" if there are none."""
-    counts = Counter(answers.runs["status"].iloc[row] for each in answers.failures for row in each.rows)
-    listed = ", ".join(f"{number:,} {word}" for word, number in counts.most_common())
-    which = f"{counts.total():,} of {counted(len(answers.runs), 'run')}"
-    return f"{which} {'has' if counts.total() == 1 else 'have'} no result: {listed}." if counts else ""
-
-
-def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
-    """Return a sentence on the number of epochs, the run time and the number of machines."""
-    machines = len(facts.get("machine", ()))
-    where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
-    return (
-        f"{counted(data.num_epochs, 'epoch')}, with a run time of {duration(data.answers.run_seconds)}{where}."
-    )
 
 
 def _correlation(data: ReportData, change: Change) -> str:

@@ -17,7 +17,6 @@ _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24
 _LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
 _PAUSE = 0.1  # a gap above this share of the busy time is cut out
-_CHARACTER = 6.5  # the width of a character of a label
 
 
 class Busy(NamedTuple):
@@ -40,16 +39,15 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
         return None
     words = _sentence(busy, spans[-1][1] - spans[0][0])
     positions, pauses, length = _compress(spans, total)
-    top = _TOP + (_LANE if pauses else 0)  # space for the labels of pauses
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
-    base = top + _LANE * len(lanes)
+    base = _TOP + _LANE * len(lanes)
     facts = {"figure": "bars"}
     figure = Figure(
         "timeline", "Runs by device and time", words, _WIDTH, base + _BOTTOM, bottom=0, right=0, facts=facts
     )
     x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
     for tick in x.ticks(6):
-        figure.line(x(tick), top, x(tick), base, "grid")
+        figure.line(x(tick), _TOP, x(tick), base, "grid")
         figure.text(x(tick), base + 15, duration(tick) if tick else "0")
     figure.text(
         _LEFT,
@@ -58,21 +56,10 @@ def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] 
         "name",
         "start",
     )
-    labels: list[tuple[float, float]] = []  # pairs of a left and a right end
-    for begin, seconds in sorted(pauses, key=lambda pause: -pause[1]):
-        label = f"pause of {duration(seconds)}"
-        width = _CHARACTER * len(label)
-        left = x(begin) if x(begin) + width < _WIDTH else x(begin) - width
-        has_room = all(left + width <= first or last <= left for first, last in labels)
-        figure.line(x(begin), _TOP if has_room else top, x(begin), base, "pause")
-        if has_room:
-            is_right = left == x(begin)
-            figure.text(
-                x(begin) + (3 if is_right else -3), _TOP + 9, label, "tick", "start" if is_right else "end"
-            )
-            labels.append((left, left + width))
+    for begin in pauses:
+        figure.line(x(begin), _TOP, x(begin), base, "pause")
     for number, (device, row) in enumerate(lanes):
-        y = top + _LANE * (number + 0.5)
+        y = _TOP + _LANE * (number + 0.5)
         if number == 0 or lanes[number - 1][0] != device:
             figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
         for each in row:
@@ -153,21 +140,20 @@ def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
 
 def _compress(
     spans: Sequence[tuple[float, float]], total: float
-) -> tuple[Callable[[float], float], list[tuple[float, float]], float]:
+) -> tuple[Callable[[float], float], list[float], float]:
     """Cut out long pauses.
 
     Returns:
-        A function that maps a time to its position, the position and length of each pause, and the last
-        position.
+        A function that maps a time to its position, the position of each pause, and the last position.
     """
     starts: list[tuple[float, float]] = []  # pairs of a time (s) and its position
-    pauses: list[tuple[float, float]] = []  # pairs of a position and a length (s)
+    pauses: list[float] = []  # positions
     at = 0.0
     for number, (begin, end) in enumerate(spans):
         if number:
             gap = begin - spans[number - 1][1]
             if gap > _PAUSE * total:
-                pauses.append((at, gap))
+                pauses.append(at)
                 gap = 0.0
             at += gap
         starts.append((begin, at))

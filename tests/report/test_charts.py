@@ -191,7 +191,7 @@ def test_attempts_have_a_bar_on_their_device(tmp_path):
     assert "%, 8 attempts, 1 of them failed)" in words
 
 
-def test_long_pauses_are_cut_out_and_the_longest_are_labelled_first():
+def test_long_pauses_are_cut_out():
     busy = [Busy(0, "cpu", 0, 10, True), Busy(1, "cpu", 10.5, 20, True), Busy(2, "cpu", 22.5, 22.6, True),
             Busy(3, "cpu", 52.6, 53, True)]  # fmt: skip
 
@@ -203,7 +203,7 @@ def test_long_pauses_are_cut_out_and_the_longest_are_labelled_first():
         "In the 53.0 s from the first start to the last end, cpu was busy for 20.0 s (38 %, 4 attempts)."
     )
     assert "time without pauses over 2.0 s" in figure
-    assert re.findall(r"pause of ([^<]+)<", figure) == ["30.0 s"]  # no room for the one of 2.5 s
+    assert figure.count('pause"') == 2
     assert ">20.0 s<" in figure
 
 
