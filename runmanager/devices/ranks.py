@@ -43,12 +43,20 @@ def is_main() -> bool:
 
 
 def join_group() -> None:
-    """Create the process group unless it exists: gloo for messages, nccl for tensors of GPUs."""
-    if num_ranks() > 1 and not _has_group():
-        from torch import distributed
+    """Create the process group unless it exists: gloo for messages, and for example nccl for tensors of GPUs.
 
+    A user's group without a cpu backend sends messages through the current accelerator, so this rank's
+    accelerator is made the current one.
+    """
+    if num_ranks() == 1:
+        return
+    from torch import distributed
+
+    if not _has_group():
         with _explained():
             distributed.init_process_group(_backends())
+    elif "cpu" not in distributed.distributed_c10d.get_backend_config():
+        _use_accelerator_of_rank()
 
 
 def gather(value: T) -> list[T]:
@@ -143,6 +151,17 @@ def _backends() -> str:
         return "gloo"
     backend = distributed.get_default_backend_for_device(kind)
     return f"cpu:gloo,{kind}:{backend if distributed.is_backend_available(backend) else 'gloo'}"
+
+
+def _use_accelerator_of_rank() -> None:
+    """Make the accelerator of this rank the current one, unless the user has chosen one."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.accelerator.current_device_index() == 0:
+        index = device_of_rank(accelerator.type).index
+        if index and index < torch.accelerator.device_count():
+            torch.accelerator.set_device_index(index)
 
 
 @contextmanager

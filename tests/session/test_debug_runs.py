@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
+from runmanager import load_runs, run_grid
 from runmanager.executors import Executor
 from tests.nightly import of_night_but
 
@@ -113,18 +113,6 @@ def test_several_runs_are_executed_in_the_order_given(start):
 
     assert train.executed == [(0.3, 0), (0.1, 1)]
     assert outcome.runs["run"].tolist() == [5, 2]
-
-
-def test_the_copy_that_is_named_executes_a_completed_run_again(start, tmp_path):
-    train = Train()
-    start(train, only=3, display=False)
-
-    run_grid(LRS, train, experiment="exp-only", root=tmp_path, tensorboard=False, only=3, display=False)
-    with pytest.raises(InvalidArgumentError, match=r"experiment='exp-only2', only=3"):
-        start(train, only=3)
-
-    assert train.executed == [(0.2, 0), (0.2, 0)]
-    assert load_results(tmp_path / "exp")["loss"].tolist() == [0.2, 0.2]
 
 
 class Elsewhere(Executor):

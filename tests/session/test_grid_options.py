@@ -145,7 +145,7 @@ def test_a_refused_grid_names_problems_of_its_axes_and_of_its_options_together(t
     with pytest.raises(GridError) as raised:
         run_grid({"lr": [0.1, 0.1]}, do_nothing, root=tmp_path, **wrong)
 
-    assert len(raised.value.problems) == 3
+    assert len(raised.value.problems) == 4
     assert not any(tmp_path.iterdir())
 
 
