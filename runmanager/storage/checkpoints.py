@@ -24,15 +24,12 @@ import numpy as np
 import torch
 
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError, first_line, gib
+from runmanager.errors import CheckpointError, first_line
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_OVERHEAD = 2**26  # the maximum number of bytes of a file in addition to its tensors
-_MOST_NAMED = 3  # maximum number of parameters in a message
 _HASH = 32  # number of bytes of a SHA-256
-_LARGEST = 1 << 36  # the maximum number of bytes of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -55,18 +52,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
     checkpoint from memory first, so that an error occurs now and not on resume.
 
     Raises:
-        CheckpointError: The checkpoint has objects that cannot be loaded safely, or is too large to be read.
+        CheckpointError: The checkpoint has objects that cannot be loaded safely.
         StorageError: The checkpoint could not be written; the previous generation is intact.
     """
-    content = _checked(checkpoint, verify=verify)
-    if checkpoint.inside is None:
-        durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
-    else:
-        durable.write_file(folder / paths.INSIDE_CHECKPOINT, content)
-
-
-def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
-    check_size(checkpoint.states)  # before torch.save needs as much memory again
     try:
         content = _to_bytes(checkpoint)
         if verify:
@@ -76,22 +64,10 @@ def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
             "a state holds objects that could not be loaded without executing code: keep tensors, "
             f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
         ) from error
-    return content
-
-
-def check_size(states: Mapping[str, Any]) -> None:
-    """Refuse states that are too large to be read.
-
-    Raises:
-        CheckpointError: The states are too large; the message names the largest state.
-    """
-    sizes = {name: _num_bytes(state, set()) for name, state in states.items()}
-    if sum(sizes.values()) > _LARGEST - _OVERHEAD:
-        name, size = max(sizes.items(), key=lambda item: item[1])
-        raise CheckpointError(
-            f"the checkpoint would have {gib(sum(sizes.values()))}, the limit is {gib(_LARGEST)}: save less in "
-            f"checkpoint=; its largest part {name!r} has {gib(size)}"
-        )
+    if checkpoint.inside is None:
+        durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+    else:
+        durable.write_file(folder / paths.INSIDE_CHECKPOINT, content)
 
 
 def load_checkpoint(
@@ -194,24 +170,11 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        why = _misfit(network, state) or first_line(error)
+        why = " ".join(str(error).split())
         step = f"build it with load_run({str(paths.for_people(folder))!r}).params"
-        raise CheckpointError(f"{paths.for_people(path)} does not fit the network ({why}): {step}") from error
-
-
-def _misfit(network: torch.nn.Module, state: Mapping[str, Any]) -> str:
-    """Name the first parameters that a network and a saved state do not share, with their shapes."""
-    here, saved = (
-        {name: tuple(np.shape(value)) for name, value in each.items()} for each in (network.state_dict(), state)
-    )
-    names = [name for name in {**saved, **here} if here.get(name) != saved.get(name)]
-    sentences = [
-        f"{name!r} has the shape {saved[name]} in the file and {here[name]} in the network"
-        if name in here and name in saved
-        else f"{name!r} is only in the {'file' if name in saved else 'network'}"
-        for name in names[:_MOST_NAMED]
-    ]
-    return "; ".join([*sentences, f"and {len(names) - _MOST_NAMED} more"] if names[_MOST_NAMED:] else sentences)
+        raise CheckpointError(
+            f"{paths.for_people(path)} does not fit the network ({why:.500}): {step}"
+        ) from error
 
 
 def state_of(name: str, part: Any) -> Any:
@@ -280,21 +243,6 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
         torch_devices.set_random_state(state["device"], device)
 
 
-def _num_bytes(state: Any, seen: set[int]) -> int:
-    """Count the bytes of the tensors in a state; shared memory is counted once."""
-    if isinstance(state, torch.Tensor):
-        if state.layout != torch.strided:
-            return state.numel() * state.element_size()  # this size is an upper bound
-        storage = state.untyped_storage()
-        if storage.data_ptr() in seen:
-            return 0
-        seen.add(storage.data_ptr())
-        return storage.nbytes()
-    if isinstance(state, (list, tuple, Mapping)):
-        return sum(_num_bytes(item, seen) for item in (state.values() if isinstance(state, Mapping) else state))
-    return 0
-
-
 def _cause(error: Exception) -> str:
     """Return the cause in one printable line, without torch's advice to disable weights_only."""
     first = error.__context__ if isinstance(error, pickle.UnpicklingError) else error
@@ -322,9 +270,9 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a checkpoint's bytes; b"" if the path is not a regular file or the file is too large."""
-    size = path.stat().st_size  # reading up to `_LARGEST` would allocate that much memory
-    if path.is_symlink() or not path.is_file() or size > _LARGEST:
+    """Read a checkpoint's bytes; b"" if the path is not a regular file."""
+    size = path.stat().st_size
+    if path.is_symlink() or not path.is_file():
         return b""
     with durable.explained(path), durable.opened(path) as (descriptor, _):
         return durable.read_at_most(descriptor, size)
@@ -335,7 +283,11 @@ def _from_bytes(content: bytes) -> Checkpoint:
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
     file = io.BytesIO(body)
-    _check_members(file)
+    with zipfile.ZipFile(file) as archive:  # compressed members may unpack to any size
+        if any(
+            m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
+        ):
+            raise ValueError("it is compressed, as torch.save does not")
     file.seek(0)
     with torch_devices.quiet():  # torch warns before it raises the error
         loaded = torch.load(file, map_location="cpu", weights_only=True)
@@ -349,12 +301,3 @@ def _from_bytes(content: bytes) -> Checkpoint:
     inside = dict(loaded["inside"]) if "inside" in loaded else None
     states, randoms = dict(loaded["states"]), dict(loaded["random"])
     return Checkpoint(str(loaded["id"]), record, states, randoms, loaded["is_left"] is True, inside)
-
-
-def _check_members(file: io.BytesIO) -> None:
-    """Refuse a file with compressed members, which may unpack to any size."""
-    with zipfile.ZipFile(file) as archive:  # torch does not check the sizes of the older format
-        if any(
-            m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
-        ):
-            raise ValueError("it is compressed, as torch.save does not")

@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import types
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -455,12 +454,17 @@ def _contents_of_data(data: Any, depth: int = 3) -> Iterator[Any]:
 def _hash_of_data(data: Any) -> str:
     if isinstance(data, str):
         return data
-    if hasattr(data, "untyped_storage"):
-        return _hash_of_tensor(data)
-    if _is_numbers(data):
+    if hasattr(data, "__array_interface__"):
+        is_numbers = str(data.dtype.kind) in "biufc"
+    else:
+        is_numbers = isinstance(data, list) and bool(data) and all(isinstance(item, int) for item in data)
+    if is_numbers or hasattr(data, "untyped_storage"):
         import torch
 
-        return _hash_of_tensor(torch.as_tensor(data))
+        tensor = torch.as_tensor(data)
+        step = max(1, -(-tensor.numel() * tensor.element_size() // _MOST_HASHED))
+        digest = _digest(tensor.reshape(-1)[::step])
+        return f"{digest}{tuple(tensor.shape)}{tensor.dtype}".replace(" ", "")
     parts = _parts_of_data(data)
     if parts is not None:
         joined = "-".join(map(_hash_of_data, parts))
@@ -468,12 +472,6 @@ def _hash_of_data(data: Any) -> str:
     length = len(data) if hasattr(data, "__len__") else ""
     # the repr of a dataset includes its folder and transforms
     return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
-
-
-def _is_numbers(data: Any) -> bool:
-    if hasattr(data, "__array_interface__"):
-        return str(data.dtype.kind) in "biufc"
-    return isinstance(data, list) and bool(data) and all(isinstance(item, int) for item in data)
 
 
 def _parts_of_data(data: Any) -> Sequence[Any] | None:
@@ -486,16 +484,6 @@ def _parts_of_data(data: Any) -> Sequence[Any] | None:
         if all(hasattr(data, name) for name in names):
             return [getattr(data, name) for name in names]
     return None
-
-
-def _hash_of_tensor(tensor: Any) -> str:
-    flat = tensor.detach().cpu().reshape(-1)
-    step = -(-flat.numel() * flat.element_size() // _MOST_HASHED)
-    sample = flat[:: max(1, step)].contiguous()
-    import torch
-
-    content = sample.view(torch.uint8).numpy() if sample.numel() else b""
-    return f"{zlib.crc32(content):08x}{tuple(tensor.shape)}{tensor.dtype}".replace(" ", "")
 
 
 def _is_array(value: Any) -> bool:

@@ -129,7 +129,7 @@ class Experiment:
         check_beginning()
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         if id_ not in self.runs:
-            self._look_again()
+            self._runs = None  # another process, such as a search, may have created it since
         run = self.runs.get(id_)
         if run is None:
             number = _free_number(self.path, self.runs.values())
@@ -142,16 +142,6 @@ class Experiment:
             write_run(run)
         self.runs[run.id] = run
         return run
-
-    def _look_again(self) -> None:
-        """Load the runs whose folders another process, such as a search, has created since the last read."""
-        names = {run.path.name for run in self.runs.values()}
-        folders, others = _run_folders(self.path)
-        entries = {name: read_json(self.path / name / paths.RUN) for name in folders if name not in names}
-        for name, entry in entries.items():
-            run = from_entry(self.path, {**entry, "folder": name}, others, []) if entry else None
-            if run:
-                self.runs.setdefault(run.id, run)
 
     def add(
         self,
@@ -231,7 +221,6 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     damaged = [] if damaged is None else damaged
     runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
-    damaged += [f"{experiment / name} (its number is too large)" for name in others if _is_oversized(name)]
     document = read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
@@ -265,31 +254,17 @@ def _has_journals(folder: Path) -> bool:
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
     # unreadable folders keep their numbers too
     folders, others = _run_folders(experiment)
-    numbered = {*folders, *(name for name in others if not _is_oversized(name))}
-    names = sorted(numbered, key=lambda name: paths.run_number(name) or 0, reverse=True)
-    highest = next((paths.run_number(name) for name in names if not _is_empty(experiment / name)), None)
-    return max([highest or 0, *(run.number for run in runs)], default=0) + 1
-
-
-def _is_empty(folder: Path) -> bool:
-    """Whether a run's folder has no file: its process died before the first file was complete."""
-    try:
-        return all(path.name.startswith(".") for path in folder.iterdir())
-    except OSError:
-        return False
+    numbers = [paths.run_number(name) or 0 for name in (*folders, *others)]
+    return max([0, *numbers, *(run.number for run in runs)]) + 1
 
 
 def is_experiment(path: Path) -> bool:
     """Whether a folder holds the runs of a grid; False if the folder is not readable."""
     with contextlib.suppress(OSError):
-        return (path / paths.GRID).is_file() or any(_has_run(path / name) for name in _run_folders(path)[0])
-    return False
-
-
-def _has_run(folder: Path) -> bool:
-    """Whether a folder with a run's name is a run's folder: the name may also be a date."""
-    with contextlib.suppress(OSError):
-        return (folder / paths.RUN).exists() or _has_journals(folder)
+        folders = (path / name for name in _run_folders(path)[0])  # the name may also be a date
+        return (path / paths.GRID).is_file() or any(
+            (folder / paths.RUN).exists() or _has_journals(folder) for folder in folders
+        )
     return False
 
 
@@ -315,12 +290,8 @@ def no_experiment(path: Path, asked: Path | None = None) -> str:
     return f"{path} is no experiment; {paths.nearest(asked or path) or f'{root} has: {names}'}"
 
 
-def _is_oversized(name: str) -> bool:
-    return (paths.run_number(name) or 0) > paths.LARGEST_NUMBER
-
-
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
-    """Return the names of run folders, and similar names: links, files, folders with a too large number."""
+    """Return the names of run folders, and similar names: links and files."""
     folders: list[str] = []
     others: set[str] = set()
     try:
@@ -329,7 +300,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
         return folders, others
     for entry in entries:
         # a link may lead anywhere, so it does not count as a run
-        if entry.is_dir(follow_symlinks=False) and not _is_oversized(entry.name):
+        if entry.is_dir(follow_symlinks=False):
             folders.append(entry.name)
         else:
             others.add(entry.name)

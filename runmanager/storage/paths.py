@@ -30,12 +30,10 @@ TRAINER = "trainer"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # a hyphen is allowed only before a setting; a date has other hyphens
-_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
+_FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 # devices of Windows, with any suffix
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
-LARGEST_NUMBER = 10**9
-"""The maximum number of a run."""
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 

@@ -102,15 +102,14 @@ def text_of(part: Any) -> str:
 
     Several definitions on one line are returned together.
     """
-    named = _definitions_named_like(part)
-    first = part.__code__.co_firstlineno if isinstance(part, types.FunctionType) else 0
-    same_line = [node for node in named if _first_line(node) == first]
+    code = part.__code__ if isinstance(part, types.FunctionType) else None
+    name = code.co_qualname if code else part.__qualname__
+    named: list[Any] = source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
+    same_line = [
+        node for node in named
+        if code and code.co_firstlineno == [*getattr(node, "decorator_list", ()), node][0].lineno
+    ]  # fmt: skip
     return "\n".join(dict.fromkeys(map(unparsed, same_line or named)))
-
-
-def _definitions_named_like(part: Any) -> list[ast.AST]:
-    name = part.__code__.co_qualname if isinstance(part, types.FunctionType) else part.__qualname__
-    return source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
 
 
 # the cache compares nodes by identity, as every launch of a grid requests the same nodes
@@ -212,11 +211,6 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
             yield _LAMBDA if isinstance(child, ast.Lambda) else name, child
             below = "." if isinstance(child, ast.ClassDef) else ".<locals>."
         yield from _definitions(child, name + below)
-
-
-def _first_line(node: Any) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return int(decorators[0].lineno if decorators else node.lineno)
 
 
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:

@@ -65,7 +65,8 @@ class ResumeState:
         self._keep = keep
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
-        checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self.parts.items()})
+        for name, part in self.parts.items():
+            checkpoints.state_of(name, part)
         _check_network(parts or {})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:

@@ -554,32 +554,6 @@ def test_what_is_no_file_is_not_read(tmp_path, make):
     assert problems == [f"{tmp_path / NEWEST} is not used (its checksum differs: it is damaged)"]
 
 
-def test_states_larger_than_what_is_read_again_are_refused_before_they_are_written(tmp_path, monkeypatch):
-    save(tmp_path, 1)
-    monkeypatch.setattr(checkpoints, "_LARGEST", 3 << 30)
-    big = torch.zeros(1).expand(1 << 29), torch.empty(1 << 29, device="meta")  # 4 B and 2 GiB
-    states = {
-        "network": {"a": big[1], "view": big[1][:5]},
-        "optimizer": {"state": [{"m": big[0]}, big[1].clone()]},
-    }
-
-    with pytest.raises(
-        CheckpointError, match=r"the checkpoint would have 4\.00 GiB, the limit is 3\.00 GiB"
-    ) as caught:
-        save_checkpoint(tmp_path, checkpoint(2, states), verify=False)
-
-    assert "has 2.00 GiB" in str(caught.value)
-    assert load(tmp_path) == (1, [])
-
-
-def test_a_checkpoint_larger_than_any_is_not_read(tmp_path):
-    save(tmp_path, 1, 2)
-    with (tmp_path / NEWEST).open("wb") as file:
-        file.truncate(checkpoints._LARGEST + 1)  # a hole: it takes no space
-
-    assert load(tmp_path) == (1, [f"{tmp_path / NEWEST} is not used (its checksum differs: it is damaged)"])
-
-
 class Unsafe:
     pass
 

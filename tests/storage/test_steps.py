@@ -132,14 +132,6 @@ def test_lines_are_put_together_where_reading_was_cut(run, monkeypatch):
     assert table(run) == {"score": [(1, step, step / 4) for step in range(1, 30)]}
 
 
-def test_of_a_step_that_is_there_twice_the_last_value_counts(run):
-    begin(run)
-    again = {**BLOCK, "metrics": {"score": [[2, 3], [7.0, 8.0]]}}
-    write(run, {**BLOCK, "epoch": 2}, again, BLOCK, {**BLOCK, "metrics": {"score": [[1], [9.0]]}})
-
-    assert table(run) == {"score": [(1, 1, 9), (1, 2, 0.25), (1, 3, 8), (2, 1, 0.5), (2, 2, 0.25)]}
-
-
 def test_names_without_end_are_refused_instead_of_a_table(run):
     begin(run)
     lines = [

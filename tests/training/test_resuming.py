@@ -18,7 +18,7 @@ from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, LifecycleError
 from runmanager.hyperparameters import counted
-from runmanager.storage import checkpoints, provenance
+from runmanager.storage import provenance
 from runmanager.storage.journal import Journal, read_attempt
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
@@ -610,14 +610,3 @@ def test_half_of_a_folder_that_was_copied_goes_on(tmp_path):
     assert again.begun == [3, 4, 1, 2, 3, 4, 3, 4]
     assert outcome.runs["status"].tolist() == ["completed"] * 3
     assert outcome.runs["run"].tolist() == [1, 4, 3]
-
-
-def test_a_run_whose_parts_are_too_large_for_a_checkpoint_is_refused_before_it_trains(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "_LARGEST", checkpoints._OVERHEAD + (1 << 22))
-    network = nn.Linear(1 << 10, 1 << 11)  # 8 MiB
-    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
-
-    with pytest.raises(CheckpointError, match="save less in checkpoint="), manager.run({"lr": 1}, network):
-        manager.epochs(1, checkpoint={"network": network})
-
-    assert manager.run_data == []
