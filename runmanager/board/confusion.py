@@ -86,8 +86,7 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
     """Draw counts: one row per label, one column per prediction, darker for a larger share of the row.
 
-    The picture also shows the accuracy, and the recall of each class beside its row. The picture is large, so
-    that it stays sharp when TensorBoard shrinks it.
+    The picture is large, so that it stays sharp when TensorBoard shrinks it.
 
     Returns:
         The PNG, its width, its height, and its number of channels.
@@ -101,25 +100,19 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
     widest = max(font.getlength(number) for row in numbers for number in row)
     cell = round(max(widest + 2 * margin, 2 * line)) if has_numbers else line
     labels = [_label(name, font) for name in names]
-    accuracy, of_classes = captions(rows)
-    title, recalls = _label(accuracy, font), [_label(recall, font) for recall in of_classes]
-    corner, column = _label("label \\ predicted", font), _label("recall", font)
-    left = max(label.width for label in (*labels, corner, title)) + 2 * margin
+    corner = _label("label \\ predicted", font)
+    left = max(label.width for label in (*labels, corner)) + 2 * margin
     top = max(max(label.width for label in labels) + margin, 2 * line) + margin
     width = left + cell * len(rows)
-    right = max(label.width for label in (*recalls, column)) + 2 * margin
-    canvas = Image.new("L", (width + right, top + cell * len(rows) + margin), 255)
+    canvas = Image.new("L", (width + margin, top + cell * len(rows) + margin), 255)
     cells = np.kron(255 - np.round(shades * 255), np.ones((cell, cell))).astype(np.uint8)
     canvas.paste(Image.fromarray(cells), (left, top))
     drawing = ImageDraw.Draw(canvas)
     drawing.rectangle((left - 1, top - 1, width, top + cell * len(rows)), outline=_OUTLINE)
-    canvas.paste(title, (margin, margin))
     canvas.paste(corner, (margin, top - corner.height - margin))
-    canvas.paste(column, (width + margin, top - column.height - margin))
-    for index, (label, recall) in enumerate(zip(labels, recalls, strict=True)):
+    for index, label in enumerate(labels):
         middle = index * cell + (cell - label.height) // 2
         canvas.paste(label, (left - label.width - margin, top + middle))
-        canvas.paste(recall, (width + margin, top + middle))
         turned = label.transpose(Image.Transpose.ROTATE_90)
         canvas.paste(turned, (left + middle, top - turned.height - margin))
     for truth, guess in np.argwhere(counts) if has_numbers else ():
@@ -129,17 +122,6 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
     file = io.BytesIO()
     canvas.point(_GREYS).save(file, format="PNG", compress_level=4)
     return file.getvalue(), canvas.width, canvas.height, 1
-
-
-def captions(rows: Sequence[Sequence[int]]) -> tuple[str, list[str]]:
-    """Return the accuracy, and the recall of each class: the fraction of its labels predicted correctly.
-
-    >>> captions([[3, 1, 0], [0, 4, 0], [0, 0, 0]])
-    ('accuracy 0.875', ['0.75', '1.00', '-'])
-    """
-    hits = [row[number] for number, row in enumerate(rows)]
-    recalls = [f"{hit / sum(row):.2f}" if any(row) else "-" for hit, row in zip(hits, rows, strict=True)]
-    return f"accuracy {sum(hits) / max(sum(map(sum, rows)), 1):.3f}", recalls
 
 
 def _label(name: str, font: Any) -> Image.Image:

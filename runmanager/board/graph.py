@@ -1,17 +1,15 @@
 """The graph of a network for TensorBoard, traced without computation."""
 
-import contextlib
 import copy
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
@@ -20,12 +18,11 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 @quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
 @undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the lock's holder draws numbers
-def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
+def graph(network: nn.Module) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
     The trace uses a copy whose parameters have shapes but no values. So the network, its buffers and its device
-    do not change, and its hooks are not called. Other threads may compute meanwhile. Shapes of outputs are
-    included if the `shape` of the input is known.
+    do not change, and its hooks are not called. Other threads may compute meanwhile.
 
     Raises:
         Exception: Any exception of torch.fx, for example because of data-dependent control flow.
@@ -33,9 +30,6 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps modules
     hollow = _without_values(original)
     traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
-    if shape is not None:
-        with contextlib.suppress(Exception):  # shapes of further inputs are unknown
-            _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
     names = _names(traced)
     modules = dict(traced.named_modules())
     nodes = [_node(node, names, modules) for node in traced.graph.nodes]
@@ -76,24 +70,6 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache) if is_tracing else attr_val
 
 
-class _Shapes(fx.Interpreter):
-    """Records the shape of every node; torch's ShapeProp would print failures."""
-
-    def run(self, *inputs: Any) -> None:  # type: ignore[override]
-        """Run without torch's progress bar, as tqdm would start a thread and a process."""
-        self.args_iter = iter(inputs)
-        for node in self.graph.nodes:
-            self.env[node] = self.run_node(node)
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self.fetch_attr(target).forward(*args, **kwargs)  # call forward without the hooks of the module
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        n.meta["shape"] = getattr(result, "shape", None)
-        return result
-
-
 def _names(traced: fx.GraphModule) -> dict[fx.Node, str]:
     names: dict[str, fx.Node] = {}
     for node in traced.graph.nodes:
@@ -114,11 +90,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _node(node: fx.Node, names: dict[fx.Node, str], modules: dict[str, nn.Module]) -> NodeDef:
-    shape = node.meta.get("shape")
     attributes = {}
-    if shape is not None:
-        dims = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in shape])
-        attributes["_output_shapes"] = AttrValue(list=AttrValue.ListValue(shape=[dims]))
     if node.op == "call_module":
         attributes["settings"] = AttrValue(s=modules[str(node.target)].extra_repr().encode())
     inputs = [names[source] for source in node.all_input_nodes]

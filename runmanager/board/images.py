@@ -73,8 +73,6 @@ class FirstInput:
 
     def __init__(self) -> None:
         self.images: torch.Tensor | None = None  # the images for the sheet
-        self.shape: torch.Size | None = None  # shape of the input; None before the first batch
-        self.dtype: torch.dtype | None = None
         self._handle: RemovableHandle | None = None
 
     def watch(self, network: nn.Module, see: Callable[[nn.Module, tuple[Any, ...]], None]) -> None:
@@ -89,13 +87,11 @@ class FirstInput:
             self._handle = None
 
     def take(self, inputs: tuple[Any, ...]) -> None:
-        """Store the shape of the inputs and the images to show, and remove the hook."""
+        """Store the images to show, and remove the hook."""
         self.forget()
-        if inputs and isinstance(inputs[0], torch.Tensor):
-            self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
-            if is_images(inputs[0]):
-                part = inputs[0].detach()[: num_shown(inputs[0])]
-                self.images = part.clone()  # copy the images, as a view would keep the whole batch in memory
+        if inputs and is_images(inputs[0]):
+            part = inputs[0].detach()[: num_shown(inputs[0])]
+            self.images = part.clone()  # copy the images, as a view would keep the whole batch in memory
 
 
 class _Hook:

@@ -70,7 +70,7 @@ def open_tensorboard(
         server = _SERVERS[logdir] = Server(logdir)
     proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
     link = page.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))
-    print(*page.notes, f"TensorBoard: {link}", sep="\n")  # noqa: T201 - for the user
+    print(f"TensorBoard: {link}")  # noqa: T201 - for the user
     if in_notebook():
         from IPython.display import IFrame, display
 

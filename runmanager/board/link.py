@@ -19,14 +19,11 @@ from runmanager.storage.folder_names import telling_first, varying
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.paths import slug
 from runmanager.storage.run_state import read_run
-from runmanager.wording import did_you_mean, listed
+from runmanager.wording import did_you_mean
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
 
-_SELECTED = 500  # maximum number of runs for which the Time Series page selects runs by itself
-_TICKED = 40  # maximum number of runs for which the pages of text and images select all runs
-_ROWS = 100  # number of rows that HParams shows at first
 _COLORS = 7  # number of distinct colors for groups of runs
 _DEVICE = "device"
 
@@ -39,7 +36,6 @@ class TensorBoardPage:
 
     logdir: Path
     query: str  # the encoded settings of the Time Series page
-    notes: Sequence[str] = ()  # a sentence for each limit of TensorBoard's pages that hides runs
 
     def link(self, url: str = DEFAULT_URL) -> str:
         """Return the link to the configured page of the TensorBoard at `url`."""
@@ -50,14 +46,8 @@ class TensorBoardPage:
 def shared_hparams(root: Path) -> list[str]:
     """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
     of_experiments = [[run.params for run in read_runs(folder) if run.is_here] for folder in experiments(root)]
-    return _shared(map(hparams.common_kinds, of_experiments))
-
-
-def _shared(kinds: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the hyperparameters with one type in all experiments, from their `common_kinds`."""
-    kinds = list(filter(None, kinds))
-    first = kinds[0] if kinds else {}
-    return [name for name, kind in first.items() if all(other.get(name) == kind for other in kinds)]
+    first, *others = [*filter(None, map(hparams.common_kinds, of_experiments))] or [{}]
+    return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
@@ -84,14 +74,11 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
         )
     if experiment is not None:
         root, runs = folders[experiment], {experiment: runs[experiment]}
-    return TensorBoardPage(root, _query(runs), _limits(root, runs))
+    return TensorBoardPage(root, _query(runs))
 
 
 def hint(experiment: Path) -> list[str]:
-    """Return the line on how to open an experiment in TensorBoard, if it has runs here.
-
-    The limits of TensorBoard's pages are notes of the command that opens it.
-    """
+    """Return the line on how to open an experiment in TensorBoard, if it has runs here."""
     root, name = experiment.parent, experiment.name
     try:
         page_of(experiment)
@@ -101,27 +88,6 @@ def hint(experiment: Path) -> list[str]:
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
     start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
     return [f"TensorBoard: {start}"]
-
-
-def _limits(root: Path, experiments: Experiments) -> list[str]:
-    notes = []
-    number = sum(map(len, experiments.values()))
-    advice = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
-    if number > _SELECTED:
-        step = advice if len(experiments) > 1 else "tick those you want, or filter them by name"
-        notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
-    kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
-    if any(other != kinds[0] for other in kinds):
-        names = _shared(kinds)
-        fact = f"shows only {listed(names)}" if names else "has no line for some runs"
-        rule = f"hyperparameters differ between experiments, so HParams {fact}"
-        notes.append(f"! {rule}: {advice}")
-    if _TICKED < number <= _SELECTED:
-        step = "tick those you want" if len(experiments) == 1 else f"tick some, or {advice}"
-        notes.append(f"! above {_TICKED} runs, Text and Images select none by themselves: {step}")
-    if number > _ROWS:
-        notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
-    return notes
 
 
 def _query(experiments: Experiments) -> str:

@@ -279,7 +279,7 @@ class RunLog(RunListener):
         from runmanager.board.graph import graph
 
         try:
-            content = graph(network, self._first_input.shape, self._first_input.dtype)
+            content = graph(network)
         except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph
             return
         self._write(Event(wall_time=time.time(), graph_def=content))

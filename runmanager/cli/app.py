@@ -85,8 +85,6 @@ def tensorboard_command(
         page = page_of(root, experiment)
         with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
             link = page.link(server.url)
-            for note in page.notes:
-                write(note)
             wide_console().print(Text.assemble("TensorBoard: ", (server.url, Style(link=link))), soft_wrap=True)
             write("Ctrl-C ends it.")
             if _has_display():

@@ -8,7 +8,7 @@ import pytest
 
 from runmanager import InvalidArgumentError, RunManager, RunManagerError
 from runmanager.board import link
-from runmanager.board.link import hint, page_of, shared_hparams
+from runmanager.board.link import hint, page_of
 from runmanager.board.tags import tag
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -190,7 +190,7 @@ def test_one_experiment_is_shown_alone_on_its_folder(tmp_path, folder):
 
     found = page_of(tmp_path / folder, "grid")
 
-    assert (found.logdir, found.notes) == (tmp_path / "grid", [])
+    assert found.logdir == tmp_path / "grid"
     assert colors(found.query, [run.path.name for run in runs]) == [("0.1",), ("1.1",)]
 
 
@@ -221,39 +221,6 @@ def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(tmp_path
         page_of(tmp_path, "on")
 
 
-def test_more_runs_than_the_page_selects_are_told_with_the_narrower_command(tmp_path):
-    make(tmp_path, "one", 300)
-    make(tmp_path, "two", 300)
-
-    everything, one = page_of(tmp_path), page_of(tmp_path, "one")
-
-    assert everything.logdir == tmp_path
-    assert everything.notes[0].endswith(
-        f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
-    )
-    assert one.logdir == tmp_path / "one"
-    assert "runFilter" not in asked(one.link())
-    assert one.notes == [
-        "! above 40 runs, Text and Images select none by themselves: tick those you want",
-        "! HParams shows 100 of 300 runs: choose more rows a page below its table",
-    ]
-    assert hint(tmp_path / "one") == [f"TensorBoard: runmanager tensorboard {tmp_path} --experiment one"]
-
-
-def test_an_experiment_that_is_too_large_itself_is_told(tmp_path):
-    make(tmp_path, "one", 501)
-
-    found = page_of(tmp_path, "one")
-
-    assert found.notes[0].endswith("tick those you want, or filter them by name")
-
-
-def test_40_runs_are_within_all_limits(tmp_path):
-    make(tmp_path, "one", 40)
-
-    assert page_of(tmp_path).notes == []
-
-
 def test_a_notebook_is_told_the_call_instead_of_a_command(tmp_path, monkeypatch):
     make(tmp_path, "grid")
     monkeypatch.setattr(link, "in_notebook", lambda: True)
@@ -265,30 +232,3 @@ def test_nothing_is_said_of_an_experiment_whose_runs_are_all_elsewhere(tmp_path)
     make(tmp_path, "grid", devices=("cuda",), missing=("cuda",))
 
     assert hint(tmp_path / "grid") == []
-
-
-def test_experiments_with_other_hyperparameters_are_better_shown_one_by_one(tmp_path):
-    make(tmp_path, "one")
-    Experiment(tmp_path / "two").plan([{"dropout": 0.5}], {})
-
-    rule = "! hyperparameters differ between experiments, so HParams has no line for some runs"
-    step = f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
-    assert page_of(tmp_path).notes == [f"{rule}: {step}"]
-    assert page_of(tmp_path, "two").notes == []
-
-
-def test_the_hyperparameters_that_all_runs_have_are_named(tmp_path):
-    make(tmp_path, "one", 3)
-    Experiment(tmp_path / "two").plan([{"max_lr": 1, "lr": 0.5}, {"max_lr": 1, "lr": 0.6}], {})
-
-    assert "so HParams shows only lr, max_lr: show one" in page_of(tmp_path).notes[0]
-    assert shared_hparams(tmp_path) == ["lr", "max_lr"]
-    assert shared_hparams(tmp_path / "one") == ["device", "lr", "max_lr"]
-
-
-def test_experiments_with_values_of_other_kinds_are_better_shown_one_by_one(tmp_path):
-    Experiment(tmp_path / "one").plan([{"lr": 0.5}], {})
-    Experiment(tmp_path / "two").plan([{"lr": "auto"}], {})
-    Experiment(tmp_path / "three").plan([{"lr": 0.1}], {})
-
-    assert len(page_of(tmp_path).notes) == 1
