@@ -643,9 +643,7 @@ class RunManager:
         An evaluation does not count towards the epoch's duration and does not change training: modes and random
         states are restored. For an evaluation before the first epoch, TensorBoard shows the values at step 0,
         and the table has no row. When the run is completed, TensorBoard shows the confusion matrix of the last
-        evaluation. Under torchrun all ranks call `evaluate`, each with its part of the samples. For a loader
-        that does not shuffle, a file notes which samples are correct, as `verdict` says what other samples may
-        change.
+        evaluation. Under torchrun all ranks call `evaluate`, each with its part of the samples.
 
         Args:
             loader: Yields (inputs, labels); with `step`, batches of any form.

@@ -93,11 +93,7 @@ class Experiment:
     def assign(
         self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
     ) -> list[RunFolder]:
-        """Assign numbers and folders as `plan` does, without writing.
-
-        Raises:
-            InvalidArgumentError: The path of a folder is too long for Windows.
-        """
+        """Assign numbers and folders as `plan` does, without writing."""
         design = self.design if design is None else design
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
