@@ -38,48 +38,42 @@ def describe_devices() -> "pd.DataFrame":
 
 def native_precisions(device: torch.device) -> list[str]:
     """List the precisions that a device computes natively, according to torch; fp32 is always in the list."""
-    ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
-    supported = _or_none(lambda: ask(device)) or {}
+    supported = _or_none(lambda: _supported(device)) or {}
     return ["fp32", *(name for name, is_supported in supported.items() if is_supported)]
 
 
-def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
-    # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
-    mkldnn = torch.ops.mkldnn
-    return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
-
-
-def _precisions_of_cuda(device: torch.device) -> dict[str, bool]:
-    with torch.cuda.device(device):
-        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        return {"tf32": torch.cuda.is_tf32_supported(), "bf16": bf16, "fp16": True}
-
-
-def _precisions_of_other(device: torch.device) -> dict[str, bool]:
+def _supported(device: torch.device) -> dict[str, bool]:
+    if device.type == "cpu":
+        # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
+        mkldnn = torch.ops.mkldnn
+        return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            return {"tf32": torch.cuda.is_tf32_supported(), "bf16": bf16, "fp16": True}
     types = torch.accelerator.get_device_capability(device)["supported_dtypes"]
     return {"bf16": torch.bfloat16 in types, "fp16": torch.float16 in types}
 
 
 def _row(device: torch.device) -> dict[str, object]:
-    free, total = _memory(device)
     is_cpu = device.type == "cpu"
+    if is_cpu:
+        free, total = _main_memory("MemAvailable:"), _main_memory("MemTotal:")
+    else:
+        memory = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
+        free, total = memory[0] / _GIB, memory[1] / _GIB
+    cores: float = torch_devices.num_cores() if is_cpu else math.nan
+    if device.type == "cuda":
+        cores = _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
     return {
         "device": str(device),
         "name": _cpu_name() if is_cpu else _or_none(lambda: torch_devices.device_name(device)) or device.type,
         "memory_gib": total,
         "free_gib": free,
-        "cores": _num_cores(device),
+        "cores": cores,
         "threads": torch.get_num_threads() if is_cpu else math.nan,
         "precisions": ", ".join(native_precisions(device)),
     }
-
-
-def _memory(device: torch.device) -> tuple[float, float]:
-    """Return the free and the total memory (GiB), NaN if unknown."""
-    if device.type == "cpu":
-        return _main_memory("MemAvailable:"), _main_memory("MemTotal:")
-    free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
-    return free / _GIB, total / _GIB
 
 
 def _main_memory(field: str) -> float:
@@ -88,14 +82,6 @@ def _main_memory(field: str) -> float:
         return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / _GIB
     except (OSError, StopIteration):
         return math.nan
-
-
-def _num_cores(device: torch.device) -> float:
-    if device.type == "cpu":
-        return torch_devices.num_cores()
-    if device.type == "cuda":
-        return _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
-    return math.nan
 
 
 def _cpu_name() -> str:

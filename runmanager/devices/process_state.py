@@ -90,14 +90,14 @@ def _working_directory() -> str:
     return ""
 
 
-def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # the value None has no overhead
-
-
 _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {
     "the working directory": (_working_directory, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "the default device": (torch.get_default_device, _set_default_device),
+    "the default device": (
+        torch.get_default_device,
+        # the value None has no overhead
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    ),
     "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     "cudnn.benchmark": (

@@ -40,7 +40,8 @@ class Deaths:
             why = uncaught[1] + (f": {assertion[1]} is false" if assertion else "")
             return (Status.OUT_OF_MEMORY if is_memory else Status.FAILED), f"its process aborted{where} ({why})"
         if code != -_SIGKILL:
-            return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
+            name = str(signal.strsignal(-code)).lower()
+            return Status.KILLED, f"its process crashed ({name}, signal {-code}){where}"
         if self._num_oom_kills > before:
             return Status.OUT_OF_MEMORY, f"the system ran out of memory and killed its process{where}"
         return Status.KILLED, f"its process was killed (SIGKILL){where}"
@@ -74,11 +75,3 @@ def _num_oom_kills(root: Path = Path("/")) -> int:
             lines = path.read_text(encoding="ascii").splitlines()
             return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
     return 0
-
-
-def _signal_name(number: int) -> str:
-    names = {signal.SIGSEGV: "segmentation fault", signal.SIGABRT: "aborted", signal.SIGFPE: "arithmetic error"}
-    with suppress(ValueError):
-        name = signal.Signals(number)
-        return f"{names.get(name, name.name)}, signal {number}"
-    return f"signal {number}"

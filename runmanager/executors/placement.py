@@ -1,5 +1,6 @@
 """The assignment of devices to runs."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ class Placement:
         self.resting: set[str] = set()  # devices that get no runs for now
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
-        self._on_cpu = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else None
+        self._on_cpu: float = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else math.inf
         self._jobs = jobs if isinstance(jobs, int) else None
         self._taken: Counter[str] = Counter()
 
@@ -28,7 +29,7 @@ class Placement:
         """The maximum number of concurrent runs."""
         if self._jobs is not None:
             return self._jobs
-        return len(self._accelerators) * self._per_device + (self._on_cpu or 0)
+        return len(self._accelerators) * self._per_device + int(self._on_cpu)
 
     def reachable(self, requests: Sequence[str]) -> int:
         """Return the maximum number of runs on these devices that can be executed at once, at least 1."""
@@ -42,7 +43,12 @@ class Placement:
 
         ``cuda`` stands for the CUDA device with the fewest runs, ``cuda:1`` for the device with this index.
         """
-        free = [device for device in self._candidates(request) if self._is_free(device)]
+        free = [
+            device
+            for device in self._candidates(request)
+            if device not in self.resting
+            and self._taken[device] < (self._on_cpu if device == "cpu" else self._per_device)
+        ]
         if not free or (self._jobs is not None and self._taken.total() >= self._jobs):
             return None
         device = min(free, key=lambda device: self._taken[device])
@@ -67,8 +73,3 @@ class Placement:
         names = {device: (device, device.partition(":")[0], f"{device}:0") for device in self._accelerators}
         named = [device for device in self._accelerators if request in names[device]]
         return [device for device in named if device not in self.lost]
-
-    def _is_free(self, device: str) -> bool:
-        if device == "cpu":
-            return self._on_cpu is None or self._taken[device] < self._on_cpu
-        return device not in self.resting and self._taken[device] < self._per_device

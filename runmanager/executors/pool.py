@@ -123,7 +123,12 @@ class Pool:
                 self._probe_failed(lane, f"no answer for {bind_s:g} s", runs)
                 self._remove(lane)
             elif lane.is_ready and self._timeout is not None and quiet_s > self._timeout:
-                yield self._hung(lane)
+                lane.show_stacks()
+                lane.kill()
+                outcome = hung(self._timeout, lane.news, lane.log())
+                run = self._free(lane)
+                self._remove(lane)
+                yield run, outcome
 
     def _lane(self, device: str, number: int) -> Lane:
         """Return an idle lane of a device, or create one; each other device keeps at most one idle lane."""
@@ -158,14 +163,19 @@ class Pool:
                     # an error may leave an accelerator in a bad state, until the process ends
                     lane.is_spent |= lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
-                case Raised() | Refused():
-                    raise _error(message)
+                case Refused(why):
+                    raise GridError([f"train() cannot be loaded by a worker process: {why}"])
+                case Raised(error):
+                    raise serialize.load_dumped(error)
                 case Lost(why, is_full):
                     self._probe_failed(lane, why, runs, is_full=is_full)
         self._print(lane)
         if has_ended or (lane.is_spent and lane.run is None):
             if lane.run is not None:
-                yield self._died(lane)
+                where = whereabouts(lane.news) if lane.is_ready else " before it began"
+                log = lane.log()
+                status, cause = self._deaths.explain(lane.process.exitcode, where, log)
+                yield self._free(lane), uncommitted(status, cause, log=log)
             self._remove(lane)
 
     def _pass_on(self, lane: Lane, run: Run, news: News) -> None:
@@ -226,24 +236,3 @@ class Pool:
         if device not in self._placement.lost:
             self._placement.lost[device] = f"{device} {why}"
             self._watch.say(f"! {device} {why}: no further run is executed on it")
-
-    def _died(self, lane: Lane) -> tuple[Run, Outcome]:
-        where = whereabouts(lane.news) if lane.is_ready else " before it began"
-        log = lane.log()
-        status, cause = self._deaths.explain(lane.process.exitcode, where, log)
-        return self._free(lane), uncommitted(status, cause, log=log)
-
-    def _hung(self, lane: Lane) -> tuple[Run, Outcome]:
-        lane.show_stacks()
-        lane.kill()
-        outcome = hung(self._timeout, lane.news, lane.log())
-        run = self._free(lane)
-        self._remove(lane)
-        return run, outcome
-
-
-def _error(message: Raised | Refused) -> BaseException:
-    if isinstance(message, Refused):
-        return GridError([f"train() cannot be loaded by a worker process: {message.why}"])
-    error: BaseException = serialize.load_dumped(message.error)
-    return error

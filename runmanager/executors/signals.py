@@ -1,8 +1,7 @@
-"""Signals that end a grid: Ctrl-C, Ctrl-Break, SIGTERM, and SIGHUP when a terminal closes."""
+"""Signals that end a grid: Ctrl-C, SIGTERM, and SIGHUP when a terminal closes."""
 
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,12 +15,8 @@ INTERRUPTED = 130
 TIME_IS_OVER = 75
 """The exit code when a grid's time is over: EX_TEMPFAIL ("try again later") of sysexits.h."""
 
-KEYS = [getattr(signal, name) for name in ("SIGINT", "SIGBREAK") if hasattr(signal, name)]
-"""The signals of keys, which reach all processes of a console: Ctrl-C, and Ctrl-Break on Windows."""
-
-SIGNALS = [*KEYS, *(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))]
-"""The signals that end a grid."""
-
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals that end a grid; Windows lacks SIGHUP."""
 
 _TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
 """The module of torch's SIGCHLD handler, which raises an error when a process of a loader dies."""
@@ -78,8 +73,8 @@ class Stop:
     `end_after` ends the grid when a time limit is over.
 
     Planning, committing and the final summary are short; only a second signal interrupts these parts. Python
-    prints and drops an exception raised within ``__del__``; so the signal is stored too, and `check` raises the
-    exception again.
+    drops an exception raised within ``__del__``; so the signal is stored too, and `check` raises the exception
+    again.
     """
 
     def __init__(self) -> None:
@@ -90,7 +85,6 @@ class Stop:
         self._is_woken = False  # whether the timer has sent its signal
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
-        self._print_dropped = sys.unraisablehook
 
     def end_after(self, began: float, max_seconds: float | None) -> None:
         """End the grid `max_seconds` after `began` (time.monotonic, s).
@@ -144,7 +138,6 @@ class Stop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._print_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores the signal
                     self._before[number] = signal.signal(number, self._came)
@@ -156,12 +149,6 @@ class Stop:
             self._timer.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if sys.unraisablehook == self._dropped:
-            sys.unraisablehook = self._print_dropped
-
-    def _dropped(self, hook_args: Any) -> None:
-        if not (self.exit_code and hook_args.exc_type is KeyboardInterrupt):
-            self._print_dropped(hook_args)
 
     def _time_is_over(self) -> None:
         self._end = math.inf

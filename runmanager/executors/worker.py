@@ -20,7 +20,7 @@ from typing import NamedTuple
 from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import Task
-from runmanager.executors.signals import KEYS, SIGNALS, leave_loaders
+from runmanager.executors.signals import SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
@@ -154,8 +154,7 @@ def _tell(connection: Connection, process: int, news: Message) -> str | None:
 
 def _obey(faults: Connection) -> None:
     """Ignore Ctrl-C, end this process when the parent ends, and dump stacks on request."""
-    for number in KEYS:
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     if os.name == "posix":
         faulthandler.enable(faults.fileno())

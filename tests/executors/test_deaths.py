@@ -13,8 +13,7 @@ from runmanager.outcome import EpochRecord, Status
         (3, "its process ended itself with exit code 3 in epoch 1"),
         (None, "its process ended itself with exit code None in epoch 1"),
         (-signal.SIGSEGV, "its process crashed (segmentation fault, signal 11) in epoch 1"),
-        (-signal.SIGTERM, "its process crashed (SIGTERM, signal 15) in epoch 1"),
-        (-99, "its process crashed (signal 99) in epoch 1"),
+        (-signal.SIGTERM, "its process crashed (terminated, signal 15) in epoch 1"),
         (-9, "its process was killed (SIGKILL) in epoch 1"),
     ],
 )

@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
-from typing import Any
 
 import pytest
 import torch
@@ -21,13 +20,6 @@ class Dropping:
 
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
-
-
-class Failing:
-    """Fails where Python prints what is raised, and drops it."""
-
-    def __del__(self):
-        raise ZeroDivisionError
 
 
 @pytest.fixture
@@ -109,20 +101,13 @@ def test_a_second_signal_ends_even_that(stop):
     assert interrupted_later(stop, interrupt, interrupt, nothing) == 1
 
 
-def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless_and_prints_nothing(monkeypatch):
-    printed: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", printed.append)
-    before = sys.unraisablehook
+def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
     with Stop() as stop:
         assert done_in(stop.at_once(), Dropping, nothing) == 2
         with pytest.raises(KeyboardInterrupt):
             stop.check()
-        assert printed == []
-        Failing()
-
-    assert [what.exc_type for what in printed] == [ZeroDivisionError]
-    assert sys.unraisablehook is before
 
 
 @pytest.mark.parametrize("block", [signals_wait, signals_blocked])
