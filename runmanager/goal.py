@@ -148,15 +148,9 @@ def companion(metric: str, names: Iterable[str]) -> str:
         return ""
     of_same_data = [name for name in names if _rank(name) == _rank(metric)]
     if metric.endswith("loss"):
-        accuracy = f"{metric.removesuffix('loss')}accuracy"
-        others = filter(_is_accuracy, of_same_data if _essence(metric) == ["loss"] else ())
-        return accuracy if accuracy in names else next(others, "")
-    words = metric.split("_")
-    data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
-    of_data = [name for name in of_same_data if _essence(name) == ["loss"]]
-    losses = [*of_data, *(name for name in names if name.endswith("loss"))]
-    order = (*(f"{part}_loss" for part in data), *of_data, "loss", *losses)
-    return next((name for name in order if name in losses), "")
+        return next(filter(_is_accuracy, of_same_data), "")
+    losses = [name for name in (*of_same_data, "loss", *names) if _essence(name)[-1:] == ["loss"]]
+    return next((name for name in losses if name in names), "")
 
 
 def _words(name: str) -> list[str]:

@@ -32,10 +32,10 @@ def root(tmp_path):
     """A folder with the four original files: those of the test set are copies, to be damaged."""
     raw = tmp_path / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
-    for file in _TRAIN:
-        (raw / f"{file.name}.gz").symlink_to(ORIGINALS / f"{file.name}.gz")
-    for file in _TEST:
-        shutil.copy(ORIGINALS / f"{file.name}.gz", raw)
+    for name in _TRAIN:
+        (raw / f"{name}.gz").symlink_to(ORIGINALS / f"{name}.gz")
+    for name in _TEST:
+        shutil.copy(ORIGINALS / f"{name}.gz", raw)
     return tmp_path
 
 
@@ -101,10 +101,8 @@ def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads)
     with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
-    first, then, *sums = str(caught.value).splitlines()
-    assert first == f"{raw / LABELS}.gz is damaged (5,148 bytes expected, 5,048 found)"
-    assert then == f"it could not be downloaded (no network); put the four original files into {raw}:"
-    assert sums == [f"  {file.name}.gz  SHA-256 {file.sha256}" for file in (*_TRAIN, *_TEST)]
+    rule = f"missing or damaged: {LABELS}.gz; the download failed"
+    assert str(caught.value) == f"{rule}: put the four original files into {raw} (no network)"
     assert downloads == [str(root)]
 
 
@@ -114,12 +112,12 @@ def test_a_flipped_byte_in_a_gz_is_found(root, raw):
     with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
-    assert str(caught.value).startswith(f"{raw / IMAGES}.gz is damaged (its SHA-256 is ")
+    assert str(caught.value).startswith(f"missing or damaged: {IMAGES}.gz;")
 
 
 def test_damaged_training_files_do_not_matter_to_the_test_set(root, raw):
-    for file in _TRAIN:
-        (raw / f"{file.name}.gz").unlink()
+    for name in _TRAIN:
+        (raw / f"{name}.gz").unlink()
 
     assert len(fashion_mnist(root, train=False)) == 10_000
 
@@ -130,7 +128,7 @@ def test_missing_files_are_all_named(tmp_path):
     with pytest.raises(RunManagerError) as caught:
         fashion_mnist(tmp_path)
 
-    assert str(caught.value).splitlines()[:2] == [f"{raw / file.name}.gz is missing" for file in _TRAIN]
+    assert all(f"{name}.gz" in str(caught.value) for name in _TRAIN)
     assert not raw.exists()
 
 
@@ -158,7 +156,4 @@ def test_a_download_that_changes_nothing_is_told(root, raw, monkeypatch):
     with pytest.raises(RunManagerError) as caught:
         fashion_mnist(root, train=False)
 
-    assert str(caught.value).splitlines()[:2] == [
-        f"{raw / LABELS}.gz is damaged (5,148 bytes expected, 5,048 found)",
-        f"it was downloaded and is still wrong; put the four original files into {raw}:",
-    ]
+    assert str(caught.value).startswith(f"missing or damaged: {LABELS}.gz;")

@@ -65,7 +65,7 @@ def send_to_children_by_value() -> None:
     The workers of a loader get its data set and functions. If the data set and functions come from the user's
     script, they were sent to this process by value, so the workers cannot import them either.
     """
-    reduction.dump = lambda value, file, protocol=None: _ChildPickler(file, protocol).dump(value)
+    reduction.dump = _dump_to_child
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -105,6 +105,10 @@ def _dump(value: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+def _dump_to_child(obj: object, file: Any, protocol: int | None = None) -> None:
+    _ChildPickler(file, protocol).dump(obj)
 
 
 def _code_of_file(make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str) -> types.CodeType:

@@ -1,6 +1,6 @@
 """The number of samples of a batch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,19 +74,14 @@ def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
         return {int(shape[0])} if len(shape) else set()
     if isinstance(item, str | bytes) or not isinstance(item, Mapping | tuple | list):
         return set()
-    sizes = _agreed(item.values() if isinstance(item, Mapping) else item)
+    # parts without a size do not count
+    parts = item.values() if isinstance(item, Mapping) else item
+    of_parts = [
+        _sizes(part, is_part=True) for part in parts if _sizes_of_parts(part) or _sizes(part, is_part=True)
+    ]
+    sizes = set.intersection(*of_parts) if of_parts else set()
     is_list = isinstance(item, list) and (is_part or may_be_images(item))
     return sizes | {len(item)} if is_list else sizes
-
-
-def _agreed(parts: Iterable[Any]) -> set[int]:
-    """Return the sizes possible for all parts; parts without a size do not count."""
-    sizes = [_sizes(part, is_part=True) for part in parts if not _is_without_size(part)]
-    return set.intersection(*sizes) if sizes else set()
-
-
-def _is_without_size(part: Any) -> bool:
-    return not _sizes_of_parts(part) and not _sizes(part, is_part=True)
 
 
 def _sizes_of_parts(item: Any) -> set[int]:

@@ -17,7 +17,6 @@ from runmanager.storage.user_code import location_of
 from runmanager.user_frames import from_user_frame
 
 _MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
-_ASKED = re.compile(r"(?:ried|Unable) to allocate ([\d.,]+ \w+)")  # NumPy writes "728. TiB"
 _DEVICE_ERROR = re.compile(r"(?:CUDA|HIP|XPU) error: (.*)|(device-side assert triggered)")
 _TWO_DEVICES = re.compile(
     r"on the same device|two devices|on the expected device|Placeholder storage has not been allocated on MPS"
@@ -107,8 +106,7 @@ def _memory_cause(error: BaseException, device: torch.device) -> str:
     # CuPy's error, of memory on a GPU, is a MemoryError
     if isinstance(error, MemoryError) and type(error).__module__.partition(".")[0] not in ("builtins", "numpy"):
         memory = "memory"
-    asked = _ASKED.search(str(error))
-    return f"out of {memory}" + (f" (asked for {asked[1]})" if asked else "")
+    return f"out of {memory}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -127,13 +125,12 @@ def _is_loader_stopped(error: BaseException) -> bool:
 
 
 def _memory_error(error: BaseException) -> BaseException | None:
-    return next(filter(_is_memory_error, _chain(error)), None)
-
-
-def _is_memory_error(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or torch_devices.is_out_of_memory(error):
-        return True
-    return isinstance(error, RuntimeError) and bool(_MAIN_MEMORY.search(str(error)))
+    for link in _chain(error):
+        if isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link):
+            return link
+        if isinstance(link, RuntimeError) and _MAIN_MEMORY.search(str(link)):
+            return link
+    return None
 
 
 def _device_error(error: BaseException) -> str:

@@ -71,12 +71,13 @@ class Ending:
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
-        if reason and not stop_reason and reason.rule is not None:
+        why, rule = reason or ("", None)
+        if not stop_reason and rule is not None:
             where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
-            self.set(Status.PRUNED, f"{where}: {reason.why}")
-            self._pruned_by = reason.rule
+            self.set(Status.PRUNED, f"{where}: {why}")
+            self._pruned_by = rule
         else:
-            self.stopped_early = stop_reason or (reason.why if reason else "")
+            self.stopped_early = stop_reason or why
 
     def go_on(self) -> None:
         """Clear the request to stop: a loop that does not use `epochs` may begin another epoch."""

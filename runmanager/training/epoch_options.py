@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from runmanager.errors import Problems, is_count
 
@@ -39,8 +39,9 @@ class EpochOptions:
         elif self.min_delta:
             advice = "write patience=10, the epochs to wait"
             problems.append(f"min_delta={self.min_delta!r} without patience=: {advice}")
-        if not _is_number(self.min_delta) or self.min_delta < 0:
-            problems.append(f"min_delta must be a number, 0 or more, got {self.min_delta!r}")
+        delta: object = self.min_delta
+        if not isinstance(delta, (int, float)) or isinstance(delta, bool) or not 0 <= delta < math.inf:
+            problems.append(f"min_delta must be a number, 0 or more, got {delta!r}")
         problems.check_seconds("max_seconds", self.max_seconds)
         problems += self._problems_inside_epochs()
         return problems
@@ -77,7 +78,3 @@ class EpochOptions:
                 advice = "call its persistent(True) before epochs()"
                 problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
         return problems
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,13 +9,12 @@ import torch
 from torch import nn
 
 from runmanager.devices import ranks
-from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.devices.torch_devices import send, undisturbed_random
 from runmanager.errors import InvalidArgumentError
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import (
     BatchStep,
-    Computed,
     Loss,
     counted_part,
     has_classes,
@@ -93,7 +92,7 @@ class OpenEvaluation:
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
-        for batch in loaders.batches(self._loader, self.device):
+        for batch in (send(batch, self.device) for batch in self._loader):
             self.num_batches += 1
             self._on_batch()
             self.sums.begin_batch(batch)
@@ -111,9 +110,10 @@ class OpenEvaluation:
     @property
     def num_items(self) -> int:
         """The number of evaluated samples; 0 if it is unknown, or a sample has several labels."""
-        num_samples = loaders.num_samples_of(self._loader)
-        is_known = num_samples is not None and self._num_labels <= num_samples and ranks.num_ranks() == 1
-        return self._num_labels if is_known else 0
+        if ranks.num_ranks() == 1:
+            with suppress(Exception):  # __len__ of a user's data set may raise any exception
+                return self._num_labels if self._num_labels <= len(self._loader.dataset) else 0  # type: ignore[attr-defined]
+        return 0
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
@@ -160,7 +160,12 @@ def evaluate(
     metrics = _ready(metrics, evaluation)
     sums = evaluation.sums
     for batch in evaluation.batches():
-        value, outputs, targets = _computed(network, batch, loss, step)
+        if step:
+            value, outputs, targets = of_step(step(network, batch))
+        else:
+            inputs, targets = pair_of(batch, "evaluate()")
+            outputs = network(inputs)
+            value = loss(outputs, targets)
         if metrics and outputs is None:
             raise InvalidArgumentError(
                 "step= must return (loss, outputs, targets) for metrics=, got the loss alone"
@@ -204,15 +209,6 @@ def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
             move(evaluation.device)
         metric.reset()
     return dict(metrics.items())
-
-
-def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None) -> Computed:
-    """Compute loss, outputs and targets of a batch."""
-    if step:
-        return of_step(step(network, batch))
-    inputs, labels = pair_of(batch, "evaluate()")
-    preds = network(inputs)
-    return loss(preds, labels), preds, labels
 
 
 def _number(column: str, value: Any) -> float:

@@ -332,7 +332,10 @@ class Hooks:
         if self.current:
             causes.explain_devices(error, self.current.device, self.current.network)
         if causes.is_pruned(error) and self.is_open:
-            self._end_left_epoch()
+            opened = self.open_run("end_run()")
+            opened.close_loop()
+            if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
+                self._commit_epoch(is_left=False)  # a resumed run continues after this epoch
         self.end_failed(error, run)
 
     def end_at_exit(self, error: BaseException | None) -> Outcome:
@@ -349,7 +352,14 @@ class Hooks:
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
-        device = self.current.device if self.is_open and self.current else _planned_device(run)
+        device = torch.device("cpu")
+        if self.is_open and self.current:
+            device = self.current.device
+        else:
+            with suppress(
+                RuntimeError, TypeError
+            ):  # the device that the run asks for, whether it is there or not
+                device = torch.device(params_of(run).get("device", "cpu"))
         if not self.is_open and not ranks.is_main():
             self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, device))
             return self.outcome
@@ -448,13 +458,6 @@ class Hooks:
             design = self.folders.experiment.design
             self.grid = replace(self.grid, goal=design.goal, x_axis=design.x_axis)
 
-    def _end_left_epoch(self) -> None:
-        """Commit the epoch in which the loop over `epochs` was left, if all batches of the epoch are done."""
-        opened = self.open_run("end_run()")
-        opened.close_loop()
-        if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
-            self._commit_epoch(is_left=False)  # a resumed run continues after this epoch
-
     def _end_open_run(self, end: Callable[[], None]) -> None:
         """End the open run when the next run begins, as the tutorial's class did."""
         opened = self.open_run("begin_run()")
@@ -535,10 +538,3 @@ class Hooks:
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
         return True
-
-
-def _planned_device(run: Any) -> torch.device:
-    """Return the device that a run asks for, whether it is there or not; the cpu if it names none."""
-    with suppress(RuntimeError, TypeError):
-        return torch.device(params_of(run).get("device", "cpu"))
-    return torch.device("cpu")

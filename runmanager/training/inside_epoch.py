@@ -200,7 +200,7 @@ class InsideEpoch:
     def _commit(self, epoch: OpenEpoch) -> None:
         run, state = self._run, self._state
         torch_devices.wait_for(run.device)
-        epoch.add_logging(run.steps.write())
+        epoch.add_seconds("phase_log_s", run.steps.write())
         before = perf_counter()
         step = run.steps.before + max(epoch.step, run.steps.step)
         position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
@@ -214,7 +214,7 @@ class InsideEpoch:
         }
         state.save_inside(EpochRecord(epoch.number, {}), inside)
         run.journal.inside(position, **run.newly_loaded())
-        epoch.add_checkpointing(perf_counter() - before)
+        epoch.add_seconds("phase_checkpoint_s", perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:
         """Restore the saved state.

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
@@ -90,16 +90,8 @@ class RunListener(Listener):
         """Called when the predictions per class were counted in an evaluation."""
 
 
-class Reason(NamedTuple):
-    """The reason why a listener stops a run.
-
-    Attributes:
-        why: A sentence, "" for none.
-        rule: The rule of the listener.
-    """
-
-    why: str
-    rule: str | None
+Reason = tuple[str, str | None]
+"""The reason why a listener stops a run, "" for none, and the rule of the listener."""
 
 
 class Listeners:
@@ -161,7 +153,7 @@ class Listeners:
 
     def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
         answers = [(listener, ask(listener)) for listener in self]
-        reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
+        reason = next(((why, listener.rule) for listener, why in answers if why is not None), None)
         before = perf_counter()
         # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
         reason = ranks.broadcast(reason)

@@ -1,6 +1,6 @@
 """Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and batches on the run's device."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from runmanager.devices.torch_devices import PINNED, pinned, send
-from runmanager.training.batch_size import batch_size
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -201,12 +200,6 @@ def _on(device: torch.device, index: torch.Tensor) -> torch.Tensor:
     return index if device.type == "cpu" else send(pinned(index, device), device)
 
 
-def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """Yield the loader's batches on a device."""
-    for batch in loader:
-        yield send(batch, device)
-
-
 def size_of_batch(loader: Any, number: int) -> int | None:
     """Return the number of samples of batch `number` (from 1) of an epoch, None if unknown."""
     size = getattr(loader, "batch_size", None)
@@ -227,13 +220,6 @@ def num_batches(loader: Any) -> int | None:
     """Return the number of batches of a loader, None if unknown."""
     with suppress(Exception):  # __len__ of a user's data set may raise any exception
         return len(loader)
-    return None
-
-
-def num_samples_of(loader: Any) -> int | None:
-    """Return the number of samples of a loader, or of a list of batches; None if unknown."""
-    with suppress(Exception):  # __len__ of a user's data set may raise any exception
-        return sum(map(batch_size, loader)) if isinstance(loader, list | tuple) else len(loader.dataset)
     return None
 
 

@@ -210,7 +210,8 @@ class EpochSums:
     def read(self) -> dict[str, float]:
         """Read the sums of this process, with one transfer per device."""
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
-        return _read({**totals, **self._selected})
+        totals |= self._selected
+        return dict(zip(totals, read_values(list(totals.values())), strict=True))
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
         """Return the first loss on any rank that is not finite, see `FirstNotFinite`; waits for the device."""
@@ -282,11 +283,6 @@ def warm_sums(device: torch.device) -> None:
     sums.read()
 
 
-def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:
-    """Read sums with one transfer per device."""
-    return dict(zip(sums, read_values(list(sums.values())), strict=True))
-
-
 def single(name: str, value: Any) -> torch.Tensor | float:
     """Return a single number in double precision; as a float if the number is on the cpu.
 
@@ -325,27 +321,6 @@ def check_column(name: str, params: Container[str]) -> None:
     if not name.isidentifier():
         problem = "is not an identifier"
     raise InvalidArgumentError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
-
-
-def summary_of(
-    values: Mapping[str, torch.Tensor | float], epoch: Container[str], params: Container[str]
-) -> dict[str, float]:
-    """Return the summary of a run by column; columns of its epochs and hyperparameters are refused.
-
-    Raises:
-        InvalidArgumentError: A value is not a single number, or a name is taken.
-    """
-    summary: dict[str, float] = {}
-    for name, value in values.items():
-        column = column_of(name)
-        if column in epoch:
-            raise InvalidArgumentError(
-                f"{column!r} is a column of the epochs: give it another name, as final_f1"
-            )
-        check_column(column, params)
-        number = single(column, value)
-        summary[column] = float(number)
-    return summary
 
 
 def column_of(name: str) -> str:

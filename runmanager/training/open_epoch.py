@@ -97,8 +97,7 @@ class OpenEpoch:
         step, before = self.step, perf_counter()
         iterator = self.inside.begin_pass(self, self._loader) if self.inside else iter(self._loader)
         self._resume_batch = self.step - step
-        data_s = self._times.get("phase_data_s", 0.0)
-        self._times["phase_data_s"] = data_s + perf_counter() - max(before, self._continued)
+        self.add_seconds("phase_data_s", perf_counter() - max(before, self._continued))
         return self._sent(iterator)
 
     def _sent(self, iterator: Iterator[Any]) -> Iterator[Any]:
@@ -114,7 +113,7 @@ class OpenEpoch:
             self.step += 1
             sums.begin_batch(batch)
             if on_step is not None and (seconds := on_step(self.progress)):
-                self.add_logging(seconds)
+                self.add_seconds("phase_log_s", seconds)
             yield batch
             if self.inside is not None:
                 self.inside.batch_ended(self)
@@ -143,7 +142,7 @@ class OpenEpoch:
     def report_step(self) -> None:
         """Report progress to the listeners."""
         if self._on_step is not None and (seconds := self._on_step(self.progress)):
-            self.add_logging(seconds)
+            self.add_seconds("phase_log_s", seconds)
 
     def progress(self) -> BatchProgress:
         """Return the progress in the epoch, without waiting for the device."""
@@ -153,15 +152,11 @@ class OpenEpoch:
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns and the duration of an evaluation."""
         self._evaluated.update(values)
-        self._times["phase_eval_s"] = self._times.get("phase_eval_s", 0.0) + seconds
+        self.add_seconds("phase_eval_s", seconds)
 
-    def add_logging(self, seconds: float) -> None:
-        """Add the duration of writing steps."""
-        self._times["phase_log_s"] = self._times.get("phase_log_s", 0.0) + seconds
-
-    def add_checkpointing(self, seconds: float) -> None:
-        """Add the duration of a checkpoint inside the epoch."""
-        self._times["phase_checkpoint_s"] = self._times.get("phase_checkpoint_s", 0.0) + seconds
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Add seconds to a phase of the epoch."""
+        self._times[phase] = self._times.get(phase, 0.0) + seconds
 
     def state(self, now: float) -> dict[str, Any]:
         """Return the measurements until `now` (perf_counter, s) for a checkpoint; waits for the device."""

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
+import msgspec
 import torch
 from torch import nn
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.process_state import settings_of_numbers
-from runmanager.errors import LifecycleError
+from runmanager.errors import InvalidArgumentError, LifecycleError
 from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage import checkpoints, durable, loaded_files, paths, provenance
@@ -28,7 +29,7 @@ from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation, e
 from runmanager.training.grid_context import GridContext
 from runmanager.training.inside_epoch import InsideEpoch
 from runmanager.training.listeners import Counts, Listeners, RunListener
-from runmanager.training.metrics import EpochSums, summary_of
+from runmanager.training.metrics import EpochSums, check_column, column_of, single
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
 from runmanager.training.step_log import StepLog
@@ -149,7 +150,10 @@ class OpenRun:
         is_resumed = bool(records or (self._inside and self._inside.position))
         if is_resumed:
             of_threads = self._threads.keep(ranks.broadcast(earlier.threads if earlier else None))
-            of_settings = resuming.changed_settings(earlier) if earlier else ""
+            before = earlier.start.get("settings", {}) if earlier else {}
+            now = settings_of_numbers()
+            names = ", ".join(name for name, value in before.items() if value != now.get(name))
+            of_settings = f"it began with other values of {names}" if names else ""
             for why in filter(None, [of_threads, of_settings]):
                 is_mixed = True
                 problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
@@ -269,7 +273,7 @@ class OpenRun:
         if self.steps.add(numbers, every, epoch=self.number, batch=self.epoch.step):
             seconds += self.steps.write()
         if seconds:
-            self.epoch.add_logging(seconds)
+            self.epoch.add_seconds("phase_log_s", seconds)
 
     def evaluate(
         self,
@@ -333,7 +337,16 @@ class OpenRun:
 
     def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Add results of the whole run, see `RunManager.summary`."""
-        self._summary |= summary_of(values, self._last_metrics, self.folder.params)
+        summary: dict[str, float] = {}
+        for name, value in values.items():
+            column = column_of(name)
+            if column in self._last_metrics:
+                raise InvalidArgumentError(
+                    f"{column!r} is a column of the epochs: give it another name, as final_f1"
+                )
+            check_column(column, self.folder.params)
+            summary[column] = float(single(column, value))
+        self._summary |= summary
 
     def report_step(self) -> None:
         """Report that the run makes progress."""
@@ -433,8 +446,11 @@ class OpenRun:
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
-            facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
-            facts |= self.newly_loaded()
+            facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
+            facts |= {"restored": len(records)} if len(records) > num_committed else {}
+            facts |= {"mixed": True} if is_mixed and (records or inside) else {}
+            facts |= {"inside": msgspec.to_builtins(inside)} if inside else {}
+            facts |= self._details | self.newly_loaded()
             if self.device.type not in ("cpu", "meta"):
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)

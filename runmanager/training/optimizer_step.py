@@ -59,7 +59,9 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
         return {name: piece_of(part, size, piece, is_part=True) for name, part in item.items()}
     if isinstance(item, (tuple, list)) and not isinstance(item, PackedSequence):
         is_list = isinstance(item, list) and len(item) == size
-        if is_list and (may_be_images(item) or (is_part and not _are_parts(item, size))):
+        # items with as many samples as the batch are parts, not samples
+        are_parts = all(isinstance(part, (torch.Tensor, list)) and len(part) == size for part in item)
+        if is_list and (may_be_images(item) or (is_part and not are_parts)):
             return item[piece]  # each item is one sample
         parts = [piece_of(part, size, piece, is_part=True) for part in item]
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
@@ -70,11 +72,6 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
             f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out"
         )
     return item[piece] if shape else item
-
-
-def _are_parts(items: Any, size: int) -> bool:
-    """Whether all items have as many samples as the batch, so that the items are parts and not samples."""
-    return all(isinstance(item, (torch.Tensor, list)) and len(item) == size for item in items)
 
 
 class OptimizerStep:
@@ -198,8 +195,10 @@ class OptimizerStep:
         """
         with self.autocast, _computed_again(self._computed_again):
             value, outputs, targets = self._forward(batch)
-        if self._compute:
-            _check_loss(value)
+        is_loss = isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad
+        if self._compute and not is_loss:
+            rule = "step= must return one loss with a gradient"
+            raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
         value = value if share == 1 else value * share
         self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
         is_scores = has_classes(outputs, targets, self._compute)
@@ -213,11 +212,6 @@ class OptimizerStep:
             inputs = inputs.to(memory_format=self._memory_format)
         preds = self._network(inputs)
         return self._loss(preds, labels), preds, labels
-
-
-def _check_loss(value: Any) -> None:
-    if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
-        raise InvalidArgumentError(f"step= must return one loss with a gradient, got a {type(value).__name__}")
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:

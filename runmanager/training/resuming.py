@@ -5,16 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from runmanager.devices import process_state, ranks
+from runmanager.devices import ranks
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
-from runmanager.outcome import EpochRecord, Inside, Status
+from runmanager.outcome import EpochRecord, Status
 from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
@@ -228,21 +227,6 @@ def earlier_of(
     if grid.starts_over(earlier):
         checkpoints.set_aside(folder.path, earlier.attempts)
     return continued(earlier, grid), grid.is_changed(earlier), earlier
-
-
-def changed_settings(earlier: RunResult) -> str:
-    """Return the reason why the settings of an accelerator make a resumed run mixed, or ""."""
-    before, now = earlier.start.get("settings", {}), process_state.settings_of_numbers()
-    names = [name for name, value in before.items() if value != now.get(name)]
-    return f"it began with other values of {', '.join(names)}" if names else ""
-
-
-def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:
-    """Return facts about earlier epochs and threads for the journal of an attempt."""
-    facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
-    facts |= {"restored": num_records} if num_records > num_committed else {}
-    facts |= {"mixed": True} if is_mixed and (num_records or inside) else {}
-    return facts | ({"inside": msgspec.to_builtins(inside)} if inside else {})
 
 
 def goal_of(keep: str | None) -> Goal | None:

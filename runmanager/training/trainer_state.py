@@ -11,10 +11,6 @@ from runmanager.storage.run_state import RunResult
 from runmanager.training.grid_context import GridContext
 
 
-def _nothing(_: int) -> None:
-    """Do nothing, as the trainer commits its own state."""
-
-
 def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
     """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
     if grid.starts_over(earlier):
@@ -37,7 +33,7 @@ class TrainerState:
     """
 
     last: Callable[[int], int] = int
-    save_epoch: Callable[[int], None] = _nothing
+    save_epoch: Callable[[int], None] = lambda _: None
     forget: Callable[[], None] = lambda: None
     learning_rate: Callable[[], float | None] = lambda: None
     is_saved: bool = True

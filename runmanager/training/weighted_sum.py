@@ -78,7 +78,11 @@ class WeightedSum:
         # the addition is not in place, as hooks may be called inside or outside no_grad and inference_mode
         if not self._values:
             return
-        values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
+        tensors = [value for value in self._values if isinstance(value, torch.Tensor)]
+        device = tensors[0].device if self._of_tensors is None else self._of_tensors.device
+        if len(tensors) < len(self._values) or any(tensor.device != device for tensor in tensors):
+            tensors = [torch.as_tensor(value, dtype=exact(device), device=device) for value in self._values]
+        values = torch.stack(tensors).to(exact(device))
         start = 0
         # usually all factors are equal, except the factor of the last batch
         for factor, same in itertools.groupby(self._factors):
@@ -141,15 +145,6 @@ class FirstNotFinite:
 
 def _if_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
-    """Stack single values ``(n,)`` in double precision on a device, by default that of the first tensor."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    device = device or tensors[0].device
-    if len(tensors) < len(values) or any(tensor.device != device for tensor in tensors):
-        tensors = [torch.as_tensor(value, dtype=exact(device), device=device) for value in values]
-    return torch.stack(tensors).to(exact(device))
 
 
 def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:

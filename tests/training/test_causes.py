@@ -22,11 +22,11 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause
             "CUDA out of memory. Tried to allocate 7.49 GiB. GPU 0 has a total capacity of 15.47 GiB of which 6.71 "
             "GiB is free."
         ),
-        "out of GPU memory on cuda:1 (asked for 7.49 GiB)",
+        "out of GPU memory on cuda:1",
     ),
     (
         RuntimeError("CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity)"),
-        "out of GPU memory on cuda:1 (asked for 264.00 MiB)",
+        "out of GPU memory on cuda:1",
     ),
     (torch.AcceleratorError("CUDA error: out of memory"), "out of GPU memory on cuda:1"),
     (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out of GPU memory on cuda:1"),
@@ -37,15 +37,15 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause
     (RuntimeError("NVML_SUCCESS == r INTERNAL ASSERT FAILED at CUDACachingAllocator.cpp"), "out of GPU memory on cuda:1"),
     (
         RuntimeError("MPS backend out of memory (max allowed: 27.20 GiB). Tried to allocate 292.50 MiB on private pool."),
-        "out of GPU memory on cuda:1 (asked for 292.50 MiB)",
+        "out of GPU memory on cuda:1",
     ),
     (
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 132426121216 bytes."),
-        "out of main memory (asked for 132426121216 bytes)",
+        "out of main memory",
     ),
     (MemoryError(), "out of main memory"),
     (CupyError("Out of memory allocating 170,034,987,008 bytes"), "out of memory"),
-    (MemoryError("Unable to allocate 7.28 PiB for an array"), "out of main memory (asked for 7.28 PiB)"),
+    (MemoryError("Unable to allocate 7.28 PiB for an array"), "out of main memory"),
 ]  # fmt: skip
 
 DEVICE_ERRORS = [
@@ -120,7 +120,7 @@ def test_what_torch_raises_here_is_known():
             allocate()
 
         assert status_of(caught.value) is Status.OUT_OF_MEMORY
-        assert cause_of(caught.value, CPU).startswith("out of main memory (asked for ")
+        assert cause_of(caught.value, CPU).startswith("out of main memory")
 
 
 @pytest.mark.parametrize("handled", [False, True])
@@ -151,12 +151,12 @@ def test_errors_that_refer_to_each_other_are_looked_at_once():
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_says_how_much_was_asked_for():
+def test_a_gpu_that_is_full_is_known():
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(2**50, device="cuda")
 
     assert status_of(caught.value) is Status.OUT_OF_MEMORY
-    assert "asked for" in cause_of(caught.value, torch.device("cuda"))
+    assert cause_of(caught.value, torch.device("cuda")).startswith("out of GPU memory on cuda")
 
 
 class Spoiled(Dataset[torch.Tensor]):

@@ -8,7 +8,6 @@ from torchvision.transforms.functional import to_tensor
 from runmanager.training.loaders import (
     ImageTensors,
     TensorLoader,
-    batches,
     size_of_batch,
     to_unit,
 )
@@ -143,12 +142,6 @@ def test_batches_never_share_memory_with_the_dataset():
 
     assert torch.equal(dataset.images, before)
     assert dataset.labels.tolist() == list(range(10))
-
-
-def test_batches_are_sent_to_the_device():
-    sent = list(batches(TensorLoader(make_images(), 4), torch.device("meta")))
-
-    assert [(images.device.type, labels.device.type) for images, labels in sent] == [("meta", "meta")] * 3
 
 
 def test_a_dataset_crosses_a_process_border():
