@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -15,7 +14,6 @@ from runmanager.cli.common import check_folder, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, json_value
 from runmanager.outcome import Status
 from runmanager.storage import paths
@@ -30,21 +28,6 @@ if TYPE_CHECKING:
     from runmanager.storage.run_state import RunResult
 
 RunsByFolder = Mapping[Path, Sequence["RunResult"]]
-
-
-@dataclass(frozen=True)
-class Overview:
-    """The summary of an experiment."""
-
-    folder: Path
-    statuses: dict[Status, int]  # status -> number of runs, in the order of `Status`
-    goal: Goal | None  # the goal that ranks the runs, None if no metric can rank them
-    best: float  # mean score of the best setting, NaN without a best setting
-    assumption: str  # a sentence on axes that are repeat axes by name
-    last_written: float  # time of the last write to a journal, in seconds since 1970; 0 without journals
-    run_seconds: float  # run time, summed over all runs
-    num_bytes: int  # size of all files
-    note: str  # the note of the experiment, "" without a note
 
 
 def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
@@ -133,8 +116,8 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     from runmanager.table import Table
 
     console = wide_console()
-    sums = [overview(folder, runs) for folder, runs in by_folder.items()]
-    rows = [_row(each, is_short=console.is_terminal) for each in sums]
+    overviews = [overview(folder, runs, is_short=console.is_terminal) for folder, runs in by_folder.items()]
+    rows = [row for row, _ in overviews]
     if not any(row["note"] for row in rows):
         rows = [{name: value for name, value in row.items() if name != "note"} for row in rows]
     names = ["experiment", "runs", "status", "best", "goal"]
@@ -143,19 +126,22 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
         console.print(table, soft_wrap=True)
     elif left_out := print_fitted(table, console):
         tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
-        for each in sums if "note" in left_out else ():
-            tell(f"{each.folder}: {each.note}" if each.note else "")
-    for assumption in dict.fromkeys(each.assumption for each in sums):
+        for row in rows if "note" in left_out else ():
+            tell(f"{row['experiment']}: {row['note']}" if row["note"] else "")
+    for assumption in dict.fromkeys(assumption for _, assumption in overviews):
         tell(assumption)
     if console.is_terminal:
-        present = [status for status in Status if any(status in each.statuses for each in sums)]
+        statuses = {run.status for runs in by_folder.values() for run in runs}
+        present = [status for status in Status if status in statuses]
         signs = dict.fromkeys(status.sign for status in present)
         words = {sign: ", ".join(status for status in present if status.sign == sign) for sign in signs}
         tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
 
 
-def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
-    """Return the summary of an experiment."""
+def overview(
+    folder: Path, runs: Sequence["RunResult"], *, is_short: bool = False
+) -> tuple[dict[str, Any], str]:
+    """Return the row of an experiment, short for a terminal, and a sentence on repeats assumed by name."""
     from runmanager.tables.columns import runs_table
     from runmanager.tables.loading import name_of
     from runmanager.tables.ranking import ranking_of
@@ -167,18 +153,24 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
         best = ranking.settings[0].mean if ranking.settings else math.nan
     counts = Counter(run.status for run in runs)
     written = [version[2] / 1e9 for run in runs for version in run.journals.values()]
+    moment = datetime.fromtimestamp(max(written)).astimezone() if written else None
     durations = [run.epochs[-1].metrics.get("run duration", 0.0) for run in runs if run.epochs]
-    return Overview(
-        folder,
-        {status: counts[status] for status in Status if counts[status]},
-        goal,
-        best,
-        assumption,
-        max(written, default=0.0),
-        math.fsum(seconds for seconds in durations if math.isfinite(seconds)),
-        size_of(folder),
-        first_line_of_note(Experiment(folder).design.note),
-    )
+    seconds = math.fsum(filter(math.isfinite, durations))
+    row: dict[str, Any] = {"experiment": str(folder), "runs": len(runs)}
+    if is_short:
+        signs: Counter[str] = Counter()
+        for status in Status:
+            signs[status.sign] += counts[status]
+        row["status"] = "  ".join(f"{sign} {number}" for sign, number in signs.items() if number)
+        row |= {"goal": goal.metric if goal else "", "best": best}
+        row |= {"last written": f"{moment:%Y-%m-%d %H:%M}" if moment else ""}
+        row |= {"run time": duration(seconds), "size": file_size(size_of(folder))}
+    else:
+        row |= {str(status): counts[status] for status in Status if counts[status]}
+        row |= {"goal": str(goal or ""), "best": best}
+        row |= {"last written": moment.isoformat(" ", "seconds") if moment else ""}
+        row |= {"run seconds": seconds, "bytes": size_of(folder)}
+    return row | {"note": first_line_of_note(Experiment(folder).design.note)}, assumption
 
 
 def size_of(folder: Path) -> int:
@@ -189,36 +181,6 @@ def size_of(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += 0 if path.is_dir() else path.lstat().st_size
     return total
-
-
-def _row(each: Overview, *, is_short: bool) -> dict[str, Any]:
-    """Return the row of an experiment: a short row for a terminal, a row with all values for programs."""
-    row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
-    if not is_short:
-        when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
-        row |= {str(status): number for status, number in each.statuses.items()}
-        row |= {"goal": str(each.goal or ""), "best": each.best, "last written": when}
-        return row | {"run seconds": each.run_seconds, "bytes": each.num_bytes, "note": each.note}
-    by_sign: Counter[str] = Counter()
-    for status, number in each.statuses.items():
-        by_sign[status.sign] += number
-    row["status"] = "  ".join(f"{sign} {number}" for sign, number in by_sign.items())
-    row |= {"goal": each.goal.metric if each.goal else "", "best": each.best, "last written": _when(each)}
-    row |= {"run time": duration(each.run_seconds), "size": file_size(each.num_bytes)}
-    return row | {"note": each.note}
-
-
-def _moment(each: Overview) -> datetime:
-    return datetime.fromtimestamp(each.last_written).astimezone()
-
-
-def _when(each: Overview) -> str:
-    """Return the date of the last write in the format of `ls`: with the time of day, or with the past year."""
-    if not each.last_written:
-        return ""
-    moment = _moment(each)
-    is_this_year = moment.year == datetime.now().astimezone().year
-    return f"{moment:%b %d %H:%M}" if is_this_year else f"{moment:%b %d  %Y}"
 
 
 def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -99,8 +99,7 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
         return
     number = counted(sum(len(contents.files) for contents in inside), "checkpoint")
     size = f"{sum(contents.size for contents in inside) / _MIB:.1f} MiB"
-    for experiment, runs in by_experiment.items():
-        say(_kept(experiment, runs.values()))
+    say("rows, journals and weights.pt are kept; runs that have not completed can no longer be resumed")
     _confirm(f"Remove {number}, {size}?", is_confirmed=is_confirmed)
     for runs in by_experiment.values():
         removal.check_ended(runs.values())
@@ -122,21 +121,6 @@ def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
         else:
             experiment, run = find_target(path) if path.is_symlink() else find_run(path)
             yield from [(experiment, run)] if run else []
-
-
-def _kept(experiment: Path, runs: Iterable["RunFolder"]) -> str:
-    """Return a sentence on the files that are not removed, and on runs that can no longer be resumed."""
-    from runmanager.outcome import Status
-    from runmanager.storage.run_state import read_run
-
-    results = [result for result in map(read_run, runs) if result.status is not Status.COMPLETED]
-    named = [f"{result.folder.number} ({result.status} after epoch {len(result.epochs)})" for result in results]
-    kept = "rows, journals and weights.pt are kept"
-    if not named:
-        return f"{experiment}: {kept}"
-    who = counted(len(named), "run")
-    rule = "can no longer be resumed, only executed from the first epoch"
-    return f"{experiment}: {kept}; {who} {rule}: {listed(named, _MOST_NAMED)}"
 
 
 def _described(start: str, inside: "Contents") -> str:

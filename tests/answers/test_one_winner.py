@@ -224,7 +224,7 @@ def check_sentences(case: Case, runs: Any) -> None:
         assert case.repeats or cells["run"] == str(winner[0])
         assert all(cells[axis] == value for axis, value in re.findall(r"(\w+)=([\w.]+)", label))
     assert case.assumption in call("list", case.path)[1].replace("\n", " ")
-    assert overview(case.path, results).best == pytest.approx(case.mean(winner))
+    assert overview(case.path, results)[0]["best"] == pytest.approx(case.mean(winner))
     page = parse(write_report(case.path, case.path / "page.html"))
     text = text_of(page)
     assert (name in text.replace("Run", "run")) or not is_named
