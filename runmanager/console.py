@@ -49,14 +49,11 @@ def print_table(
         console.print(f"(not shown: {', '.join(names)})", style="dim", soft_wrap=True)
 
 
-def print_fitted(table: Table, console: Console | None = None) -> list[str]:
-    """Print the columns of a table that fit the terminal; return the names of the other columns."""
+def print_fitted(table: Table, console: Console | None = None, *, everything: bool = False) -> list[str]:
+    """Print the columns of a table that fit the terminal, or `everything`; return the names of the others."""
     console = console or wide_console()
-    if not console.is_terminal:
-        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # print without wrapping
-        return []
-    fitted, names = table.fitted(console.width)
-    console.print(fitted, soft_wrap=True)
+    lines, names = table.fitted(console.width, everything=everything)
+    console.print(Text("\n").join(lines), soft_wrap=True)
     return names
 
 
@@ -108,7 +105,10 @@ class Screen:
 
     def print_table(self, table: Table) -> None:
         """Print a table."""
-        self.print(table.lines(self._console.width))
+        lines, left_out = table.fitted(self.width)
+        self.print([line.plain for line in lines])
+        if left_out:
+            self.print([f"(not shown: {', '.join(left_out)})"])
 
     def conclude(self, panel: Any) -> int | None:
         """Print the final panel, which rich can render; return the cell of a notebook that shows it."""
@@ -166,7 +166,7 @@ class Screen:
     def _unharmed(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except (OSError, IndexError):  # the IndexError of rich at the end of a `Live` whose begin failed
             self._console.quiet = True
 
 

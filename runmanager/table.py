@@ -2,14 +2,12 @@
 
 import math
 import re
-import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from itertools import zip_longest
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import rich.table
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.text import Text
 
 from runmanager import markup
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 ENDLESS = 10_000  # the width of a file, which is practically unlimited
 GAP = "  "  # the gap between columns
 
-_LEAST_TEXT = 20  # minimum width of a text whose middle is cut out
-_LEAST_HEADING = len("optim…")
+_LEAST_TEXT = 20  # minimum width of a text that is cut
 _PIECE = re.compile(r"\s*(?:[^\s_]+_*|_+)")  # a part of a heading, which may be folded behind it
 _BREAK = re.compile(r"(?<!\d) | (?!%|(?:s|min|h)\b)")  # the blanks that may end a line
 _STATUS = "status"
@@ -40,18 +37,13 @@ class Table:
         names: The headings; they are folded if the table is too wide.
         rows: The rows, with one value per column.
         right: Columns of text to align right; they are never cut.
-        fold: Whether long texts are folded. Otherwise, their middle is cut out; other values are never cut.
+        fold: Whether long texts are folded. Otherwise, their end is cut; other values are never cut.
         even: Columns of numbers to write with the same number of decimals in all rows.
-        first: The important columns, in this order. To keep these columns, headings are folded, texts are
-            shortened, and `fitted` leaves out all other columns first.
-        least: Column -> its minimum width, for rows that follow later. With `least`, words of headings are cut
-            before a column is left out.
+        first: The important columns, in this order; `fitted` leaves out all other columns first.
+        least: Column -> its minimum width, for rows that follow later.
         best: The indexes of the rows to emphasize.
         bars: Column of numbers -> the number with an empty bar, and the number with a full bar.
         hints: The tooltip over the status of each row in a notebook.
-
-    Attributes:
-        kept: The indexes of the columns that are drawn.
     """
 
     def __init__(
@@ -83,7 +75,6 @@ class Table:
         self._least = [(least or {}).get(name, 0) for name in given]
         self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
         self._status = given.index(_STATUS) if _STATUS in given else -1
-        self.kept: Sequence[int] = range(len(given))
 
     @classmethod
     def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", **options: Any) -> Self:
@@ -96,56 +87,71 @@ class Table:
         columns = [["nan" if str(v) == "nan" else v for v in c] if c.dtype == object else c for c in series]
         return cls(map(str, rows), zip(*columns, strict=True) if columns else [], **options)
 
-    def lines(self, width: int = ENDLESS, *, marked: bool = False) -> list[str]:
-        """Return the lines of the headings and the rows, narrowed to `width` if possible.
+    def lines(self) -> list[str]:
+        """Return the lines of the headings and the rows as plain text, for a file."""
+        rows = [self._names, *self._rows]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        return [
+            GAP.join(
+                set_cell_size(content, width) if is_left else " " * (width - cell_len(content)) + content
+                for content, width, is_left in zip(row, widths, self._is_left, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
 
-        No column is left out. With `marked`, statuses have their signs.
+    def fitted(self, width: int, *, everything: bool = False) -> tuple[list[Text], list[str]]:
+        """Draw the columns that fit a width, or `everything`; return the lines, and the names of the others.
+
+        Without a limit, as in a file, the lines are plain.
         """
-        return ["".join(text for text, _ in parts).rstrip() for parts in self._parts(width, marked=marked)]
-
-    def texts(self, width: int = ENDLESS, *, marked: bool = True) -> Iterator[Text]:
-        """Yield the lines as in `lines`, with their styles."""
-        for parts in self._parts(width, marked=marked):
-            line = Text.assemble(*parts, no_wrap=True, overflow="ignore")
-            line.rstrip()
-            yield line
-
-    def _parts(self, width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
-        kept, rooms = self.kept, self._rooms(marked=marked)
-        widths = [rooms[index][3] for index in kept]
-        for level in (2, 1, 0):
-            _narrow(widths, [rooms[index][level] for index in kept], width)
-        headings = [_folded_name(self._names[i], room) for i, room in zip(kept, widths, strict=True)]
-        height = max(map(len, headings), default=0)  # headings are aligned at the bottom, values at the top
-        headings = [[""] * (height - len(heading)) + heading for heading in headings]
-        yield from self._padded(headings, widths, ["bold"] * len(kept))
+        if width >= ENDLESS:
+            return list(map(Text, self.lines())), []
+        cells = [[self._marked(row, index) for row in self._rows] for index in range(len(self._names))]
+        rooms = [max([self._least[index], *map(cell_len, column)]) for index, column in enumerate(cells)]
+        is_text = [is_left and index != self._status for index, is_left in enumerate(self._is_left)]
+        rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
+        order = [*self._first, *(index for index in range(len(cells)) if index not in self._first)]
+        folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
+        layouts = []
+        for names in (self._names, folded):
+            least = [
+                max(room, *map(cell_len, name.split("\n"))) for room, name in zip(rooms, names, strict=True)
+            ]
+            kept: list[int] = []
+            for index in order:
+                if everything or not kept or _sum(least[i] for i in [*kept, index]) <= width:
+                    kept.append(index)
+            layouts.append((len(kept), min(width - _sum(least[i] for i in kept), 0), names, least, kept))
+        _, _, names, least, kept = max(layouts, key=lambda layout: layout[:2])
+        width = max(width, _sum(least[i] for i in kept))
+        drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
+        for index in sorted(kept):
+            justify: Any = "left" if self._is_left[index] else "right"
+            drawn.add_column(
+                Text(names[index], no_wrap=True),
+                min_width=least[index],
+                width=None if is_text[index] else least[index],
+                justify=justify,
+                overflow="ellipsis",
+            )
         for number, row in enumerate(self._rows):
-            cells = [self._marked(row, index) if marked else row[index] for index in kept]
-            columns = [self._fit(content, room) for content, room in zip(cells, widths, strict=True)]
-            weight = "bold " if number in self._best else ""
-            color = markup.sign_color(self._sign(row))
-            styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
-            yield from self._padded(columns, widths, styles)
-
-    def fitted(self, width: int) -> tuple[Self, list[str]]:
-        """Return the table with the columns that fit a width, and the names of the other columns."""
-        rooms = self._rooms(marked=True)
-        order = self._first or range(len(rooms))
-        kept: list[int] = []
-        for index in order:
-            if kept and _sum(rooms[i][0] for i in [*kept, index]) > width:
-                break
-            kept.append(index)
-        others = [index for index in range(len(rooms)) if index not in order]
-        for index in others if len(kept) == len(order) else ():
-            if _sum(rooms[i][2] for i in [*kept, index]) <= width:
-                kept.append(index)
-        fitted = copy(self)
-        fitted.kept = sorted(kept)
-        return fitted, [self._names[index] for index in (*order, *others) if index not in kept]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield from self.texts(options.max_width, marked=console.is_terminal)
+            weight, color = "bold " if number in self._best else "", markup.sign_color(self._sign(row))
+            drawn.add_row(
+                *(
+                    Text(
+                        cells[index][number],
+                        weight + (color if index == self._status else ""),
+                        no_wrap=not self._fold,
+                    )
+                    for index in sorted(kept)
+                )
+            )
+        lines = []
+        for segments in Console(width=width, force_jupyter=False).render_lines(drawn, pad=False):
+            line = Text.assemble(*((part.text, part.style or "") for part in segments))
+            line.rstrip()
+            lines.append(line)
+        return lines, [self._names[index] for index in order if index not in kept]
 
     def to_html(self) -> str:
         """Return the table as HTML for a notebook."""
@@ -172,40 +178,6 @@ class Table:
     def _marked(self, row: Sequence[str], index: int) -> str:
         sign = self._sign(row) if index == self._status else ""
         return f"{sign} {row[index]}" if sign else row[index]
-
-    def _rooms(self, *, marked: bool) -> list[tuple[int, int, int, int]]:
-        """Return the widths of each column: with a cut heading, a folded one, a short text, and whole."""
-        rooms = []
-        for index, name in enumerate(self._names):
-            cells = [self._marked(row, index) if marked else row[index] for row in self._rows]
-            most = max([self._least[index], *map(cell_len, cells)])
-            is_cut = self._is_left[index] and index != self._status
-            short = min(most, _LEAST_TEXT) if is_cut else most
-            piece = max((cell_len(piece.strip()) for piece in _PIECE.findall(name)), default=0)
-            cut = min(piece, _LEAST_HEADING) if any(self._least) else piece
-            whole = cell_len(name)
-            rooms.append((max(cut, short), max(piece, short), max(whole, short), max(whole, most)))
-        return rooms
-
-    def _fit(self, content: str, width: int) -> list[str]:
-        """Fold a text, or cut out its middle, as the start and the end identify the text better."""
-        if cell_len(content) <= width:
-            return [content]
-        if self._fold:
-            return textwrap.wrap(content, width)
-        head, tail = set_cell_size(content, width - 1 - width // 3).rstrip(), content[-(width // 3) :]
-        return [set_cell_size(f"{head}…{tail}", width).rstrip()]
-
-    def _padded(
-        self, columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
-    ) -> Iterator[list[tuple[str, str]]]:
-        for parts in zip_longest(*columns, fillvalue=""):
-            line: list[tuple[str, str]] = []
-            for index, part, width, style in zip(self.kept, parts, widths, styles, strict=True):
-                blank = " " * (width - cell_len(part))
-                line += [(GAP, "")] if line else []
-                line.append((f"{part}{blank}" if self._is_left[index] else f"{blank}{part}", style))
-            yield line
 
 
 def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
@@ -246,19 +218,12 @@ def _share(value: Any, low: float, high: float) -> float:
     return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
 
 
-def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
-    """Narrow the widest columns, until a line fits or all columns have their minimum width."""
-    for _ in range(_sum(widths) - limit):
-        wide = [(width, index) for index, width in enumerate(widths) if width > least[index]]
-        if not wide:
-            break
-        widths[max(wide)[1]] -= 1
-
-
-def _folded_name(name: str, width: int) -> list[str]:
-    lines = [""]
-    for piece in _PIECE.findall(name) if cell_len(name) > width else [name]:
+def _folded(name: str, width: int) -> str:
+    """Fold a heading that is wider than its column behind blanks and underscores."""
+    pieces, lines = _PIECE.findall(name), [""]
+    width = max([width, *(cell_len(piece.strip()) for piece in pieces)])
+    for piece in pieces if cell_len(name) > width else [name]:
         if lines[-1] and cell_len(lines[-1] + piece) > width:
             lines.append("")
         lines[-1] += piece if lines[-1] else piece.lstrip()
-    return [line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…" for line in lines]
+    return "\n".join(lines)

@@ -86,7 +86,7 @@ class Verdict:
         """Lay out the table for display.
 
         Returns:
-            The table; its `lines` fit a given width.
+            The table; its `lines` are plain text.
 
         Example:
             >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1]})

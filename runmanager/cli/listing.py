@@ -122,9 +122,7 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
         rows = [{name: value for name, value in row.items() if name != "note"} for row in rows]
     names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
-    if everything:
-        console.print(table, soft_wrap=True)
-    elif left_out := print_fitted(table, console):
+    if left_out := print_fitted(table, console, everything=everything):
         tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
         for row in rows if "note" in left_out else ():
             tell(f"{row['experiment']}: {row['note']}" if row["note"] else "")

@@ -167,11 +167,7 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
     drawn = view.drawn(names, is_plain=not console.is_terminal)
     for title in titles:
         tell(title)
-    if columns or everything:
-        console.print(drawn, soft_wrap=True)
-        left_out = []
-    else:
-        left_out = print_fitted(drawn, console)
+    left_out = print_fitted(drawn, console, everything=everything or bool(columns))
     hidden = view.hidden(left_out) if names is None else left_out
     tell(view.caption)
     if hidden:

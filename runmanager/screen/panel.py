@@ -12,7 +12,7 @@ from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.console import cell_number, for_output
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
-from runmanager.table import Table, wrapped
+from runmanager.table import ENDLESS, Table, wrapped
 from runmanager.wording import join, listed
 
 _WIDEST = 120  # maximum number of characters in a line of text
@@ -101,8 +101,8 @@ def _sentence(sentence: Sentence, width: int, style: str = "") -> list[Text]:
 
 def _table(table: Table, which: str, width: int) -> list[Text]:
     """Return the lines of the columns that fit, and a line with the names of the others."""
-    fitted, left_out = table.fitted(width - len(_INDENT))
-    lines = [Text(_INDENT).append_text(line) for line in fitted.texts(width - len(_INDENT))]
+    drawn, left_out = table.fitted(width - len(_INDENT) if width < ENDLESS else width)
+    lines = [Text(_INDENT).append_text(line) for line in drawn]
     hidden = f"not shown: {listed(left_out, _MOST_NAMED)}" if left_out else ""
     if notes := "; ".join(filter(None, [which, hidden])):
         lines += [Text(line, "dim") for line in wrapped(f"({notes})", width, _INDENT)]

@@ -76,8 +76,8 @@ class RunColumns:
 
         The metrics are the last columns, so that a note takes their space in a row without metrics.
         """
-        fitted, left_out = self._table(rows).fitted(width)
-        lines = fitted.lines(width)
+        drawn, left_out = self._table(rows).fitted(width)
+        lines = [line.plain for line in drawn]
         headings = lines[: len(lines) - len(rows)]
         noted = [_noted(line, row.notes, width) for line, row in zip(lines[len(headings) :], rows, strict=True)]
         return headings, noted, [name for name in left_out if name not in self.metrics]

@@ -52,15 +52,15 @@ class View:
             return self._without_rows
         is_terminal = bool(sys.stdout) and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
-        fitted, caption = self._fitted(width)
-        return for_output("\n".join([*fitted.lines(width, marked=True), *wrapped(caption, width)]))
+        lines, caption = self._fitted(width)
+        return for_output("\n".join([*(line.plain for line in lines), *wrapped(caption, width)]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         if self.table.empty:
             yield Text(self._without_rows)
             return
-        fitted, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)
-        yield fitted
+        lines, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)
+        yield from lines
         yield Text(caption, "dim")
 
     def _repr_html_(self) -> str:
@@ -136,9 +136,9 @@ class View:
         """Return the columns that are not drawn: first `left_out`, for lack of space, then all others."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
 
-    def _fitted(self, width: int) -> tuple[Table, str]:
-        fitted, left_out = self.drawn().fitted(width)
-        return fitted, join([self.caption, self._hidden(left_out)])
+    def _fitted(self, width: int) -> tuple[list[Text], str]:
+        lines, left_out = self.drawn().fitted(width)
+        return lines, join([self.caption, self._hidden(left_out)])
 
     @property
     def _without_rows(self) -> str:

@@ -203,7 +203,7 @@ def surfaces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     has_best = (runs["status"] == Status.COMPLETED).any()
     tables = {"notebook": html_rows(next(notebook.iter("table")))} if panel.conclusion.table else {}
     if panel.conclusion.table:
-        tables["panel"] = rows_of("\n".join(panel.conclusion.table.lines(300)))
+        tables["panel"] = rows_of("\n".join(panel.conclusion.table.lines()))
         has_settings = any(element.get("id") == "settings" for element in page.iter())
         tables["page"] = html_rows(by_id(page, "settings" if has_settings else "runs"))
         names = [*AXES & {*runs}, "test_accuracy"]

@@ -435,8 +435,9 @@ def test_a_plan_says_which_difference_its_seeds_can_decide(tmp_path):
     assert re.search(r"8 seeds, a difference of 0\.\d+ is decided in 8 of 10 cases", plan(8))
 
 
-def test_a_broken_terminal_harms_no_run(tmp_path):
-    with terminal(80, TERM="dumb") as screen:
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_a_broken_terminal_harms_no_run(tmp_path, term):
+    with terminal(80, TERM=term) as screen:
         screen.write = broken  # type: ignore[method-assign]
         outcome = execute(tmp_path, SMALL, small, display=True)
 
