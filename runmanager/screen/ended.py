@@ -26,18 +26,20 @@ def ended_row(
         running: The progress of the run; None if the run never began.
         metrics: The metrics of the run, the most important first.
     """
-    status, cause = _status(outcome), printable(outcome.error)
+    is_completed = outcome.status is Status.COMPLETED
+    status, cause = "" if is_completed else outcome.status, printable(outcome.error)
     begin = running.beginning if running else ""
     notes = [join([status, cause, begin]), join([status, cause]), status]
     epochs = running.epochs if running else ""
     if outcome.status is Status.PRUNED:
         notes, cause = [f"{status} {cause.removeprefix('after ')}".rstrip(), status, ""], ""
-    elif begin and outcome.status is Status.COMPLETED:
+    elif begin and is_completed:
         notes = [begin, begin.replace("epoch ", ""), ""]
+    sign = "✓" if is_completed else "–" if outcome.status is Status.PRUNED else "✗"  # noqa: RUF001 - a dash
     # whether the row says more than the metrics
     says_more = outcome.status.is_exception or outcome.status is Status.DIVERGED
     return Row(
-        f"{_sign(outcome.status)} {count}",
+        f"{sign} {count}",
         str(folder.number),
         folder.params,
         printable(running.device if running else str(folder.params.get(DEVICE, ""))),
@@ -47,13 +49,3 @@ def ended_row(
         notes,
         cause,
     )
-
-
-def _sign(status: Status) -> str:
-    if status is Status.COMPLETED:
-        return "✓"
-    return "–" if status is Status.PRUNED else "✗"  # noqa: RUF001 - a dash
-
-
-def _status(outcome: Outcome) -> str:
-    return "" if outcome.status is Status.COMPLETED else outcome.status

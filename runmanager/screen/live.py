@@ -387,7 +387,6 @@ class GridProgress(Display):
         rows = [run.row(now) for _, run in lanes if run] + (idle if self._columns.has_device else [])
         num_done = min(len(self._ended) + sum(run.done for run in runs.values()), self._total)
         left = self._left_in_words(now) if lanes else "starting"
-        above = self._headings, self._num_below
         return Picture(
             self._name,
             self._columns,
@@ -398,7 +397,7 @@ class GridProgress(Display):
             num_done,
             now - self._began,
             left,
-            above,
+            self._headings,
             self._rows,
             is_over,
         )

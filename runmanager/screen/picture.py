@@ -13,9 +13,9 @@ from runmanager.console import colored
 from runmanager.hyperparameters import counted
 from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.table import GAP
-from runmanager.wording import duration, join, printable
+from runmanager.wording import brief, duration, join, printable
 
-_BAR = (10, 40)  # minimum and maximum width of the bar
+_BAR = 40  # maximum width of the bar
 _ECHO = 5  # number of free columns after the last line, so that an echoed ^C^C does not wrap
 _BEST = "best so far"
 _MOST_ROWS = 8  # number of rows of ended runs that a notebook shows unfolded
@@ -35,26 +35,20 @@ class Picture(NamedTuple):
     done: float  # number of ended runs, plus the finished fraction of each running run
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
-    above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and the number of rows below them
+    above: Sequence[str] = ()  # the headings printed above
     ended_rows: Sequence[Row] = ()  # rows of ended runs, if the rows are not printed above
     is_over: bool = False  # whether only ended runs are left to show
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Return at most `height` lines of at most `width` characters."""
-        most = max(height - 5, 1)  # number of rows; the line of the cursor stays free
+        most = max(height - 7, 1)  # number of rows; the line of the cursor stays free
         rows = self.rows if len(self.rows) <= most + 1 else self.rows[:most]
-        lines = []
-        if rows:
-            headings, texts, _ = self.columns.lines(rows, width)
-            printed, num_below = self.above
-            if headings == printed and len(headings) + num_below + len(texts) + 3 < height:
-                headings = []
-            headings = headings if len(headings) + len(texts) + 2 < height else headings[-1:]
-            lines = [Text(line, "dim") for line in headings]
-            lines += [colored(line) for line in texts]
+        headings, texts, _ = self.columns.lines(rows, width) if rows else ([], [], [])
+        lines = [] if headings == self.above else [Text(line, "dim") for line in headings]
+        lines += map(colored, texts)
         if len(rows) < len(self.rows):
             lines.append(Text(f"and {len(self.rows) - len(rows)} more lanes", "dim"))
-        if self.best and len(lines) + 2 < height:
+        if self.best:
             lines.append(Text.assemble((_BEST, "dim"), f"{GAP}{self.best}"))
         lines.append(self._bar(max(width - _ECHO, 1)))
         for line in lines:
@@ -70,7 +64,7 @@ class Picture(NamedTuple):
         rows = self.ended_rows[-(_MOST_FOLDED if self.is_over else _MOST_ROWS) :]
         headings = columns.lines(rows[:1], width)[0] if rows else []
         lines = [*headings, *(line for row in rows for line in columns.explained(row, width))]
-        live = [] if self.is_over else self._replace(above=(headings, 0)).lines(width, _NOTEBOOK_HEIGHT)
+        live = [] if self.is_over else self._replace(above=headings).lines(width, _NOTEBOOK_HEIGHT)
         return "\n".join([*lines, *(line.plain.rstrip() for line in live)])
 
     def _repr_html_(self) -> str:
@@ -95,12 +89,7 @@ class Picture(NamedTuple):
     def _bar(self, width: int) -> Text:
         ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"
         counts = GAP.join(["", ended, duration(self.elapsed, 0), *filter(None, [self.left])])
-        least, most = _BAR
-        line = Text(printable(self.name))
-        line.truncate(max(width - cell_len(counts) - least - len(GAP), 0), overflow="ellipsis")
-        line.append(GAP if line else "")
-        length = max(min(width - cell_len(line.plain) - cell_len(counts), most), 0)
+        name = f"{brief(self.name)}{GAP}"
+        length = min(max(width - cell_len(name + counts), 10), _BAR)
         full = int(length * self.done / self.total) if self.total else length
-        line.append("━" * full, "green").append("╌" * (length - full), "bright_black").append(counts)
-        line.truncate(width, overflow="ellipsis")
-        return line
+        return Text.assemble(name, ("━" * full, "green"), ("╌" * (length - full), "bright_black"), counts)

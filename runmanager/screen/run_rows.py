@@ -66,7 +66,11 @@ class RunColumns:
             for name, content in self._cells(row).items():
                 width = _LONG_TIME if name == DURATION and "min" in content else cell_len(content)
                 widths[name] = max(widths.get(name, 0), width)
-            texts |= {name for name, value in row.params.items() if not _is_number(value)}
+            texts |= {
+                name
+                for name, value in row.params.items()
+                if isinstance(value, bool) or not isinstance(value, int | float)
+            }
         if widths == self.widths and texts == self.texts:
             return self
         return replace(self, widths=widths, texts=frozenset(texts))
@@ -174,10 +178,6 @@ def _column(axis: str) -> str:
 
 def _value(value: Any) -> str:
     return cell(value) if isinstance(value, float) and math.isfinite(value) else brief(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _note(row: Row) -> tuple[str, list[str]]:
