@@ -300,25 +300,13 @@ def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]
     >>> in_rank([(False,), (True,), (False,), (False,)], [[0.5, 1.0], [0.9, 1.0], [0.7, 1.0], [0.7, 2.0]])
     [3, 2, 0, 1]
     """
-    order: list[int] = []
-    for tier in sorted(set(tiers)):
-        order += _by_score([index for index, each in enumerate(tiers) if each == tier], scores, 0)
-    return order
 
+    def key(index: int) -> tuple[tuple[bool, ...], list[float]]:  # equal up to rounding
+        return tiers[index], [
+            math.inf if math.isnan(each) else -float(f"{each:.11e}") for each in scores[index]
+        ]
 
-def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: int) -> list[int]:
-    """Sort positions by a score, NaN last; ties are sorted by the next score, then by position."""
-    if len(positions) < 2 or number == len(scores[positions[0]]):  # noqa: PLR2004 - nothing to sort
-        return sorted(positions)
-    values = [(index, scores[index][number]) for index in positions]
-    keys = {index: math.inf if math.isnan(value) else -value for index, value in values}
-    ties: list[list[int]] = []
-    for index in sorted(positions, key=lambda index: keys[index]):
-        if ties and is_same(keys[index], keys[ties[-1][0]]):
-            ties[-1].append(index)
-        else:
-            ties.append([index])
-    return [index for tie in ties for index in _by_score(tie, scores, number + 1)]
+    return sorted(range(len(tiers)), key=key)
 
 
 def is_same(one: float, other: float) -> bool:
