@@ -13,7 +13,6 @@ import pandas as pd
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
-from runmanager.answers.time_spent import TimeSpent
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status, counts_of, retry_failed
 from runmanager.table import Table
@@ -74,7 +73,7 @@ def conclude(
     is_broken_off: bool = False,
     has_events: bool = True,
     more: int = 0,
-    time: TimeSpent | None = None,
+    time: str | None = None,
     all_runs: pd.DataFrame | None = None,
     num_changed: int = 0,
     stoppers: Sequence[str] = ("prune=",),
@@ -88,7 +87,7 @@ def conclude(
         is_broken_off: Whether a signal or a storage failure ended the grid.
         has_events: Whether there are event files for TensorBoard.
         more: The number of runs that a search may still suggest.
-        time: The time spent, None if nothing was executed.
+        time: How the time was spent, None if nothing was executed.
         all_runs: The table of all runs of the experiment, if the grid has only some of these runs; all runs are
             ranked.
         num_changed: The number of changed runs without an epoch since, whose earlier epochs are in all tables.
@@ -272,9 +271,9 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     return by_grid + ([Sentence("–", raised, [retry_failed("continues them")])] if by_train else [])  # noqa: RUF001
 
 
-def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:
+def _facts(runs: pd.DataFrame, time: str | None, *, is_left: bool) -> list[tuple[str, str]]:
     if time is not None:
-        return [("time", str(time))]
+        return [("time", time)]
     seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
     before = f"; its runs took {duration(seconds)} before" if seconds else ""
     is_missing = bool((runs["status"] == Status.UNAVAILABLE).all())

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from runmanager.answers.conclusion import Conclusion
-    from runmanager.answers.time_spent import TimeSpent
 
 _DURATION = "run duration"
 
@@ -132,9 +131,9 @@ def _keeps_earlier_epochs(folder: RunFolder) -> bool:
     return bool(folder.since and not read_run(folder).epochs and read_run(replace(folder, since=0)).epochs)
 
 
-def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
-    """Return the time spent by the runs of this launch, None if no run was executed."""
-    from runmanager.answers.time_spent import RunTime, TimeSpent
+def _time_spent(execution: Execution, began: float) -> str | None:
+    """Say how this launch spent its time, None if no run was executed."""
+    from runmanager.answers.time_spent import RunTime, time_spent
 
     stopwatch = execution.stopwatch
     if stopwatch.first is None:
@@ -150,4 +149,4 @@ def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
             seconds = stopwatch.seconds[planned.folder.id]
             runs.append(RunTime(seconds, result.epochs[num_before:], before, result.status))
     total = time.monotonic() - began
-    return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)
+    return time_spent(total, execution.num_lanes, stopwatch.first - began, runs)
