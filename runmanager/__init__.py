@@ -3,8 +3,7 @@
 The public names are loaded on first use: ``import runmanager`` loads neither torch nor tensorboard nor pandas.
 """
 
-import importlib.util
-import sys
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -127,9 +126,6 @@ def __getattr__(name: str) -> Any:
 
         close = closest(name, _HOME)
         hint = f"; did you mean {close!r}?" if close else ""
-        is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # noqa: SLF001 - of a `from` import
-        if close and is_import and importlib.util.find_spec(f"runmanager.{name}") is None:
-            raise ImportError(f"cannot import name {name!r} from 'runmanager'{hint}")
         raise AttributeError(f"module 'runmanager' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(f"runmanager.{_HOME[name]}"), name)
     globals()[name] = value

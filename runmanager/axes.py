@@ -82,7 +82,8 @@ def _checked(params: Grid, problems: list[str]) -> Space:
             continue
         rows = _rows(key, values, problems)
         if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
-            _check_devices(names, rows, problems)
+            for name, column in zip(names, zip(*rows, strict=True), strict=False):
+                problems += filter(None, map(check_device, column)) if name == "device" else []
         problems += odd
         space[names] = rows
     problems += check_groups(seen)
@@ -138,22 +139,12 @@ def _paired_rows(key: tuple[Any, ...], values: list[Any], problems: list[str]) -
     return [tuple(plain(item) for item in value) for value in values]
 
 
-def _check_devices(names: tuple[Any, ...], rows: list[tuple[Any, ...]], problems: list[str]) -> None:
-    for name, values in zip(names, zip(*rows, strict=True), strict=False):
-        if name == "device":
-            problems += filter(None, map(check_device, values))
-
-
 def _short(value: Any) -> str:
-    return text if len(text := _safe_repr(value)) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def _safe_repr(value: Any) -> str:
-    """Return the `repr` of a value; if it raises an exception, the `repr` of `object`."""
     try:
-        return repr(value)
+        text = repr(value)
     except Exception:  # noqa: BLE001 - whatever the code of its class does
-        return object.__repr__(value)
+        text = object.__repr__(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _is_iterable(value: Any) -> bool:

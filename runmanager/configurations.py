@@ -65,10 +65,11 @@ def expand(
             step = f": write {config.__name__}()" if isinstance(config, type) else ""
             problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
     with problems.collecting():
-        combinations = _combinations(params, max_runs)
+        is_sample = isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params)
+        combinations = params if is_sample else RunBuilder.get_runs(params, max_runs=max_runs)
     names = list(dict.fromkeys(name for run in combinations for name in run._fields))
     if fields is not None:
-        problems += _unknown(names, config)
+        problems += [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
         problems += [f"the configuration has the field {_OWN!r}, which is run.{_OWN}: rename it"] * (
             _OWN in fields
         )
@@ -87,18 +88,6 @@ def expand(
     if not selected:
         raise GridError([f"where= keeps none of {len(runs):,} runs: keep at least one"])
     return selected
-
-
-def _combinations(params: Any, max_runs: int | None) -> Sequence[Run]:
-    """Return the combinations of axis values, as runs without the rest of the configuration."""
-    if isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params):
-        return params
-    return RunBuilder.get_runs(params, max_runs=max_runs)
-
-
-def _unknown(names: Sequence[str], config: Any) -> list[str]:
-    """Return a sentence for each name that is not in the configuration."""
-    return [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
 
 
 def _has(config: Any, name: str) -> bool:

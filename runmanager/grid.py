@@ -94,7 +94,12 @@ class RunBuilder:
             >>> RunBuilder.sample({"lr": LogUniform(1e-5, 1e-1), "width": IntRange(16, 512)}, 2, seed=0)
             [Run(lr=3.019e-05, width=213), Run(lr=0.06511, width=436)]
         """
-        space = space_of(params, [*_sample_problems(n, seed), *_where_problems(where)])
+        problems = Problems()
+        problems.check_count("n", n, 1)
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            rule = "seed must be a whole number, so that the same runs are drawn again"
+            problems.append(f"{rule}, got {seed!r}")
+        space = space_of(params, [*problems, *_where_problems(where)])
         size = math.prod(_num_values(values) for values in space.values())
         if n > size:
             raise GridError([f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}"])
@@ -171,14 +176,6 @@ def _where_problems(where: Any) -> list[str]:
     if where is None or callable(where):
         return []
     return [f"where must be a function of a run, such as lambda run: run.lr > 0.01, got {where!r}"]
-
-
-def _sample_problems(n: Any, seed: Any) -> list[str]:
-    problems = Problems()
-    problems.check_count("n", n, 1)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        problems.append(f"seed must be a whole number, so that the same runs are drawn again, got {seed!r}")
-    return problems
 
 
 def _num_values(values: Range | list[tuple[Any, ...]]) -> int:

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -158,16 +159,14 @@ def is_deep(value: Any) -> bool:
     """Whether a value is nested too deep for recursive functions, or contains itself."""
     level = [value]
     for _ in range(_MOST_NESTED):
-        level = list({id(item): item for outer in level for item in _items(outer)}.values())
+        below: dict[int, Any] = {}
+        for outer in level:
+            items = (*outer, *outer.values()) if isinstance(outer, Mapping) else outer
+            below |= {id(item): item for item in items} if isinstance(items, (list, tuple)) else {}
+        level = list(below.values())
         if not level:
             return False
     return True
-
-
-def _items(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return (*value, *value.values())
-    return value if isinstance(value, (list, tuple)) else ()
 
 
 def plain(value: Any) -> Any:
@@ -286,32 +285,23 @@ def decode(value: Any) -> Any:
         case "$tuple" if isinstance(content, list):
             return tuple(decode(item) for item in content)
         case "$dict" if isinstance(content, list):
-            return _decoded_dict(content)
+            try:
+                return {decode(key): decode(item) for key, item in content}
+            except TypeError as error:
+                raise ValueError(f"not the items of a dict: {content!r}") from error
         case "$device" | "$dtype" if isinstance(content, str):
             return _torch_value(tag[1:], content)
     raise ValueError(f"not an encoded value: {value!r}")
 
 
-def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
-    try:
-        return {decode(key): decode(item) for key, item in pairs}
-    except TypeError as error:
-        raise ValueError(f"not the items of a dict: {pairs!r}") from error
-
-
 def _torch_value(kind: str, content: str) -> Any:
     import torch
 
-    try:
-        if kind == "device":
-            return torch.device(content)
-        is_name = content.removeprefix("torch.").isidentifier()
-        dtype = getattr(torch, content.removeprefix("torch."), None) if is_name else None
-    except RuntimeError as error:
-        raise ValueError(f"not a torch {kind}: {content!r}") from error
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"not a torch {kind}: {content!r}")  # noqa: TRY004 - damaged content
-    return dtype
+    with suppress(RuntimeError):
+        value = torch.device(content) if kind == "device" else vars(torch).get(content.removeprefix("torch."))
+        if is_torch(value, kind):
+            return value
+    raise ValueError(f"not a torch {kind}: {content!r}")
 
 
 def is_torch(value: Any, *kinds: str) -> bool:

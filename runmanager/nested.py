@@ -84,16 +84,13 @@ def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[An
         raise GridError([f"mappings of a grid are nested more than {_DEEPEST} deep: make it flatter"])
     for key, values in grid.items():
         name = tuple(_below(prefix, part) for part in key) if isinstance(key, tuple) else _below(prefix, key)
-        inner = mapping_of(values) if isinstance(key, str) and not _yields_values(values) else None
+        # a data class may be an iterable of values, such as a custom range
+        is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__") or _omegaconf(values)
+        inner = mapping_of(values) if isinstance(key, str) and is_group else None
         if inner:
             yield from _flat(inner, f"{name}.", depth + 1)
         else:
             yield name, () if inner is not None else plain_config(values)
-
-
-def _yields_values(values: Any) -> bool:
-    """Whether a data class is an iterable of values, such as a custom range."""
-    return not isinstance(values, Mapping) and hasattr(type(values), "__iter__") and _omegaconf(values) is None
 
 
 def _below(prefix: str, name: Any) -> Any:

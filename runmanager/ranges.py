@@ -29,17 +29,11 @@ class Range:
     @property
     def is_log(self) -> bool:
         """Whether orders of magnitude are equally likely, instead of intervals of the same width."""
-        return self._is_log()
+        raise NotImplementedError
 
     @property
     def num_values(self) -> int:
         """The number of distinct values."""
-        return self._num_values()
-
-    def _is_log(self) -> bool:
-        raise NotImplementedError
-
-    def _num_values(self) -> int:
         raise NotImplementedError
 
     def from_fraction(self, fraction: float) -> Any:
@@ -113,10 +107,11 @@ class Uniform(Range):
         0.0617
     """
 
-    def _is_log(self) -> bool:
-        return False
+    is_log = False
 
-    def _num_values(self) -> int:
+    @property
+    def num_values(self) -> int:
+        """The number of distinct values."""
         return int(10 ** (_STEPS + self._magnitude % 1) + 1e-6) + 1
 
     def from_fraction(self, fraction: float) -> float:
@@ -177,10 +172,11 @@ class LogUniform(Range):
         [1e-05, 0.0001, 0.001, 0.01282]
     """
 
-    def _is_log(self) -> bool:
-        return True
+    is_log = True
 
-    def _num_values(self) -> int:
+    @property
+    def num_values(self) -> int:
+        """The number of distinct values."""
         return self._rank(self.high) - self._rank(self.low) + 1
 
     def from_fraction(self, fraction: float) -> float:
@@ -256,10 +252,14 @@ class IntRange(Range):
     def __repr__(self) -> str:
         return f"IntRange({self.low!r}, {self.high!r}{', log=True' * self.log})"
 
-    def _is_log(self) -> bool:
+    @property
+    def is_log(self) -> bool:
+        """Whether all orders of magnitude are equally likely."""
         return self.log
 
-    def _num_values(self) -> int:
+    @property
+    def num_values(self) -> int:
+        """The number of distinct values."""
         return self.high - self.low + 1
 
     def from_fraction(self, fraction: float) -> int:

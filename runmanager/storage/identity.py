@@ -18,7 +18,9 @@ def identity(params: Mapping[str, Any]) -> str:
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True
     """
-    return _hashed({name: canonical(value) for name, value in params.items()})
+    content = {name: canonical(value) for name, value in params.items()}
+    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
@@ -60,8 +62,3 @@ def _canonical_number(value: float) -> Any:
     if not math.isfinite(value):
         return {"number": str(value)}
     return int(value) if value.is_integer() else float(value)
-
-
-def _hashed(content: Mapping[str, Any]) -> str:
-    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(document.encode()).hexdigest()[:16]
