@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runmanager.close_names import closest
 from runmanager.errors import GridError, Problems, first_line
 from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import check_groups, check_names, check_values, common_kind, kind, plain
 from runmanager.nested import Grid, leaves, mapping_of, outline, plain_config, replaced
 from runmanager.run import Run, make_run
-from runmanager.wording import listed
+from runmanager.wording import did_you_mean
 
 _DEVICE = "device"  # the name of an axis that a configuration may lack
 _OWN = "config"  # the attribute of a run that holds its configuration
@@ -101,11 +100,8 @@ def _has(config: Any, name: str) -> bool:
 
 
 def _no_field(name: str, config: Any) -> str:
-    names = list(dict(leaves(outline(config))))
-    groups = [field[:end] for field in names for end, sign in enumerate(field) if sign == "."]
-    close = closest(name, list(dict.fromkeys([*names, *groups])))
-    hint = f"did you mean {close!r}?" if close else f"it has: {listed(names)}"
-    return f"the configuration has no field {name!r}; {hint}"
+    names = dict(leaves(outline(config)))
+    return f"the configuration has no field {name!r}; {did_you_mean(name, names, 'it has')}"
 
 
 def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:

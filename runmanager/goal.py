@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 
 _LARGER = frozenset((
@@ -78,9 +77,7 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
     is_writable = metric == metric.encode("utf-8", "ignore").decode()  # the name has no half surrogate pairs
     if direction not in _DIRECTIONS or not metric or not is_writable:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
-        close = "" if direction in _DIRECTIONS or not metric else closest(direction[:4], _DIRECTIONS)
-        hint = f"; did you mean {f'{close}:{metric}'!r}?" if close else ""
-        raise InvalidArgumentError([f"{rule}, got {value!r}{hint}"])
+        raise InvalidArgumentError([f"{rule}, got {value!r}"])
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether large values of {metric!r} are good is not known"

@@ -61,7 +61,8 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     parts += filter(None, [location_of(short_of_memory or device_error or error) or location_of(error)])
     where = f" in {', '.join(parts)}" if parts else ""
     if short_of_memory is not None:
-        return _memory_cause(short_of_memory, device) + where
+        is_gpu = torch_devices.is_out_of_memory(short_of_memory)
+        return f"out of {f'GPU memory on {device}' if is_gpu else 'main memory'}{where}"
     if _is_loader_stopped(error):
         return f"a process of its loader was ended (SIGTERM){where}"
     if device_error is not None:
@@ -99,14 +100,6 @@ def explain_devices(error: BaseException, device: torch.device, network: nn.Modu
             f"the run's device is {device}, its network is on {devices}: take the batches from "
             f"manager.batches(), or send them with .to({str(device)!r})"
         )
-
-
-def _memory_cause(error: BaseException, device: torch.device) -> str:
-    memory = f"GPU memory on {device}" if torch_devices.is_out_of_memory(error) else "main memory"
-    # CuPy's error, of memory on a GPU, is a MemoryError
-    if isinstance(error, MemoryError) and type(error).__module__.partition(".")[0] not in ("builtins", "numpy"):
-        memory = "memory"
-    return f"out of {memory}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

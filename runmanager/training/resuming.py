@@ -25,9 +25,6 @@ from runmanager.wording import did_you_mean
 
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
-Parts = Mapping[str, Any] | None
-"""The type of the argument `checkpoint=`."""
-
 
 class ResumeState:
     """The state of a run: saved with every epoch, restored when the run is resumed.

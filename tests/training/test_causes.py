@@ -14,7 +14,6 @@ from runmanager.training.causes import cause_of, explain_devices, status_of
 from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
-CupyError = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
 
 OUT_OF_MEMORY = [  # what torch raised -> the cause
     (
@@ -44,7 +43,6 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause
         "out of main memory",
     ),
     (MemoryError(), "out of main memory"),
-    (CupyError("Out of memory allocating 170,034,987,008 bytes"), "out of memory"),
     (MemoryError("Unable to allocate 7.28 PiB for an array"), "out of main memory"),
 ]  # fmt: skip
 
