@@ -64,8 +64,9 @@ def expand(
             step = f": write {config.__name__}()" if isinstance(config, type) else ""
             problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
     with problems.collecting():
-        is_sample = isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params)
-        combinations = params if is_sample else RunBuilder.get_runs(params, max_runs=max_runs)
+        axes: Any = params
+        is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
+        combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
     names = list(dict.fromkeys(name for run in combinations for name in run._fields))
     if fields is not None:
         problems += [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]

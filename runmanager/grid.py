@@ -96,9 +96,10 @@ class RunBuilder:
         """
         problems = Problems()
         problems.check_count("n", n, 1)
-        if not isinstance(seed, int) or isinstance(seed, bool):
+        number: object = seed
+        if not isinstance(number, int) or isinstance(number, bool):
             rule = "seed must be a whole number, so that the same runs are drawn again"
-            problems.append(f"{rule}, got {seed!r}")
+            problems.append(f"{rule}, got {number!r}")
         space = space_of(params, [*problems, *_where_problems(where)])
         size = math.prod(_num_values(values) for values in space.values())
         if n > size:
