@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40  # maximum number of printed rows of a table
 _MOST_LINES = 1000  # maximum number of lines that a notebook shows
+NOTEBOOK_WIDTH = 110  # characters in a line of a notebook
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - ASCII replacements
 _INDENT = "    "
 _LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
@@ -74,10 +75,7 @@ class Screen:
         is_live: Whether `show_below` shows anything.
         links: Word -> function that returns its link. In terminals that support links, a line that begins with
             the word and a colon gets the link.
-        keeps_rows: Whether the rows of ended runs stay in the content below the lines.
     """
-
-    keeps_rows = False
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
         self.is_live = is_live
@@ -177,7 +175,7 @@ def _now(content: Any) -> Any:
 class NotebookScreen(Screen):
     """Updates the output of a notebook's cell in place, without the ipywidgets that rich needs."""
 
-    keeps_rows = True
+    width = NOTEBOOK_WIDTH
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)

@@ -16,7 +16,6 @@ _PALETTE = {
 """The colors of signs in a terminal and on a page. Page colors have a contrast of 3:1 on white and on black."""
 
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
-_LINE = "width: 0; min-width: 100%; white-space: normal; text-align: left"  # the line is as wide as the table
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", "…": r"\ldots{}", "±": r"$\pm$",
@@ -43,7 +42,6 @@ def html(
     best: Collection[int] = (),
     bars: Mapping[int, Sequence[float]] | None = None,
     signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
-    below: Sequence[Sequence[str]] = (),
 ) -> str:
     """Return a table as HTML for a notebook, with colors for light and dark pages, and without scripts.
 
@@ -54,7 +52,6 @@ def html(
         best: The indexes of the rows in bold.
         bars: Index of a column -> the fraction of each cell that the bar of its value fills, from 0 to 1.
         signs: The index of the status column; and for each row, the sign of the status and its tooltip.
-        below: The lines of text below each row, as wide as the table.
     """
     aligned = ["left" if each else "right" for each in is_left]
     heads = (
@@ -74,9 +71,6 @@ def html(
             front = f"{signed(sign, sign, 'font-weight: bold')} " if sign else ""
             cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>\n")
-        if below and below[number]:
-            content = f'<div style="{_LINE}">{"<br>".join(map(escape, below[number]))}</div>'
-            body.append(f'<tr><td></td><td colspan="{len(names) - 1}">{content}</td></tr>\n')
     head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
     table = f'<table class="dataframe">\n{head}\n<tbody>{"".join(body)}</tbody></table>'
     return f'<div style="overflow-x: auto">{table}</div>'

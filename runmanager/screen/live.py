@@ -91,7 +91,6 @@ class GridProgress(Display):
         self._design = design
         axes = sorted(varying, key=lambda name: name in self._repeats)
         self._columns = RunColumns(axes, has_device=DEVICE in axes)
-        self._rows: list[Row] = []  # rows of ended runs, if the screen keeps them
         self._folders: dict[str, RunFolder] = {}
         self._ended: set[str] = set()
         self._best = BestSoFar(design, varying)
@@ -268,9 +267,6 @@ class GridProgress(Display):
         if not self._screen.is_live:
             return None
         columns, width = self._columns, self._screen.width
-        if self._screen.keeps_rows:
-            self._rows.append(brief)
-            return []
         lines = columns.explained(row, width)
         if len(lines) > 1 and brief != row:
             lines = columns.explained(brief, width)[:1]
@@ -317,9 +313,8 @@ class GridProgress(Display):
         self._screen.show_below(line)
 
     def clear(self, then: str = "") -> None:
-        """Remove the live display below the lines, except ended runs, or replace it by the line `then`."""
-        rest = self._picture(is_over=True) if self._rows else None
-        self._screen.show_below(then or rest)
+        """Remove the live display below the lines, or replace it by the line `then`."""
+        self._screen.show_below(then or None)
 
     def show_plan(self, plan: Plan, search: Search, lanes: int, foresight: "Foresight | None" = None) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
@@ -379,7 +374,7 @@ class GridProgress(Display):
                 self._screen.print(lines)
                 self._printed = time.monotonic()
 
-    def _picture(self, *, is_over: bool = False) -> Picture:
+    def _picture(self) -> Picture:
         now = time.monotonic()
         runs = {running.lane: running for running in list(self._running.values())}
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
@@ -398,8 +393,6 @@ class GridProgress(Display):
             now - self._began,
             left,
             self._headings,
-            self._rows,
-            is_over,
         )
 
     def _in_words(self, now: float) -> str:

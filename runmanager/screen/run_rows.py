@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager import markup
 from runmanager.outcome import LEADING
 from runmanager.storage.run_numbers import KEPT
 from runmanager.table import GAP, Table
@@ -15,12 +14,11 @@ from runmanager.wording import brief, cell, join, printable, steady
 
 DEVICE = "device"
 
-_COUNT, _RUN, _EPOCH, DURATION, _NOTE = "", "run", "epoch", "run duration", " "
+_COUNT, _RUN, _EPOCH, DURATION = "", "run", "epoch", "run duration"
 _LEAST = {DURATION: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
 _METRIC = len("0.0000")  # the minimum width of a metric
 _INDENT = "    "
-_MOST_NOTE = 48  # maximum number of characters of a note in a notebook
 _NUM_FIRST_AXES = 3  # number of axes that a narrow terminal keeps longest
 
 
@@ -85,24 +83,6 @@ class RunColumns:
         headings = lines[: len(lines) - len(rows)]
         noted = [_noted(line, row.notes, width) for line, row in zip(lines[len(headings) :], rows, strict=True)]
         return headings, noted, [name for name in left_out if name not in self.metrics]
-
-    def to_html(self, rows: Sequence[Row]) -> str:
-        """Return the rows as an HTML table for a notebook; long causes and next steps have their own rows."""
-        notes, below = zip(*map(_note, rows), strict=True)
-        metrics = {name for row in rows for name in row.metrics}
-        names = [name for name in self._names if name in metrics or name not in self.metrics]
-        names += [_NOTE] * any(notes)
-        cells = [
-            {**self._cells(row), _COUNT: row.count[1:].lstrip(), _NOTE: note}
-            for row, note in zip(rows, notes, strict=True)
-        ]
-        return markup.html(
-            list(map(printable, names)),
-            [[each.get(name, "") for name in names] for each in cells],
-            [name not in self._right for name in names],
-            signs=(0, [(row.count[:1], "") for row in rows]),
-            below=below,
-        )
 
     def explained(self, row: Row, width: int) -> list[str]:
         """Return the line of a row, and further lines with the cause, if it does not fit, and the next step."""
@@ -178,14 +158,6 @@ def _column(axis: str) -> str:
 
 def _value(value: Any) -> str:
     return cell(value) if isinstance(value, float) and math.isfinite(value) else brief(value)
-
-
-def _note(row: Row) -> tuple[str, list[str]]:
-    """Return the note of a row in a notebook, and the lines below the row."""
-    note, cause = "".join(row.notes[:1]), ""
-    if row.cause and cell_len(note) > _MOST_NOTE:
-        note, cause = row.notes[-1], row.cause
-    return note, list(filter(None, [cause, row.next_step]))
 
 
 def _indented(*lines: str) -> list[str]:
