@@ -48,7 +48,11 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """
     run = TrainedRun(manager)
     opened = run.opened
-    _quieten(manager)
+    # Lightning's hints are off until the run ends, unless the user has set another level
+    logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
+    if not logger.level and logger.getEffectiveLevel() == logging.INFO:
+        logger.setLevel(logging.WARNING)
+        hooks_of(manager).scope.callback(logger.setLevel, logging.NOTSET)
     lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
     if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
         lists["callbacks"].append(RunManagerCallback(manager))
@@ -91,7 +95,7 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     saved = _numbers(run.folder)
     after = run.resume_trainer(lambda committed: max((n for n in saved if n <= committed), default=0))
     if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
-        artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1, "checkpoints")
+        artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1)
     return _checkpoint_of(run.folder, after) if after else None
 
 
@@ -164,7 +168,10 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         self.run.state.save_epoch = lambda number: self._save(trainer, number)
         if self._loaded:
             trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
-            self._step_plateau(trainer)
+            # Lightning steps ReduceLROnPlateau only after its checkpoint
+            for index, value in self._loaded["plateau"].items():
+                scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
+                trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the epoch; restore the random states first if the trainer has just resumed."""
@@ -242,7 +249,10 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
             for index, config in enumerate(trainer.lr_scheduler_configs)
-            if _is_due(config, number) and config.monitor in trainer.callback_metrics
+            if config.reduce_on_plateau
+            and config.interval == "epoch"
+            and number % config.frequency == 0
+            and config.monitor in trainer.callback_metrics
         }
         self._state = {
             "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
@@ -282,28 +292,9 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         if loop.is_resuming:  # needed only after a resume, as otherwise Lightning creates the iterator
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
-    def _step_plateau(self, trainer: Any) -> None:
-        """Step ReduceLROnPlateau, as Lightning does this only after its checkpoint."""
-        for index, value in self._loaded["plateau"].items():
-            scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
-            trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
-
-
-def _quieten(manager: RunManager) -> None:
-    """Switch Lightning's hints off until the run ends, unless the user has set another level."""
-    logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
-    if not logger.level and logger.getEffectiveLevel() == logging.INFO:
-        logger.setLevel(logging.WARNING)
-        hooks_of(manager).scope.callback(logger.setLevel, logging.NOTSET)
-
 
 def _num_epochs(trainer: Any) -> int | None:
     return trainer.max_epochs if (trainer.max_epochs or 0) > 0 and trainer.max_steps < 0 else None
-
-
-def _is_due(config: Any, number: int) -> bool:
-    """Whether a ReduceLROnPlateau is due at the end of an epoch."""
-    return bool(config.reduce_on_plateau and config.interval == "epoch" and number % config.frequency == 0)
 
 
 def _as_list(argument: Any) -> list[Any]:

@@ -98,12 +98,6 @@ class _Experiment:
         error = self._cleaning.text(f"the error of run {run.folder.number}", run.error, _LONGEST)
         tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
         tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
-        run_id = self._log(experiment_id, run, tags)
-        client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
-        return [run_id]
-
-    def _log(self, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
-        client = self._client
         began = run.start.get("t_wall", time.time())
         begun = int(began * 1000)  # start time in ms since 1970
         metrics = list(self._of_epochs(run, begun))
@@ -123,7 +117,8 @@ class _Experiment:
         end = "FINISHED" if run.status is Status.COMPLETED else end
         last = _duration_ms(run.epochs[-1].metrics) if run.epochs else 0
         client.set_terminated(run_id, end, begun + last)
-        return run_id
+        client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
+        return [run_id]
 
     def _of_epochs(self, run: RunResult, begun: int) -> Iterator[Any]:
         """Yield the metrics of every epoch; `begun` is the start time of the run in ms since 1970."""

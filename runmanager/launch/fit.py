@@ -130,7 +130,7 @@ def fit(
     problems = _problems_of_values(
         manager, device, options, epochs, batch_size, scheduler_every, precision, step
     )
-    has_statistics = _has_batch_statistics(network)
+    has_statistics = any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())
     is_positive = isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0
     rules = {
         "the open run has another network or loader: give fit() those of begin_run()":
@@ -257,7 +257,3 @@ _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
 )  # fmt: skip
-
-
-def _has_batch_statistics(network: nn.Module) -> bool:
-    return any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())

@@ -206,7 +206,13 @@ class Script:
         """
         problems = Problems()
         read = {name: self._values(name, given, problems) for name in self._read}
-        grid = {name: _axis_of(read[name]) or values for name, values in self._params.items()}
+        # a single range becomes the axis itself
+        grid = {
+            name: read[name][0]
+            if len(read[name]) == 1 and isinstance(read[name][0], Range)
+            else read[name] or values
+            for name, values in self._params.items()
+        }
         grid |= {name: read[name] for name in self._settings if read[name] and name not in self._constants}
         with problems.collecting():
             space_of(grid)
@@ -297,11 +303,6 @@ def _one_of(choices: Mapping[str, Any], word: str) -> Any:
     if word not in choices:
         raise ValueError(f"one of {', '.join(choices)}")
     return choices[word]
-
-
-def _axis_of(values: list[Any]) -> Any:
-    """Return the values of a flag for an axis; a single range is returned as the range itself."""
-    return values[0] if len(values) == 1 and isinstance(values[0], Range) else values
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:

@@ -144,7 +144,11 @@ class Sampler:
     def _add(self, state: str, point: Point, **content: Any) -> None:
         from optuna.trial import TrialState, create_trial
 
-        params = {name: self._choice(name, value) for name, value in point.items()}
+        # Optuna's values of the axes for the values of the point
+        params = {
+            name: self._distributions[name].to_external_repr(value) if self._axes[name].range is None else value
+            for name, value in point.items()
+        }
         with self._translating():
             self._study.add_trial(
                 create_trial(
@@ -184,11 +188,6 @@ class Sampler:
         """Return the value of a point for Optuna's value of an axis."""
         is_range = self._axes[name].range is not None
         return choice if is_range else int(self._distributions[name].to_internal_repr(choice))
-
-    def _choice(self, name: str, value: Any) -> Any:
-        """Return Optuna's value of an axis for the value of a point."""
-        is_range = self._axes[name].range is not None
-        return value if is_range else self._distributions[name].to_external_repr(value)
 
 
 def _distribution(axis: SearchAxis) -> "BaseDistribution":

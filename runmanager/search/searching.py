@@ -74,9 +74,10 @@ class Searching(Search):
         self._read(experiment)
         suggested = self._ids
         return [
-            run
-            for run, folder in self._space.runs_of(experiment)
-            if folder.id in suggested or (status := read_run(folder).status).is_success or status.is_fault
+            read[1]
+            for folder in experiment.runs.values()
+            if (read := self._space.read(folder))
+            and (folder.id in suggested or (status := read_run(folder).status).is_success or status.is_fault)
         ]
 
     def examples(self) -> Sequence[Run]:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from runmanager.hyperparameters import common_kind, decode, encode, kind
 from runmanager.nested import Grid
 from runmanager.ranges import IntRange, Range
 from runmanager.run import Run, make_run
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import canonical, identity
 
 Point = Mapping[str, Any]
@@ -111,12 +111,6 @@ class SearchSpace:
         if identity(run._asdict()) != folder.id:
             return None
         return {axis.name: values[axis.name] for axis in self.axes}, run
-
-    def runs_of(self, experiment: Experiment) -> Iterator[tuple[Run, RunFolder]]:
-        """Yield the experiment's runs whose values belong to these axes."""
-        for folder in experiment.runs.values():
-            if read := self.read(folder):
-                yield read[1], folder
 
     def samples(self) -> list[Run]:
         """Return runs that together contain each device of the space."""

@@ -114,7 +114,11 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
     if goal is not None:
         with problems.collecting():
-            design = _with_goals(design, goal)
+            written = goal if isinstance(goal, list | tuple) and goal else [goal]
+            goals = tuple(map(parse_goal, written))
+            if len({goal.metric for goal in goals}) < len(goals):
+                raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
+            design = replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
     for metric in [goal.metric for goal in design.all_goals]:
         if metric in names or metric in RESERVED - {"loss", "accuracy"}:
             subject = "a hyperparameter of this grid" if metric in names else "no metric"
@@ -130,14 +134,6 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
             design = replace(design, x_axis=check_x_axis(x_axis, names))
     problems.raise_if_any()
     return design
-
-
-def _with_goals(design: Design, goal: object) -> Design:
-    """Return the design for one goal or several goals."""
-    goals = tuple(map(parse_goal, goal)) if isinstance(goal, list | tuple) and goal else (parse_goal(goal),)
-    if len({goal.metric for goal in goals}) < len(goals):
-        raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
-    return replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:

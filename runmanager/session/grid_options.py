@@ -112,10 +112,6 @@ def _is_search(problems: Problems, _: str, value: Any) -> None:
         problems.append(f"search must be OptunaSearch(n=...), or None to execute all runs, got {value!r:.60}")
 
 
-def _is_count(problems: Problems, name: str, value: Any) -> None:
-    problems.check_count(name, value, 0)
-
-
 def _is_checked(problems: Problems, _: str, value: Any) -> None:
     if not (isinstance(value, bool) or value == "resume"):
         problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
@@ -149,7 +145,11 @@ class GridOptions:
         None, flag="seconds without a batch, after which a run counts as hung", says="none", **_SECONDS
     )
     retries: int = _option(
-        0, _is_count, flag="further attempts of a run that was killed or hung", type=int, metavar="N"
+        0,
+        lambda problems, name, value: problems.check_count(name, value, 0),
+        flag="further attempts of a run that was killed or hung",
+        type=int,
+        metavar="N",
     )
     max_seconds: float | None = _option(
         None,

@@ -19,7 +19,7 @@ from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, E
 from runmanager.session.exports import write_tables
 from runmanager.session.plan import Plan
 from runmanager.storage import paths
-from runmanager.storage.folders import Experiment, RunFolder, read_runs
+from runmanager.storage.folders import Experiment, read_runs
 from runmanager.storage.run_state import read_run
 from runmanager.wording import printable
 
@@ -121,14 +121,13 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(execution, began),
         all_runs=runs_table(path.name, results) if len(results) > len(outcome.runs) else None,
-        num_changed=sum(_keeps_earlier_epochs(each.folder) for each in execution.plan.runs),
+        # changed runs without an epoch since the change: tables have their earlier epochs
+        num_changed=sum(
+            bool(folder.since and not read_run(folder).epochs and read_run(replace(folder, since=0)).epochs)
+            for folder in planned.values()
+        ),
         stoppers=execution.stoppers,
     )  # fmt: skip
-
-
-def _keeps_earlier_epochs(folder: RunFolder) -> bool:
-    """Whether a changed run has no epoch since the change, so that tables have its earlier epochs."""
-    return bool(folder.since and not read_run(folder).epochs and read_run(replace(folder, since=0)).epochs)
 
 
 def _time_spent(execution: Execution, began: float) -> str | None:

@@ -142,9 +142,14 @@ class Observer(RunListener):
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
         """Write the state before the epoch."""
+
+        def end_late() -> None:
+            self.write({"is_late": True})
+            os._exit(1)
+
         opened, is_first = self._opened, self._timer is None
         if self._timer is None:
-            self._timer = threading.Timer(self._order.longest_s, self._end_late)
+            self._timer = threading.Timer(self._order.longest_s, end_late)
             self._timer.daemon = True
             self._timer.start()
         if self._order.functions:
@@ -282,10 +287,6 @@ class Observer(RunListener):
         opened.resume_state.save_epoch = save
         if is_first and opened.number:
             load_state(folder / str(opened.number), **arguments(load_state))
-
-    def _end_late(self) -> None:
-        self.write({"is_late": True})
-        os._exit(1)
 
 
 def _has_state(value: Any) -> bool:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.board import hparams
@@ -19,7 +18,6 @@ from runmanager.outcome import BY_TRAIN, Status
 from runmanager.run import Run
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
-from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
 from runmanager.session import arguments, debug_runs
@@ -126,7 +124,12 @@ class Session:
             ):
                 # the function `data` may download files for minutes, with its own progress bar
                 now = arguments.take_fingerprint(train, options.data)
-            notes = [*changes, *_odd_goals(design.all_goals)]
+            notes = changes + [
+                f"goal={str(goal)!r} ranks {'large' if goal.is_larger_better else 'small'} values first; "
+                f"otherwise write goal={str(Goal(goal.metric, -goal.sign))!r}"
+                for goal in design.all_goals
+                if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
+            ]
             yield cls(
                 train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
                 display, runs, missing, chosen, [f"! {note}" for note in notes], began, closing,
@@ -164,17 +167,15 @@ class Session:
         batch = Decisions(plan, search, self.plan_new).first()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
         if ranks.is_main():
-            self.display.show_plan(batch, self.search, lanes, self._foresight(plan))
+            foresight: Foresight | None = None
+            if not self.search.axes and self.display.is_shown and self.design.repeating(plan.varying):
+                from runmanager.answers.foresight import foresee  # imports pandas
+
+                before, is_anytime = [planned.before for planned in plan.runs], self.options.decide is not None
+                foresight = foresee(self.experiment.path, self.design, before, anytime=is_anytime)
+            self.display.show_plan(batch, self.search, lanes, foresight)
         outcome = read_outcome(batch, COMPLETED, self.experiment.path, is_over=False)
         return replace(outcome, exit_code=COMPLETED)
-
-    def _foresight(self, plan: Plan) -> "Foresight | None":
-        if self.search.axes or not (self.display.is_shown and self.design.repeating(plan.varying)):
-            return None
-        from runmanager.answers.foresight import foresee  # imports pandas
-
-        before, decide = [planned.before for planned in plan.runs], self.options.decide
-        return foresee(self.experiment.path, self.design, before, anytime=decide is not None)
 
     def check(self) -> list[str]:
         """Check each due setting with the executor, by the option `check`; return sentences to print.
@@ -291,16 +292,6 @@ class Session:
         return replace(plan, runs=runs)
 
 
-def _odd_goals(goals: Sequence[Goal]) -> list[str]:
-    """Return a sentence for each goal whose direction contradicts the name of its metric."""
-    return [
-        f"goal={str(goal)!r} ranks {'large' if goal.is_larger_better else 'small'} values first; "
-        f"otherwise write goal={str(Goal(goal.metric, -goal.sign))!r}"
-        for goal in goals
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
-    ]
-
-
 def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
     """Return the search of a grid.
 
@@ -308,14 +299,9 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
         GridError: A search has no goal, or cannot search these axes.
         MissingExtraError: A required package is not installed.
     """
-    if options.search:
-        return _searching(options.search, params, design, options.path)
-    if options.decide and design.repeats:
-        return options.decide.search(*design.repeats)
-    return AllRuns()
-
-
-def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
+    search = options.search
+    if not search:
+        return options.decide.search(*design.repeats) if options.decide and design.repeats else AllRuns()
     from runmanager.search.optuna_sampler import check_search
     from runmanager.search.searching import Searching
 
@@ -330,7 +316,7 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
     problems.raise_if_any()
     space = SearchSpace(params, repeats)
     check_search(space, goals, search)
-    return Searching(search, space, goals, experiment)
+    return Searching(search, space, goals, options.path)
 
 
 def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:

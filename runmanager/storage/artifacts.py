@@ -80,12 +80,13 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
     return sorted(listed)
 
 
-def move_aside(folder: Path, attempt: int, name: str) -> None:
-    """Rename an artifact of a superseded attempt, if there is one.
+def move_aside(folder: Path, attempt: int) -> None:
+    """Rename the checkpoints of callbacks of a superseded attempt, if there are any.
 
     Raises:
         StorageError: The artifact could not be renamed.
     """
+    name = "checkpoints"
     source, target = folder / paths.ARTIFACTS / name, folder / f"attempt-{attempt}.{paths.ARTIFACTS}" / name
     with durable.explained(source):
         if source.exists() and not target.exists():

@@ -65,7 +65,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
             f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
         ) from error
     if checkpoint.inside is None:
-        durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+        durable.write_file(folder / paths.CHECKPOINT, content, folder / paths.PREVIOUS_CHECKPOINT)
     else:
         durable.write_file(folder / paths.INSIDE_CHECKPOINT, content)
 

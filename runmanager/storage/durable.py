@@ -26,13 +26,17 @@ _PATIENCE_S, _PAUSE_S = 2.0, 0.05  # a virus scanner has a new file open for mil
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, previous: Path | None = None) -> None:
     """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
 
+    The old file, if any, is renamed to `previous`.
+
     Raises:
-        StorageError: The file could not be written; the old content is intact.
+        StorageError: The file could not be written; the old content is intact, under one of the two names.
     """
     with explained(path), _temporary(path, [content]) as temporary:
+        if previous and path.exists():
+            rename(path, previous)
         rename(temporary, path)
         sync_folder(path.parent)
 
@@ -45,19 +49,6 @@ def copy_file(source: Path, path: Path) -> None:
         StorageError: The copy could not be written; the old content is intact.
     """
     with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
-        rename(temporary, path)
-        sync_folder(path.parent)
-
-
-def write_generation(path: Path, previous: Path, content: bytes) -> None:
-    """Write a file as `write_file` does, and rename the previous file to `previous`.
-
-    Raises:
-        StorageError: The file could not be written; the previous content is in one of the two files.
-    """
-    with explained(path), _temporary(path, [content]) as temporary:
-        if path.exists():
-            rename(path, previous)
         rename(temporary, path)
         sync_folder(path.parent)
 

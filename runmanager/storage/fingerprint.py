@@ -329,7 +329,7 @@ class _Text:
             self.is_plain = False  # not plain: training changes a parameter; a meta tensor has no elements
         elif getattr(value.dtype, "hasobject", False):
             return f"{text}, {self.of(value.tolist(), holders)})"
-        elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
+        elif self._spend(0 if math.prod(value.shape) * value.dtype.itemsize <= MOST_BYTES else _MOST_TEXT):
             # the errors of quantized or nested tensors
             with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):
                 return f"{text}, {_digest(value)})"
@@ -356,10 +356,6 @@ class _Text:
         opening, closing = _BRACKETS.get(type(value), (f"{kind}(", ")"))
         is_unordered = isinstance(value, (set, frozenset))
         return f"{opening}{', '.join(sorted(texts) if is_unordered else texts)}{closing}"
-
-    def _has_room(self, size: int) -> bool:
-        """Whether an array is small enough to be compared by content."""
-        return self._spend(0 if size <= MOST_BYTES else _MOST_TEXT)
 
     def _spend(self, size: int) -> bool:
         """Subtract characters from the budget; return whether any characters are left."""

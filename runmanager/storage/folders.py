@@ -38,7 +38,6 @@ class Experiment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
-        self._next = 0  # the number of a search's next run, 0 before its first run
 
     @property
     def runs(self) -> dict[str, RunFolder]:
@@ -159,8 +158,7 @@ class Experiment:
         """
         run = self.find(params)
         if run is None:
-            number = self._next or _free_number(self.path, self.runs.values())
-            self._next = number + 1
+            number = _free_number(self.path, self.runs.values())
             path = self.path / paths.run_folder(number, {name: params[name] for name in names})
             run = RunFolder(path, number, identity(params), _lasting(params))
         run = replace(run, unavailable=unavailable.get(run.id, ""))

@@ -39,7 +39,9 @@ def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     if isinstance(value, enum.Enum):
         return {"enum": f"{full_name(type(value))}.{value.name}"}
     if isinstance(value, (int, float)):
-        return _canonical_number(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"number": str(value)}
+        return int(value) if value == int(value) else float(value)
     if isinstance(value, (list, tuple)):
         return [canonical(item) for item in value]
     if isinstance(value, Mapping):
@@ -54,11 +56,3 @@ def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
         fields = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"data": [name, fields]}
     return {"object": [name, repr(value)]}  # a cell of a table
-
-
-def _canonical_number(value: float) -> Any:
-    if isinstance(value, int):
-        return int(value)
-    if not math.isfinite(value):
-        return {"number": str(value)}
-    return int(value) if value.is_integer() else float(value)

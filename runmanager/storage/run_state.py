@@ -83,15 +83,17 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     # the attempts since the last attempt that began with the first epoch
     current = valid[firsts[-1] :] if firsts else valid
     last = valid[-1] if valid else Attempt()
-    failed = [
-        one for one in attempts if one.number > last.number and one.outcome and one.outcome.status.is_fault
-    ]
+    error = last.outcome.error if last.outcome else folder.unavailable
+    for attempt in attempts:  # a later attempt may have failed without changing the state
+        if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
+            error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
+    summary = last.end.get("summary", {}).items()
     return RunResult(
         folder,
         _status(folder, valid, list(journals.values())[-1] if journals else None),
         epochs,
         len(journals),
-        _error(failed[-1]) if failed else last.outcome.error if last.outcome else folder.unavailable,
+        error,
         last.start,
         any(attempt.start.get("mixed") is True for attempt in valid),
         max([1, *_counts("jobs", [attempt.start for attempt in current])]),
@@ -99,7 +101,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         {journals[attempt.number]: attempt.version for attempt in attempts},
         last.end.get("stopped_early", ""),
-        _summary_of(last.end),
+        {name: float(value) for name, value in summary if name.isidentifier() and name not in COLUMNS},
         _inside(folder, attempts, len(epochs)),
         last.end.get("pruned_by", ""),
         dict(itertools.chain.from_iterable(attempt.loaded.items() for attempt in current)),
@@ -131,12 +133,6 @@ def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str
         attempt.number = number
         attempts.append(attempt)
     return journals, attempts
-
-
-def _summary_of(end: Mapping[str, Any]) -> dict[str, float]:
-    """Return the summary of a run, without names that are columns of the tables."""
-    values = end.get("summary", {}).items()
-    return {name: float(value) for name, value in values if name.isidentifier() and name not in COLUMNS}
 
 
 def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
@@ -243,12 +239,6 @@ def _has_ended(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
 def _is_completed(attempts: Sequence[Attempt]) -> bool:
     outcome = attempts[-1].outcome if attempts else None
     return outcome is not None and outcome.status is Status.COMPLETED
-
-
-def _error(failed: Attempt) -> str:
-    """Return the cause of an attempt that failed without changing the state."""
-    assert failed.outcome
-    return f"attempt {failed.number} {failed.outcome.status}: {failed.outcome.error}"
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:

@@ -91,18 +91,13 @@ _Parts = dict[int, _Blocks]
 """Epoch -> its blocks."""
 
 
-def are_logged(folder: Path) -> bool:
-    """Whether a run has logged steps."""
-    return any(folder.glob("attempt-*.steps.jsonl"))
-
-
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     """Read the steps of a run by name, without duplicates; append the paths of unreadable files to `damaged`.
 
     A resumed attempt supersedes all later steps. Steps of an uncommitted epoch are included until the epoch is
     executed again.
     """
-    if not are_logged(folder.path):
+    if not any(folder.path.glob("attempt-*.steps.jsonl")):
         return {}
     attempts, counting = read_attempts(folder)
     starts = {attempt.number: attempt.start for attempt in attempts}

@@ -98,12 +98,17 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def _checkpoint_under_its_final_name() -> None:
-    def write(path: Path, _previous: Path, content: bytes) -> None:
+    atomic = durable.write_file
+
+    def write(path: Path, content: bytes, previous: Path | None = None) -> None:
+        if previous is None:
+            atomic(path, content)
+            return
         with path.open("wb") as file:
             file.write(content[:32])
             torch.save(torch.load(io.BytesIO(content[32:]), weights_only=True), file)
 
-    _replace(durable, "write_generation", write)
+    _replace(durable, "write_file", write)
 
 
 def _journal_before_checkpoint() -> None:

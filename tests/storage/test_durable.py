@@ -19,7 +19,6 @@ from runmanager.storage.durable import (
     strict_json,
     sync_folder,
     write_file,
-    write_generation,
 )
 
 
@@ -212,7 +211,7 @@ def test_a_generation_keeps_the_one_before(tmp_path, faulty):
     faulty(**noting(calls, "replace", "fsync"))
 
     for content in (b"1", b"2", b"3"):
-        write_generation(path, previous, content)
+        write_file(path, content, previous)
 
     assert (path.read_bytes(), previous.read_bytes()) == (b"3", b"2")
     again = ["fsync", "replace", "replace", "fsync"]
