@@ -12,7 +12,7 @@ from runmanager.session.plan import Action, Plan
 Say = Callable[[str], None]
 
 
-def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:
+def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None) -> None:
     """Print the numbers of changed, executed and skipped runs.
 
     Why runs are skipped is printed if others are executed; otherwise, the panel that follows at once says it.

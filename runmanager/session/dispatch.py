@@ -48,7 +48,7 @@ class Dispatcher:
         self._stop.check()
         id_ = identity(run._asdict())
         self._begun[id_] = run, copy_of(run), Slot(id_, lane, device)
-        for listener in self._listening(id_, run):
+        for listener in self._listening(run):
             listener.run_began(listener.run, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
@@ -57,7 +57,7 @@ class Dispatcher:
         If the progress is a question, return the reason why the run should stop, or "".
         """
         self._stop.check()
-        listeners = self._listening(self.id_of(run), run)
+        listeners = self._listening(run)
         if not isinstance(news, EpochRecord | Question):
             for listener in listeners:
                 listener.step_ended(news)
@@ -78,10 +78,9 @@ class Dispatcher:
         listeners: Sequence[Listener] | None = None,
     ) -> None:
         """Report the outcome of a run after the outcome was committed; `listeners` are None for all."""
-        id_ = self.id_of(run)
-        for listener in self._listening(id_, run, is_retried=is_retried, listeners=listeners):
+        for listener in self._listening(run, is_retried=is_retried, listeners=listeners):
             listener.run_ended(outcome)
-        self._begun.pop(id_, None)
+        self._begun.pop(self.id_of(run), None)
 
     @property
     def begun(self) -> Collection[str]:
@@ -89,8 +88,9 @@ class Dispatcher:
         return self._begun.keys()
 
     def _listening(
-        self, id_: str, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
+        self, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
     ) -> Iterator[Listener]:
+        id_ = self.id_of(run)
         _, copy, slot = self._begun.get(id_, (run, run, Slot(id_)))
         for listener in self._listeners if listeners is None else listeners:
             listener.run, listener.slot = copy, slot._replace(is_retried=is_retried)

@@ -150,8 +150,8 @@ class Execution:
 
     def conclusions(self, outcomes: Sequence[Outcome]) -> list[str]:
         """Return the final sentences of the search and the pruner."""
-        rules = [self._search, *([self._pruner] if self._pruner else [])]
-        return [*filter(None, (rule.conclusion(outcomes) for rule in rules))]
+        of_pruner = self._pruner.conclusion(outcomes) if self._pruner else ""
+        return [*filter(None, [self._search.conclusion(outcomes), of_pruner])]
 
     def asked_for(self) -> Plan:
         """Return the plan with the requested runs.

@@ -80,9 +80,12 @@ def _one_of(*choices: str) -> Check:
     return lambda problems, name, value: problems.check_choice(name, value, choices)
 
 
-def _is_report(problems: Problems, _: str, value: Any) -> None:
-    if not isinstance(value, bool | str | os.PathLike):
-        problems.append(f"report must be True, False or a file to write, got {value!r:.60}")
+def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
+    def check(problems: Problems, name: str, value: Any) -> None:
+        if not is_valid(value):
+            problems.append(f"{name} must be {rule}, got {value!r:.60}")
+
+    return check
 
 
 def _are_listeners(problems: Problems, _: str, value: Any) -> None:
@@ -94,22 +97,6 @@ def _are_listeners(problems: Problems, _: str, value: Any) -> None:
         if listener.where not in ("parent", "worker"):
             name = type(listener).__name__
             problems.append(f"{name}.where must be 'parent' or 'worker', got {listener.where!r:.60}")
-
-
-def _is_prune(problems: Problems, _: str, value: Any) -> None:
-    if not (value is None or isinstance(value, SuccessiveHalving) or is_optuna_pruner(value)):
-        rule = "prune must be SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run"
-        problems.append(f"{rule}, got {value!r:.60}")
-
-
-def _is_decide(problems: Problems, _: str, value: Any) -> None:
-    if not (value is None or isinstance(value, Decide)):
-        problems.append(f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}")
-
-
-def _is_search(problems: Problems, _: str, value: Any) -> None:
-    if not (value is None or isinstance(value, OptunaSearch)):
-        problems.append(f"search must be OptunaSearch(n=...), or None to execute all runs, got {value!r:.60}")
 
 
 def _is_checked(problems: Problems, _: str, value: Any) -> None:
@@ -181,11 +168,29 @@ class GridOptions:
     )
     tensorboard: bool | TensorBoard = _option(True, check_tensorboard)
     display: bool | None = None
-    report: bool | str | PathLike[str] = _option(False, _is_report)
+    report: bool | str | PathLike[str] = _option(
+        False,
+        _must_be("True, False or a file to write", lambda value: isinstance(value, bool | str | os.PathLike)),
+    )
     listeners: Sequence[Listener] = _option((), _are_listeners)
-    prune: "SuccessiveHalving | BasePruner | None" = _option(None, _is_prune)
-    decide: Decide | None = _option(None, _is_decide)
-    search: OptunaSearch | None = _option(None, _is_search)
+    prune: "SuccessiveHalving | BasePruner | None" = _option(
+        None,
+        _must_be(
+            "SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run",
+            lambda value: isinstance(value, SuccessiveHalving | None) or is_optuna_pruner(value),
+        ),
+    )
+    decide: Decide | None = _option(
+        None,
+        _must_be("Decide(...), or None to add no repeats", lambda value: isinstance(value, Decide | None)),
+    )
+    search: OptunaSearch | None = _option(
+        None,
+        _must_be(
+            "OptunaSearch(n=...), or None to execute all runs",
+            lambda value: isinstance(value, OptunaSearch | None),
+        ),
+    )
     goal: str | Sequence[str] | None = None
     repeats: str | Sequence[str] | None = None
     note: str | None = None

@@ -167,7 +167,7 @@ def make_plan(
     *,
     retry_failed: bool,
     keep_changed: bool,
-    axes: Sequence[str] = (),
+    axes: Sequence[str],
 ) -> Plan:
     """Plan runs with their folders according to the options of `run_grid`.
 

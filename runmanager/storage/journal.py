@@ -34,7 +34,6 @@ PIECE = 64 * 2**20
 """The maximum number of bytes per read; no line of a journal is longer."""
 _MOST_NAMED = 10  # maximum number of damaged lines in a message
 _INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
-_LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter line has no checksum
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
 DAMAGED = (
@@ -104,25 +103,19 @@ class Attempt:
     outcome: Outcome | None = None  # the outcome; None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # the last line, empty without an end
     loaded: dict[str, str] = field(default_factory=dict)  # path of another run -> digest of its files
-    damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
-    num_damaged: int = 0  # number of damaged lines
+    damaged: list[int] = field(default_factory=list)  # line numbers of the damaged lines, from 1
     num_lines: int = 0
     size: int = 0  # size of the lines in bytes
     crc: int = 0  # CRC-32 of the lines
     is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
     version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `durable.version`
 
-    def add_damaged(self, first: int, last: int) -> None:
-        """Record damaged lines."""
-        self.num_damaged += max(0, last + 1 - first)
-        self.damaged += range(first, min(last + 1, first + _MOST_NAMED - len(self.damaged)))
-
     @property
     def damage(self) -> str:
         """The damaged lines as text, "" if there are none."""
-        more = self.num_damaged - len(self.damaged)
-        named = f"line {', '.join(map(str, self.damaged))}" + (f" and {more} more" if more else "")
-        return named if self.damaged else ""
+        named, others = self.damaged[:_MOST_NAMED], len(self.damaged[_MOST_NAMED:])
+        more = f" and {others} more" if others else ""
+        return f"line {', '.join(map(str, named))}{more}" if named else ""
 
 
 class Journal:
@@ -247,7 +240,7 @@ def read_attempt(path: str | Path) -> Attempt:
             attempt.size += len(lines)
             attempt.crc = zlib.crc32(lines, attempt.crc)
             if len(rest) >= PIECE:
-                attempt.add_damaged(attempt.num_lines + 1, attempt.num_lines + 1)
+                attempt.damaged.append(attempt.num_lines + 1)
                 attempt.is_read = False
                 break
     return attempt
@@ -279,20 +272,16 @@ def _read_whole(lines: bytes, attempt: Attempt) -> bool:
 
 
 def _read_lines(lines: bytes, attempt: Attempt) -> None:
-    position = 0
-    for match in _LINE.finditer(lines):
-        number = attempt.num_lines + lines.count(b"\n", position, match.start()) + 1
-        attempt.add_damaged(attempt.num_lines + 1, number - 1)
-        attempt.num_lines, position = number, match.end()
+    for line in lines.split(b"\n")[:-1]:
+        attempt.num_lines += 1
+        if len(line) < _CRC_LENGTH:
+            attempt.damaged.append(attempt.num_lines)
+            continue
         try:
-            line = match[0][:-1]
             check_line(line)
             _take(attempt, json.loads(line, parse_constant=_refuse))
         except DAMAGED:
-            attempt.add_damaged(number, number)
-    last = attempt.num_lines + lines.count(b"\n", position)
-    attempt.add_damaged(attempt.num_lines + 1, last)
-    attempt.num_lines = last
+            attempt.damaged.append(attempt.num_lines)
 
 
 def check_line(line: bytes) -> None:

@@ -76,9 +76,11 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     journals, attempts = _read_attempts(folder, damaged)
     valid = _valid(attempts)
     epochs = _merged(valid)
-    if _is_sparse(epochs):
-        damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
-        epochs = []
+    if len(epochs) >= _FEW_EPOCHS:
+        names = set().union(*(record.metrics for record in epochs))
+        if is_sparse(len(epochs), len(names), sum(len(record.metrics) for record in epochs)):
+            damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
+            epochs = []
     firsts = [index for index, attempt in enumerate(valid) if _starts_over(attempt)]
     # the attempts since the last attempt that began with the first epoch
     current = valid[firsts[-1] :] if firsts else valid
@@ -133,14 +135,6 @@ def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str
         attempt.number = number
         attempts.append(attempt)
     return journals, attempts
-
-
-def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
-    """Whether a table of epochs would be huge and nearly empty, as every epoch has different metrics."""
-    if len(epochs) < _FEW_EPOCHS:
-        return False
-    num_names = len(set().union(*(record.metrics for record in epochs)))
-    return is_sparse(len(epochs), num_names, sum(len(record.metrics) for record in epochs))
 
 
 def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:

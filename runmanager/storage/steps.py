@@ -21,7 +21,7 @@ from runmanager.storage import durable, journal, paths
 from runmanager.storage.durable import AppendFile
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Attempt
-from runmanager.storage.run_state import inside_of, is_sparse, read_attempts
+from runmanager.storage.run_state import inside_of, read_attempts
 
 STEP = "step"
 """The third column, beside `run` and `epoch`; a logged value cannot have this name."""
@@ -129,15 +129,10 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
             parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
             parts |= of_attempt
         latest |= of_attempt
-    points = {
+    return {
         name: _points(name, parts)
         for name in dict.fromkeys(name for blocks in parts.values() for name in blocks)
     }
-    num_values = sum(len(series.numbers) for series in points.values())
-    if is_sparse(max((len(series.numbers) for series in points.values()), default=0), len(points), num_values):
-        damaged.append(f"{folder.path} (no table has room for the {len(points)} names of its steps)")
-        return {}
-    return points
 
 
 def _until(names: _Blocks, last: int) -> _Blocks:
@@ -171,7 +166,7 @@ def _read(path: Path, parts: _Parts) -> Attempt:
             block = _BLOCKS.decode(line)
             arrays = {name: _arrays(name, *columns) for name, columns in block.metrics.items()}
         except journal.DAMAGED:
-            lines.add_damaged(number, number)
+            lines.damaged.append(number)
             continue
         names = parts.setdefault(block.epoch, {})
         for name, array in arrays.items():

@@ -132,19 +132,6 @@ def test_lines_are_put_together_where_reading_was_cut(run, monkeypatch):
     assert table(run) == {"score": [(1, step, step / 4) for step in range(1, 30)]}
 
 
-def test_names_without_end_are_refused_instead_of_a_table(run):
-    begin(run)
-    lines = [
-        {**BLOCK, "metrics": {f"m{n}": [[n], [0.5]] for n in range(k, k + 100)}} for k in range(1, 5001, 100)
-    ]
-    many = {**BLOCK, "metrics": {"score": [list(range(1, 5001)), [0.5] * 5000]}}
-    write(run, many, *lines)
-    damaged: list[str] = []
-
-    assert table(run, damaged) == {}
-    assert damaged == [f"{run.path} (no table has room for the 5001 names of its steps)"]
-
-
 def test_links_folders_and_unreadable_files_are_named(run, tmp_path):
     for attempt, epochs in ((1, [1]), (2, [2]), (3, [3])):
         begin(run, attempt, epochs, after=attempt - 1)
