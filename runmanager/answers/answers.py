@@ -104,7 +104,7 @@ class Answers:
         assert self.findings
         findings, rule = self.findings, self.findings.rule
         values = of_values(self.runs, scores_of(self.runs, findings), findings.repeats, axis)[2]
-        return values.race(values.order, rule.margin, rule.error)
+        return values.race(rule.margin, rule.error)
 
     @cached_property
     def all_matters(self) -> list[Matters]:

@@ -50,6 +50,7 @@ class Contest:
         unit: The word for a repeat.
         rivals: The word for the rivals, in the plural.
         alone: The rivals that have scores, but no score in a setting of another rival.
+        is_ranked: Whether the rivals are in the order of a `Ranking`.
         luck: Returns a sentence on the share of the evaluated items in a difference of two rivals, "" for none.
     """
 
@@ -59,6 +60,7 @@ class Contest:
     unit: str
     rivals: str
     alone: Collection[int] = ()
+    is_ranked: bool = True
     luck: Callable[[int, int], str] | None = None
 
     @functools.cached_property
@@ -82,15 +84,20 @@ class Contest:
         lows, highs = (np.where(np.isnan(self.scores), end, self.scores) for end in (math.inf, -math.inf))
         return bool(self.num_repeats.min() > 1 and (lows.min(axis=1) >= highs.max(axis=1)).all())
 
-    @property
+    @functools.cached_property
     def order(self) -> list[int]:
         """The positions of the rivals, best first, as in a `Ranking`; rivals without a score are last."""
+        if self.is_ranked:
+            return list(range(len(self.names)))
         counts, means = self.num_repeats.tolist(), self.means.tolist()
         few = are_few(counts, [bool(self._lost(rival)) for rival in range(len(counts))])
         return in_rank([*zip(map(operator.not_, counts), few, strict=True)], [[mean] for mean in means])
 
-    def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
-        """Compare the first rival of an order with the others; a note names rivals that lost all repeats."""
+    def race(self, margin: float | None = None, error: float = ERROR) -> Race:
+        """Compare the best rival with the others; a note names rivals that lost all repeats."""
+        order = self.order
+        if not order:
+            return Race([], [], self.unit, self.rivals)
         best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
         each = self.leads(best, error)
         others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
@@ -219,6 +226,7 @@ def contest(
         what: The word for the rivals, in the plural.
     """
     repeats = _order_of(runs, axes)
+    is_ranked = parts is None
     parts = np.zeros(len(runs), int) if parts is None else parts
     numbers = scores.to_numpy(float)
     table = arranged(rivals, repeats, parts, numbers, len(names))
@@ -232,7 +240,7 @@ def contest(
     has_number = set(rivals[~np.isnan(numbers)].tolist())
     alone = [i for i in sorted(has_number) if np.isnan(table[i]).all()]
     sentence = partial(luck_of, runs, str(scores.name), rivals)
-    return Contest(names, table, statuses, unit, what, alone, sentence)
+    return Contest(names, table, statuses, unit, what, alone, is_ranked, sentence)
 
 
 def of_values(

@@ -156,13 +156,12 @@ class Findings(Ranking):
         """The comparison of the best rival (a value of the rule's axis, or a setting) with the others."""
         if self.values is None:
             return self.setting_race
-        return self.values.race(self.values.order, self.rule.margin, self.rule.error)
+        return self.values.race(self.rule.margin, self.rule.error)
 
     @functools.cached_property
     def setting_race(self) -> Race:
         """The comparison of the best setting with the others, repeat by repeat."""
-        order = range(len(self.contest.names))
-        return self.contest.race(order, self.rule.margin, self.rule.error)
+        return self.contest.race(self.rule.margin, self.rule.error)
 
     def scope(self, intervals: Iterable[str]) -> str:
         """Name what the intervals of a table and the verdict belong to, "" if either is missing."""

@@ -121,7 +121,8 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
     except InvalidArgumentError:  # no run has the goal's metric, or there is no such axis
         return nothing
     between = comparison.contest
-    rows = np.delete(differences(between.scores, comparison.order[0]), comparison.order[0], axis=0)
+    best = between.order[0]
+    rows = np.delete(differences(between.scores, best), best, axis=0)
     each = [row[np.isfinite(row)] for row in rows]
     stds = sorted((float(row.std(ddof=1)), len(row)) for row in each if len(row) >= ENOUGH)
     std, n = stds[len(stds) // 2] if stds else (math.nan, max(map(len, each), default=0))

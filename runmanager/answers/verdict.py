@@ -160,8 +160,8 @@ def verdict(
         axis = rule.axis if axis is None else None
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     comparison = compared(runs, axis, goal, repeats, margin=margin, error=error)
-    decisive, axes, _, values, order, between = comparison
-    race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
+    decisive, axes, _, values, between = comparison
+    race = between.race(margin, error)
     lead = race.leads[0] if race.leads else _NONE
     ran_once = axis is None and not axes and bool(race.leads)
     sentence = _ran_once(error, repeats_of(runs)[0]) if ran_once else race.sentence
@@ -185,7 +185,7 @@ def verdict(
         evidence=lead.evidence,
         metric=decisive.metric,
         assumptions=_assumptions(between, axes, error, is_assumed=bool(axes) and repeats_of(runs, repeats)[1]),
-        table=_table(between, order, race, decisive, values, axis),
+        table=_table(between, race, decisive, values, axis),
     )
 
 
@@ -196,7 +196,6 @@ class Comparison(NamedTuple):
     axes: Sequence[str]  # the repeat axes
     rivals: Numbers  # (runs,) the rival of each run, as a position in `names`
     names: Sequence[Any]  # values of the axis, or hyperparameters of each setting
-    order: Sequence[int]  # positions of the rivals, the best first
     contest: Contest
 
 
@@ -228,9 +227,9 @@ def compared(
         values = [setting.params for setting in ranking.all_settings]
         names = [name or "the only setting" for name in labels(values)]
         between = contest(runs, scores, names, ranking.codes, axes)
-        return Comparison(decisive, axes, ranking.codes, values, range(len(values)), between)
+        return Comparison(decisive, axes, ranking.codes, values, between)
     rivals, named, between = of_values(runs, scores, axes, axis)
-    return Comparison(decisive, axes, rivals, named, between.order, between)
+    return Comparison(decisive, axes, rivals, named, between)
 
 
 _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
@@ -271,13 +270,11 @@ def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assu
     return "; ".join(facts)
 
 
-def _table(
-    between: Contest, order: Sequence[int], race: Race, goal: Goal, values: Sequence[Any], axis: str | None
-) -> pd.DataFrame:
+def _table(between: Contest, race: Race, goal: Goal, values: Sequence[Any], axis: str | None) -> pd.DataFrame:
     """Return a row per rival, the best first."""
     leads: dict[int, Lead] = dict(zip(race.positions[1:], race.leads, strict=True))
     states = dict(zip(race.positions[1:], race.states, strict=True))
-    rows = [*race.positions, *(rival for rival in order if rival not in race.positions)]
+    rows = [*race.positions, *(rival for rival in between.order if rival not in race.positions)]
     if axis is None:
         params = {name: [values[rival][name] for rival in rows] for name in (values[0] if values else ())}
     else:

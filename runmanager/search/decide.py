@@ -190,7 +190,7 @@ class _Deciding(Search):
 
         table = runs_table(asked[0].path.parent.name, results)
         comparison = compared(table, self._rule.axis, repeats=self._repeats)
-        race = comparison.contest.race(comparison.order, self._rule.margin, self._rule.error)
+        race = comparison.contest.race(self._rule.margin, self._rule.error)
         rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
         return race, [rivals[code] for code in race.positions], comparison
 

@@ -9,11 +9,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -124,18 +124,6 @@ class Ranking:
     is_assumed: bool  # whether the repeat axes were recognised only by their names
     settings: Sequence[Setting]  # the settings that have a value of the goal, the best first
     others: Sequence[Setting]  # the settings without a value of the goal
-
-    @classmethod
-    def of(
-        cls, goals: Sequence[Goal], repeats: Sequence[str], settings: Iterable[Setting], *, is_assumed: bool
-    ) -> Self:
-        """Rank settings, which are in the order of the table."""
-        rated: list[Setting] = []
-        unrated: list[Setting] = []
-        for setting in settings:
-            (unrated if math.isnan(setting.mean) else rated).append(setting)
-        order = in_rank(_tiers(rated), [_scores(goals, s) for s in rated])
-        return cls(tuple(goals), tuple(repeats), is_assumed, [rated[i] for i in order], unrated)
 
     @property
     def goal(self) -> Goal:
@@ -417,9 +405,11 @@ def ranking_of(
     is_pruned = np.array(statuses) == Status.PRUNED
     costs = np.where(is_pruned, -goals[0].sign * _finite(runs[goals[0].metric]), math.nan)
     costs[np.isnan(costs)] = math.inf
-    ranking = Ranking.of(goals, axes, settings, is_assumed=is_assumed)
-    others = sorted(ranking.others, key=lambda setting: costs[list(setting.rows)].min())
-    return replace(ranking, others=others)
+    rated = [setting for setting in settings if not math.isnan(setting.mean)]
+    others = [setting for setting in settings if math.isnan(setting.mean)]
+    others.sort(key=lambda setting: costs[list(setting.rows)].min())
+    order = in_rank(_tiers(rated), [_scores(goals, setting) for setting in rated])
+    return Ranking(goals, axes, is_assumed, [rated[index] for index in order], others)
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
