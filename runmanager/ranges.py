@@ -103,8 +103,8 @@ class Uniform(Range):
         InvalidArgumentError: The bounds are not finite numbers, or `low` is not below `high`.
 
     Example:
-        >>> Uniform(0, 0.5).from_fraction(0.123456)
-        0.0617
+        >>> Uniform(0, 0.5).from_fraction(0.123456), Uniform(0, 1).num_values
+        (0.0617, 1001)
     """
 
     is_log = False
@@ -170,6 +170,8 @@ class LogUniform(Range):
     Example:
         >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
         [1e-05, 0.0001, 0.001, 0.01282]
+        >>> LogUniform(1, 10).num_values
+        9001
     """
 
     is_log = True
@@ -243,6 +245,8 @@ class IntRange(Range):
     Example:
         >>> [IntRange(16, 512, log=True).from_fraction(fraction) for fraction in (0, 0.5, 0.99)]
         [16, 89, 495]
+        >>> IntRange(16, 512).num_values, IntRange(16, 512, log=True).is_log
+        (497, True)
     """
 
     low: int
