@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from runmanager.answers.foresight import Foresight
     from runmanager.screen.panel import Panel
 
-_LIVE_S = 0.25  # minimum time between two pictures
+_LIVE_S = 0.5  # minimum time between two pictures
 _CLOCK_S = 1.0  # maximum time between two pictures, as pictures show clocks
 _PLAIN_S = 60.0  # minimum time between two plain lines about the whole grid
 _MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
