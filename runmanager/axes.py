@@ -22,13 +22,6 @@ Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
 def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
     """Return the axes of a grid; an axis may be a range.
 
-    Args:
-        params: The axes, as for `RunBuilder.sample`.
-        others: Further problems to report.
-
-    Raises:
-        GridError: The axes are not valid; the message lists all problems.
-
     >>> from runmanager.ranges import LogUniform
     >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
     {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}

@@ -106,11 +106,7 @@ def _no_field(name: str, config: Any) -> str:
 
 
 def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
-    """Return each combination with a copy of the configuration that has its values.
-
-    Raises:
-        GridError: The configuration refuses a value.
-    """
+    """Return each combination with a copy of the configuration that has its values."""
     problems = Problems()
     copies: list[tuple[Run, Any]] = []
     base = mapping_of(outline(config)) or {}

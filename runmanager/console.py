@@ -35,11 +35,7 @@ def print_table(
     most: int | None = _MOST_ROWS,
     right: Collection[str] = (),
 ) -> None:
-    """Print the last `most` rows of a table, or all rows if `most` is None.
-
-    `rows` has the types that `Table.of` accepts. A terminal gets the columns that fit, and the names of the
-    other columns. A file gets all columns. Texts in the columns `right` are aligned right.
-    """
+    """Print the last `most` rows of a table, or all rows if `most` is None."""
     console = console or wide_console()
     left_out = 0 if most is None else max(len(rows) - most, 0)
     if left_out:
@@ -132,10 +128,7 @@ class Screen:
             self.print([line])
 
     def show_below(self, content: Any) -> None:
-        """Replace the content below the lines; None removes it.
-
-        Rich must be able to render the content. A function is called at each redraw, and returns the content.
-        """
+        """Replace the content below the lines; None removes it."""
         with self._unharmed():
             if content is None:
                 live, self._live = self._live, None

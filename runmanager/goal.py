@@ -60,13 +60,6 @@ class Goal(NamedTuple):
 def parse_goal(value: object, argument: str = "goal") -> Goal:
     """Parse "max:<metric>", "min:<metric>", or the name of a metric that implies the direction.
 
-    "best:<metric>" is accepted for a name that implies the direction. `argument` names the argument in
-    messages.
-
-    Raises:
-        InvalidArgumentError: The text has none of these forms, or the direction is unknown; the message has the
-            correct form.
-
     >>> parse_goal("max:reward"), parse_goal("val_loss")
     (Goal(metric='reward', sign=1), Goal(metric='val_loss', sign=-1))
     """
@@ -88,8 +81,6 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
 def is_larger_better(name: str) -> bool | None:
     """Whether large values of a metric are good, None if its name does not imply it.
 
-    The last word of the name counts, without the data, the averaging and numbers.
-
     >>> is_larger_better("test_accuracy"), is_larger_better("val/mIoU"), is_larger_better("policy_loss")
     (True, True, False)
     >>> is_larger_better("entropy"), is_larger_better("neg_mse"), is_larger_better("top1_error")
@@ -103,10 +94,6 @@ def is_larger_better(name: str) -> bool | None:
 
 def default_goal(names: Iterable[str]) -> Goal | None:
     """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
-
-    The default is the accuracy of the validation set, else of the test set, else of training; else the loss of
-    the validation or test set, else another metric of these sets, else the loss. A loss with a prefix, such as
-    `policy_loss`, is only a part of the loss, and comes after all other metrics.
 
     >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
     (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
@@ -128,10 +115,6 @@ def default_goal(names: Iterable[str]) -> Goal | None:
 
 def companion(metric: str, names: Iterable[str]) -> str:
     """Return the metric to show beside the goal's metric, "" if there is none.
-
-    Beside a loss, this metric is the accuracy on the same data. Beside any other metric, it is the loss on the
-    same data, else the training loss, else the first loss. A value of another epoch, such as "best loss", has
-    no such metric.
 
     >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
     ('test_loss', 'val_loss')

@@ -208,8 +208,6 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
 def _shuffled(size: int, seed: int) -> Iterator[int]:
     """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
 
-    The method is the Fisher-Yates shuffle, which stores only moved numbers.
-
     >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
     ([0, 1, 2, 3], True)
     """

@@ -43,16 +43,7 @@ def html(
     bars: Mapping[int, Sequence[float]] | None = None,
     signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
 ) -> str:
-    """Return a table as HTML for a notebook, with colors for light and dark pages, and without scripts.
-
-    Args:
-        names: The headings.
-        rows: The cells of each row.
-        is_left: Whether each column is aligned left.
-        best: The indexes of the rows in bold.
-        bars: Index of a column -> the fraction of each cell that the bar of its value fills, from 0 to 1.
-        signs: The index of the status column; and for each row, the sign of the status and its tooltip.
-    """
+    """Return a table as HTML for a notebook, with colors for light and dark pages, and without scripts."""
     aligned = ["left" if each else "right" for each in is_left]
     heads = (
         f'<th style="text-align: {side}">{escape(name)}</th>' for side, name in zip(aligned, names, strict=True)

@@ -70,9 +70,6 @@ def _omegaconf(value: Any) -> Any:
 def flat(grid: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the axes of a grid and their values, with dotted names for nested mappings.
 
-    Raises:
-        GridError: Mappings are nested too deep.
-
     >>> list(flat({"opt": {"lr": [0.1], ("a", "b"): [(1, 2)]}, "device": ["cpu"]}))
     [('opt.lr', [0.1]), (('opt.a', 'opt.b'), [(1, 2)]), ('device', ['cpu'])]
     """
@@ -100,8 +97,6 @@ def _below(prefix: str, name: Any) -> Any:
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
-    Fields in `unexpanded`, and mappings whose keys are not names, are not split into values.
-
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
     """
@@ -117,9 +112,6 @@ def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> I
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:
     """Return a copy of a configuration with some values replaced, by dotted name; types do not change.
-
-    Raises:
-        Exception: A class of the configuration rejects a value.
 
     >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
     {'opt': {'lr': 0.5, 'name': 'sgd'}}

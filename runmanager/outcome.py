@@ -131,14 +131,7 @@ def retry_failed(effect: str) -> str:
 
 
 def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
-    """Return the next step for runs of a status, "" without a next step.
-
-    Args:
-        status: The status of a run that has ended.
-        evidence: The file, command or call that shows the cause.
-        same: The command or call that starts the grid again.
-        them: The pronoun for the runs, "it" for a single run.
-    """
+    """Return the next step for runs of a status, "" without a next step."""
     again = retry_failed(f"executes {them} again")
     which = "the run" if them == "it" else "the runs"
     steps = {

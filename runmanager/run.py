@@ -73,11 +73,7 @@ def make_run(
 
 
 def params_of(run: Any) -> dict[str, Any]:
-    """Return the hyperparameters of a run, which may be any namedtuple or a mapping.
-
-    Raises:
-        GridError: `run` is neither a namedtuple nor a mapping, or a name or the device is not valid.
-    """
+    """Return the hyperparameters of a run, which may be any namedtuple or a mapping."""
     if isinstance(run, Run):
         # reading by tuple.__iter__ does not count as reading the values
         run = dict(zip(run._fields, tuple.__iter__(run), strict=True))
@@ -93,10 +89,7 @@ def params_of(run: Any) -> dict[str, Any]:
 
 
 def copy_of(run: Run) -> Run:
-    """Return a copy of a run for code that may modify its values.
-
-    Return the run itself if the values cannot be copied.
-    """
+    """Return a copy of a run for code that may modify its values."""
     try:
         return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does

@@ -100,10 +100,7 @@ class Table:
         ]
 
     def fitted(self, width: int, *, everything: bool = False) -> tuple[list[Text], list[str]]:
-        """Draw the columns that fit a width, or `everything`; return the lines, and the names of the others.
-
-        Without a limit, as in a file, the lines are plain.
-        """
+        """Draw the columns that fit a width, or `everything`; return the lines, and the names of the others."""
         if width >= ENDLESS:
             return list(map(Text, self.lines())), []
         cells = [[self._marked(row, index) for row in self._rows] for index in range(len(self._names))]
@@ -182,14 +179,6 @@ class Table:
 
 def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
     """Wrap text between words; only a word that is longer than `width` makes a line longer.
-
-    A number and its unit count as one word.
-
-    Args:
-        content: The text.
-        width: The width in columns of a terminal.
-        first: The text in front of the first line.
-        others: The text in front of the other lines; by default `first`.
 
     >>> wrapped("one two three", 9, "- ", "  ")
     ['- one two', '  three']

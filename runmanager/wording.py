@@ -170,10 +170,6 @@ def durations(values: Iterable[float]) -> list[str]:
 def percents(shares: Sequence[float]) -> list[str]:
     """Write fractions in whole percent with the same sum as the fractions.
 
-    The largest remainders are rounded up.
-
-    A fraction below 1 % keeps its digit, and is not part of this sum.
-
     >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
     (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
     """

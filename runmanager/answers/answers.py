@@ -129,18 +129,7 @@ def answers_of(
     *,
     is_over: bool | None = None,
 ) -> Answers:
-    """Answer the questions about a table of runs.
-
-    Args:
-        runs: The table of `load_runs`.
-        goal: The goal that decides, as in `best`.
-        repeats: The repeat axes, as in `best`.
-        is_over: Whether no run is missing. By default, no run is missing if none is in progress or pending.
-
-    Raises:
-        InvalidArgumentError: `best` refuses the given `goal` or `repeats`; without these arguments, the
-            headline has the message.
-    """
+    """Answer the questions about a table of runs."""
     counts = counts_of(runs["status"])
     is_over = not any(Status(word).is_open for word in counts) if is_over is None else is_over
     findings: Findings | None = None
@@ -170,11 +159,7 @@ def answers_of(
 def columns_of_numbers(
     findings: Findings, runs: pd.DataFrame, settings: Sequence[Setting]
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers for a table with one row for each of `settings`.
-
-    The columns are the goals, with repeats and interval, the goal at the last epoch, its companion, the
-    duration, and other metrics.
-    """
+    """Return the columns of numbers for a table with one row for each of `settings`."""
     metric = findings.goal.metric
     columns: dict[str, list[Any]] = {
         goal.metric: [setting.means[index] for setting in settings] for index, goal in enumerate(findings.goals)

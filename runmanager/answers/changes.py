@@ -49,10 +49,7 @@ def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
 
 
 def repeats_differ(findings: Findings) -> float:
-    """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats.
-
-    For a normal distribution, this difference is 2 / sqrt(pi) times the standard deviation.
-    """
+    """Estimate the mean absolute difference between two repeats of a setting; NaN without repeats."""
     repeated = [setting for setting in findings.settings if setting.number > 1]
     freedom = sum(setting.number - 1 for setting in repeated)
     if not freedom:
@@ -62,10 +59,7 @@ def repeats_differ(findings: Findings) -> float:
 
 
 def _codes(runs: pd.DataFrame, findings: Findings) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """Return a table with a row per ranked setting, and the values of each axis.
-
-    The columns are the code of each axis's value, and the setting's mean.
-    """
+    """Return a table with a row per ranked setting, and the values of each axis."""
     rows = [setting.rows[0] for setting in findings.settings]
     columns: dict[str, Any] = {}
     values: dict[str, list[Any]] = {}
@@ -108,10 +102,7 @@ def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
 
 
 def _balanced(blocks: Sequence[Block]) -> tuple[frozenset[int], list[Block]]:
-    """Choose a large set of values that many groups contain.
-
-    Return the set, and the groups with all its values.
-    """
+    """Choose a large set of values that many groups contain."""
     patterns = Counter(frozenset(block) for block in blocks).most_common(_MOST_PATTERNS)
     best: tuple[int, int, frozenset[int]] = 0, 0, frozenset()
     for pattern, _ in patterns:

@@ -78,21 +78,7 @@ def conclude(
     num_changed: int = 0,
     stoppers: Sequence[str] = ("prune=",),
 ) -> Conclusion:
-    """Draw the conclusion from the runs of a grid.
-
-    Args:
-        runs: The table of `load_runs`.
-        folder: The experiment's folder, in the form used in commands.
-        is_over: Whether pending runs will not be executed.
-        is_broken_off: Whether a signal or a storage failure ended the grid.
-        has_events: Whether there are event files for TensorBoard.
-        more: The number of runs that a search may still suggest.
-        time: How the time was spent, None if nothing was executed.
-        all_runs: The table of all runs of the experiment, if the grid has only some of these runs; all runs are
-            ranked.
-        num_changed: The number of changed runs without an epoch since, whose earlier epochs are in all tables.
-        stoppers: The options that stopped the pruned runs.
-    """
+    """Draw the conclusion from the runs of a grid."""
     ranked = runs if all_runs is None else all_runs
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     is_left = more > 0 or bool(left.any())

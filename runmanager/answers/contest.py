@@ -213,18 +213,7 @@ def contest(
     parts: Numbers | None = None,
     what: str = "settings",
 ) -> Contest:
-    """Arrange runs as a contest.
-
-    Args:
-        runs: The table.
-        scores: The score of each run, larger is better, NaN without a score; the index is 0, 1, ...
-        names: The names of the rivals.
-        rivals: The rival of each run, as a position in `names`.
-        axes: The repeat axes.
-        parts: For each run, the code of its other hyperparameters. If there is only one repeat, each part
-            counts as a repeat.
-        what: The word for the rivals, in the plural.
-    """
+    """Arrange runs as a contest."""
     repeats = _order_of(runs, axes)
     is_ranked = parts is None
     parts = np.zeros(len(runs), int) if parts is None else parts
@@ -269,10 +258,7 @@ def unit_of(axes: Sequence[str]) -> str:
 
 
 def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
-    """Number the repeats of runs in an order that does not depend on results.
-
-    Numbers are in ascending order; other values have their order in the table.
-    """
+    """Number the repeats of runs in an order that does not depend on results."""
     if not axes:
         return np.zeros(len(runs), int)
     columns = []

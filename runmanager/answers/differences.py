@@ -29,18 +29,7 @@ Row = dict[str, Any]
 
 
 def diff(first: Path, second: Path) -> list[Row]:
-    """Return the differences between two experiments or two runs.
-
-    Returns:
-        Rows with `what` (note, parameter, version, fact, code, value, data, status, goal or metric), its
-        `name`, and both sides as `first` and `second`. Numbers have a `difference`, the second minus the first.
-        Two runs are compared by the metrics of their last epochs. Two experiments are compared by the goal: for
-        the leading settings of both, and for all settings that both have, paired by repeat.
-
-    Raises:
-        InvalidArgumentError: A path does not exist, or has no runs.
-        InvalidArgumentError: A path has several experiments.
-    """
+    """Return the differences between two experiments or two runs."""
     damaged: list[str] = []
     named = [_side(first, damaged), _side(second, damaged)]
     warn_of(list(dict.fromkeys(damaged)), [first, second])
@@ -48,10 +37,7 @@ def diff(first: Path, second: Path) -> list[Row]:
 
 
 def diff_of(first: tuple[str, Sequence[RunResult]], second: tuple[str, Sequence[RunResult]]) -> list[Row]:
-    """Return the differences between two experiments or two runs.
-
-    Each side is an experiment's name and its runs.
-    """
+    """Return the differences between two experiments or two runs."""
     named = [first, second]
     sides = [runs for _, runs in named]
     rows = [

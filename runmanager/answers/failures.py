@@ -31,16 +31,7 @@ class Failure(NamedTuple):
 
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
-    """Group the runs that failed or lack their device, by the cause.
-
-    Args:
-        runs: The table of `load_runs`.
-        what: The word for a run.
-        repeats: The repeat axes, as in `best`; they do not describe failures.
-
-    Returns:
-        The failures; the cause with the largest number of runs comes first, missing devices come last.
-    """
+    """Group the runs that failed or lack their device, by the cause."""
     if "status" not in runs:
         return []
     statuses = runs["status"].astype(str).tolist()

@@ -31,12 +31,7 @@ class Findings(Ranking):
     ends: frozenset[str] = frozenset()  # statuses of the runs of the settings without a number
 
     def headline(self, *, is_over: bool = True) -> str:
-        """Say what the repeats have decided; without repeats, which setting is best.
-
-        Return "" if no setting has a value of the goal.
-
-        `is_over` says that all runs have ended.
-        """
+        """Say what the repeats have decided; without repeats, which setting is best."""
         return self.race.headline if self.has_verdict else self.result(is_over=is_over)
 
     def details(self, *, is_over: bool = True) -> list[str]:
@@ -81,10 +76,7 @@ class Findings(Ranking):
         return f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
 
     def _lead(self, *, is_over: bool) -> str:
-        """Say by how much the best run leads, and that the lead may be chance.
-
-        Or why no other run has a number.
-        """
+        """Say by how much the best run leads, and that the lead may be chance."""
         best, *others = self.leaders
         if len(self.settings) == 1 and self.others:
             number = counted(len(self.others), self.noun).removeprefix("1 ")
@@ -106,10 +98,7 @@ class Findings(Ranking):
 
     @property
     def better_but_below(self) -> str:
-        """Name a setting that has a better value than the best setting, but does not compete, and say why.
-
-        Return "" if there is no such setting.
-        """
+        """Name a setting that has a better value than the best setting, but does not compete, and say why."""
         sign, best = self.goal.sign, self.settings[0]
         below = self.settings[len(self.leaders) :]  # the settings are in the order of their tiers
         first = max(below, key=lambda setting: sign * setting.mean, default=best)
@@ -141,10 +130,7 @@ class Findings(Ranking):
         return aligned([each.means[index] for each in self.settings])[position]
 
     def mean_of(self, setting: Setting) -> str:
-        """Say how many repeats are in a mean, with the interval and the failed repeats.
-
-        Return "" without repeat axes.
-        """
+        """Say how many repeats are in a mean, with the interval and the failed repeats."""
         if not self.repeats:
             return ""
         interval = f", 95 % interval {self.interval(setting)}" if self.interval(setting) else ""
@@ -172,10 +158,7 @@ class Findings(Ranking):
 
     @property
     def basis(self) -> str:
-        """Say which value of a run counts, which direction is better, and how often the verdict is wrong.
-
-        Return "" if there is nothing to compare.
-        """
+        """Say which value of a run counts, which direction is better, and how often the verdict is wrong."""
         if len(self.settings) < 2:  # noqa: PLR2004 - a comparison needs two
             return ""
         which = f"the last {printable(self.metric)} of each run"
@@ -224,16 +207,7 @@ def find(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
 ) -> Findings:
-    """Rank the settings of runs, and compare them repeat by repeat.
-
-    Args:
-        runs: The table of `load_runs`, or rows of it.
-        goal: As in `best`.
-        repeats: As in `best`.
-
-    Raises:
-        InvalidArgumentError: `best` refuses the arguments, or the rows are epochs.
-    """
+    """Rank the settings of runs, and compare them repeat by repeat."""
     ranking = ranking_of(runs, goal, repeats)
     check_comparable(runs, [], [])
     scores, axes = scores_of(runs, ranking), ranking.repeats

@@ -48,11 +48,7 @@ class Foresight:
     lead: float = math.nan  # the lead so far, if the sentence says how many repeats it takes
 
     def sentence(self, time_of: Callable[[int], str]) -> str:
-        """Say which difference the repeats decide, or why this is unknown; "" if repeats change nothing.
-
-        Args:
-            time_of: Returns the time that a number of runs takes from now, "" if it is unknown.
-        """
+        """Say which difference the repeats decide, or why this is unknown; "" if repeats change nothing."""
         n, spread = self.num_repeats, self.spread
         units = f"{spread.unit}s"
         if n < (least := fewest(level(self.num_rivals, self.error))):
@@ -85,14 +81,7 @@ class Foresight:
 def foresee(
     experiment: Path, design: Design, results: Sequence[RunResult], *, anytime: bool
 ) -> Foresight | None:
-    """Return what is known before a grid is executed; None if its runs are no repeats of several rivals.
-
-    Args:
-        experiment: The folder of the experiment.
-        design: The design of the grid.
-        results: The state of each run of the grid.
-        anytime: Whether repeats end at a decision.
-    """
+    """Return what is known before a grid is executed; None if its runs are no repeats of several rivals."""
     runs = [result.folder.params for result in results]
     axes = design.repeating(varying(runs))
     rule = design.rule or Rule()

@@ -55,19 +55,7 @@ class Lead:
 
 
 def leads(scores: Numbers, leader: int, error: float = ERROR) -> list[Lead]:
-    """Compare one rival with each other rival.
-
-    Args:
-        scores: (rivals, repeats, parts), larger is better; a missing score is NaN. In a repeat, the difference
-            of two rivals is the mean over the parts that both have.
-        leader: The position of the best rival; it may be chosen after seeing the scores.
-        error: The probability that a verdict about any pair of rivals is ever wrong.
-
-    Returns:
-        The lead over each other rival, in their order. The intervals hold for all pairs together. If the
-        verdict is that the leader is better than all others, the intervals hold for all pairs with the leader
-        together.
-    """
+    """Compare one rival with each other rival."""
     k = len(scores)
     others = [other for other in range(k) if other != leader]
     pairs = np.zeros((k, k))
@@ -123,16 +111,7 @@ def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
 
 
 def arranged(rivals: Numbers, repeats: Numbers, parts: Numbers, numbers: Numbers, k: int) -> Numbers:
-    """Arrange the results of runs as scores for `leads`; average the runs of the same cell, ignoring NaN.
-
-    Args:
-        rivals: (runs,) The code of each run's rival; codes count from 0.
-        repeats: (runs,) The code of each run's repeat.
-        parts: (runs,) The code of each run's part. A part with a single rival is left out, unless it is the
-            only part.
-        numbers: (runs,) The result of each run.
-        k: The number of rivals.
-    """
+    """Arrange the results of runs as scores for `leads`; average the runs of the same cell, ignoring NaN."""
     num_repeats = int(repeats.max(initial=0)) + 1
     kept, sizes = np.unique(np.unique(np.stack([parts, rivals]), axis=1)[0], return_counts=True)
     kept = kept[sizes > 1] if len(kept) > 1 else kept

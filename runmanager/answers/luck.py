@@ -15,15 +15,7 @@ _SIDE = 1.96  # half the width of a 95 % interval, in standard errors
 
 
 def luck_of(runs: pd.DataFrame, metric: str, rivals: Numbers, best: int, other: int) -> str:
-    """Say how far the choice of the evaluated items moves a difference in accuracy; "" if this is unknown.
-
-    Args:
-        runs: The table.
-        metric: The column of the accuracy.
-        rivals: (runs,) The rival of each run.
-        best: A rival.
-        other: Another rival.
-    """
+    """Say how far the choice of the evaluated items moves a difference in accuracy; "" if this is unknown."""
     if not {metric, "folder", "status"} <= {*runs}:
         return ""
     is_usable = ((runs["status"] == Status.COMPLETED) & runs[metric].notna()).to_numpy()

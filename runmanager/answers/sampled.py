@@ -20,9 +20,6 @@ _NARROW = 10  # minimum ratio of the largest to the smallest number for a logari
 def is_sampled(values: Sequence[Any]) -> bool:
     """Whether the values of an axis look sampled: many finite numbers, unlike the values of a grid.
 
-    On a sampled axis, hardly any number occurs twice, or many numbers occur with different frequencies, as
-    sampled integers do. Settings without the axis are ignored.
-
     >>> is_sampled([0.1 * number for number in range(20)]), is_sampled([8, 16, 32, 64] * 5), is_sampled("ab")
     (True, False, False)
     >>> is_sampled([n % 40 for n in range(400)]), is_sampled([n**2 % 97 for n in range(400)])
@@ -74,9 +71,6 @@ def _unevenness(numbers: Numbers) -> float:
 
 def in_parts(column: "pd.Series[Any]") -> tuple[Numbers, list[str]]:
     """Cut the numbers of an axis into ranges with equally many settings.
-
-    Returns:
-        The code of each row's range, and the ranges as text: "0.001 to 0.01".
 
     >>> in_parts(pd.Series(range(10)))[1]
     ['0 to 1', '2 to 3', '4 to 5', '6 to 7', '8 to 9']

@@ -136,15 +136,7 @@ def of_runs(
     *notes: str,
     is_ranked: bool = False,
 ) -> View:
-    """Show rows in their order.
-
-    Args:
-        rows: The rows; columns with the same value in all rows are left out.
-        goal: The column that decides, and its direction.
-        n: The number of rows to show; all by default.
-        notes: Sentences for the caption.
-        is_ranked: Whether the rows are sorted, the best first.
-    """
+    """Show rows in their order."""
     metric = goal.metric if goal else None
     params = hyperparameters_of(rows)
     same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}

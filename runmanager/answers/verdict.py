@@ -208,11 +208,7 @@ def compared(
     margin: float | None = None,
     error: float = ERROR,
 ) -> Comparison:
-    """Return the comparison of `verdict`; the arguments have the same meaning, but other defaults.
-
-    Raises:
-        InvalidArgumentError: `verdict` refuses the arguments.
-    """
+    """Return the comparison of `verdict`; the arguments have the same meaning, but other defaults."""
     axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
     problems = Problems()
     with problems.collecting():

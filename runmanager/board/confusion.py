@@ -84,13 +84,7 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
-    """Draw counts: one row per label, one column per prediction, darker for a larger share of the row.
-
-    The picture is large, so that it stays sharp when TensorBoard shrinks it.
-
-    Returns:
-        The PNG, its width, its height, and its number of channels.
-    """
+    """Draw counts: one row per label, one column per prediction, darker for a larger share of the row."""
     counts = np.array(rows)
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     has_numbers = len(rows) <= _WITH_NUMBERS

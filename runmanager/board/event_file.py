@@ -107,11 +107,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
-    """Open an event file of any size for reading.
-
-    Raises:
-        OSError: The file cannot be read, is a link, or is not a regular file.
-    """
+    """Open an event file of any size for reading."""
     with durable.opened(path) as (descriptor, state):
         if not state.st_size:  # an empty file cannot be mapped
             yield b""
@@ -169,10 +165,7 @@ def framed(content: bytes) -> bytes:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one.
-
-    The checksums of the contents are not verified. An empty slice stands for records after a damaged length.
-    """
+    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one."""
     offset = 0
     while offset + _HEADER <= len(content):
         header = content[offset : offset + _HEADER]
@@ -252,10 +245,7 @@ def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Val
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Create the start of a run's HParams session; values other than numbers, bools and text become text.
-
-    `group` is TensorBoard's "Trial ID"; `start_time` is in seconds since 1970, None for now.
-    """
+    """Create the start of a run's HParams session; values other than numbers, bools and text become text."""
     info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
     for name, value in hparams.items():
         if isinstance(value, bool):

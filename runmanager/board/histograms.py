@@ -15,11 +15,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights and gradients of a network with enough values, by tag.
-
-    Biases and gradients form separate groups after the weights. TensorBoard sorts tags, and some of its pages
-    sort '_' like '/'. No page sorts ':' like '/'.
-    """
+    """Return the weights and gradients of a network with enough values, by tag."""
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
         if _has_values(parameter) and parameter.numel() >= _LEAST:
@@ -31,11 +27,7 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
-    """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values.
-
-    Each group of 4 million values on a device needs one transfer, and a second transfer if some values are not
-    finite. Larger tensors are processed in pieces. Tensors without finite values are left out.
-    """
+    """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values."""
     rows_by_name: dict[str, list[float]] = {}
     with torch.no_grad():
         for group in _groups(values):
@@ -64,10 +56,7 @@ def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
 
 
 def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tensor:
-    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` in pieces, to save memory.
-
-    If the tensor has no finite values, the min and max in the row are not finite.
-    """
+    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` in pieces, to save memory."""
 
     def pieces() -> Iterator[torch.Tensor]:
         for piece in torch.split(tensor, _AT_ONCE):
@@ -90,11 +79,7 @@ def _exact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = None) -> torch.Tensor:
-    """Compute the rows ``(len(tensors), 4 + BINS)`` of finite tensors ``(n,)`` on one device.
-
-    If a tensor has a value that is not finite, min or max in its row is not finite. `ranges` are the smallest
-    and largest values ``(len(tensors), 2)``; by default, they are computed from the tensors.
-    """
+    """Compute the rows ``(len(tensors), 4 + BINS)`` of finite tensors ``(n,)`` on one device."""
     exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
     tensors = [_exact(tensor) for tensor in tensors]
     sizes, shape = [len(tensor) for tensor in tensors], (len(tensors), -1)

@@ -63,26 +63,14 @@ class SessionFormat:
 
 
 def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
-    """Read the format of an experiment.
-
-    `kinds` gives the types of hyperparameters that the stored format lacks. A hyperparameter that is neither in
-    the stored format nor in `kinds` has the type of its value in each run.
-    """
+    """Read the format of an experiment."""
     stored, _ = _read(experiment)
     kinds = {**stored.without_repeats(kinds or {}), **stored.kinds}
     return SessionFormat(kinds, stored.grouped_by, stored.repeats)
 
 
 def decide(experiment: Path) -> None:
-    """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
-
-    Only the process that holds the experiment's lock calls this. Runs in progress, in a loop without the lock,
-    are updated by the next call. Errors become warnings. With repeat axes, runs that differ only in these axes
-    share a Trial ID; without repeat axes, each run has a separate Trial ID.
-
-    Raises:
-        StorageError: The format file of the experiment could not be written.
-    """
+    """Choose the format of an experiment's hyperparameters, and update runs in an earlier format."""
     try:
         _decide(experiment)
     except StorageError:
@@ -109,10 +97,7 @@ def _decide(experiment: Path) -> None:
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter.
-
-    The type is text if some runs lack the hyperparameter, as these runs have the text "none".
-    """
+    """Return the type of each hyperparameter."""
     kinds: dict[str, list[str]] = {}
     for params in rows:
         for name, value in params.items():

@@ -129,11 +129,7 @@ class Server:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait until the server ends, which happens only on an error.
-
-        Raises:
-            RunManagerError: The server ended; the message has its last line of output.
-        """
+        """Wait until the server ends, which happens only on an error."""
         self._process.wait()
         raise RunManagerError(f"TensorBoard ended by itself: {self._last_line()}")
 
@@ -169,11 +165,7 @@ class Server:
 
 
 def serve() -> None:
-    """Run TensorBoard's command in this process until standard input closes.
-
-    Requests with an unexpected Host header are refused. Otherwise, another website could point its name to this
-    server and read the runs (DNS rebinding).
-    """
+    """Run TensorBoard's command in this process until standard input closes."""
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)  # the lock of sys.stdin could block the exit

@@ -51,15 +51,7 @@ def shared_hparams(root: Path) -> list[str]:
 
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
-    """Configure TensorBoard's page for the runs in a folder, or for one experiment.
-
-    Curves are not smoothed. The goal's metric, the loss on the same data and the epoch duration are pinned.
-    Colors show the device if it varies, else the experiment if there are several, else the first varying axis
-    with few values. With several experiments, HParams shows only hyperparameters that all runs have.
-
-    Raises:
-        InvalidArgumentError: The folder does not exist, or has no runs, or no runs of this experiment.
-    """
+    """Configure TensorBoard's page for the runs in a folder, or for one experiment."""
     if not root.is_dir():
         raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
@@ -102,10 +94,7 @@ def _query(experiments: Experiments) -> str:
 
 
 def _color(experiments: Experiments) -> str | None:
-    """Return a regular expression; runs with the same match of its group have the same color.
-
-    None if no axis has few enough values for distinct colors.
-    """
+    """Return a regular expression; runs with the same match of its group have the same color."""
     rows = [run.params for runs in experiments.values() for run in runs]
     designs = [(_design(runs), varying([run.params for run in runs])) for runs in experiments.values()]
     axes = {axis for _, names in designs for axis in names}
@@ -124,10 +113,7 @@ def _design(runs: Sequence[RunFolder]) -> Design:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    """Return the tags of the goal's metric, of its loss, and of the epoch duration.
-
-    If experiments have different goals, the last goal value and the training loss are pinned instead.
-    """
+    """Return the tags of the goal's metric, of its loss, and of the epoch duration."""
     deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
     for runs in filter(None, experiments):
         begun = (read_run(run) for run in runs if run.path.is_dir())

@@ -126,15 +126,7 @@ class RunLog(RunListener):
         keep: str | None = None,
         last_step: int = 0,
     ) -> None:
-        """Create the event file.
-
-        A resumed attempt gets a file beside the earlier files, of which TensorBoard drops the values after
-        `last_step`. An attempt that starts at the first epoch replaces the earlier files.
-
-        `records` are the committed epochs. An epoch is missing in the files if the process was killed between
-        its commit and its event; the missing epoch is written now. If the experiment has no goal, the metric of
-        `keep` is used.
-        """
+        """Create the event file."""
         folder = self._folder.path
         goal = Design(self._goal).decisive([{"keep": keep}])
         self._goal_scalars = GoalScalars(goal)
@@ -204,10 +196,7 @@ class RunLog(RunListener):
 
     @_guarded
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
-        """Write an epoch's scalars and histograms; the first time also sample images and the graph.
-
-        The network is in its state after the epoch; the learning rate is from the start of the epoch.
-        """
+        """Write an epoch's scalars and histograms; the first time also sample images and the graph."""
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
             self.warn(
@@ -431,10 +420,7 @@ class GoalScalars:
         self._values: dict[str, float] = {}
 
     def after(self, record: EpochRecord) -> dict[str, float]:
-        """Return the scalars of an epoch; empty before the goal has a value.
-
-        An epoch without a finite value, as in a diverged run, changes neither the best nor the last value.
-        """
+        """Return the scalars of an epoch; empty before the goal has a value."""
         metrics = record.metrics
         if not self._is_set and not metrics.keys() <= self._names.keys():
             self._names |= dict.fromkeys(metrics)

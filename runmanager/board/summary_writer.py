@@ -41,10 +41,7 @@ class RunWriter(SummaryWriter):
         run_name: Any = None,
         global_step: Any = None,
     ) -> None:
-        """Add only the metrics, as scalars, as the event file already has the run's HParams.
-
-        torch would open a second writer in a subfolder, which TensorBoard shows as another run (pytorch#32651).
-        """
+        """Add only the metrics, as scalars, as the event file already has the run's HParams."""
         del hparam_dict, hparam_domain_discrete, run_name
         for tag, value in metric_dict.items():
             self.add_scalar(tag, value, global_step)

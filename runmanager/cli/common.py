@@ -101,11 +101,7 @@ def write_json(content: Any) -> None:
 
 
 def find_experiment(path: Path) -> Path:
-    """Find the folder of an experiment; links are not followed.
-
-    Raises:
-        FileNotFoundError: The experiment does not exist, or the path is a link.
-    """
+    """Find the folder of an experiment; links are not followed."""
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment, no_experiment
 
@@ -118,14 +114,7 @@ def find_experiment(path: Path) -> Path:
 
 
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
-    """Find an experiment, or a run in an experiment; links are not followed.
-
-    Returns:
-        The folder of the experiment, and the folder of the run; None for the run if the path is an experiment.
-
-    Raises:
-        FileNotFoundError: The experiment or the run does not exist.
-    """
+    """Find an experiment, or a run in an experiment; links are not followed."""
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
     from runmanager.tables.one_run import find_run
@@ -136,11 +125,7 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
 
 
 def check_folder(root: Path) -> None:
-    """Raise an error unless the path is a folder.
-
-    Raises:
-        FileNotFoundError: The path does not exist, or is a file.
-    """
+    """Raise an error unless the path is a folder."""
     from runmanager.storage import paths
 
     if not root.is_dir():
@@ -149,11 +134,7 @@ def check_folder(root: Path) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Raise an error if the folder of a file does not exist.
-
-    Raises:
-        FileNotFoundError: The folder of the file does not exist.
-    """
+    """Raise an error if the folder of a file does not exist."""
     from runmanager.storage import paths
 
     if not path.parent.is_dir():

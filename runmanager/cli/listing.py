@@ -83,10 +83,7 @@ def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
 
 
 def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
-    """Return the experiments with their selected runs, in the order of the runs.
-
-    An experiment appears again if runs of another experiment are between its runs.
-    """
+    """Return the experiments with their selected runs, in the order of the runs."""
     if not selection.is_of_rows:
         return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
     from runmanager.tables.files import to_rows

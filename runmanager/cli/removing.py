@@ -46,10 +46,7 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
-    """Remove runs and experiments after a confirmation.
-
-    All runs and experiments are checked before the first of them is removed.
-    """
+    """Remove runs and experiments after a confirmation."""
     from runmanager.storage.folders import read_runs
     from runmanager.storage.lock import check_free
     from runmanager.tables import removal

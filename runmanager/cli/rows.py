@@ -54,12 +54,7 @@ class Selection:
 
 
 def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
-    """Load those runs of the folders that meet a condition.
-
-    Raises:
-        FileNotFoundError: The folders hold no runs.
-        typer.Exit: No run meets the condition.
-    """
+    """Load those runs of the folders that meet a condition."""
     from runmanager.storage.folders import no_runs
     from runmanager.tables.loading import load_runs
 
@@ -86,22 +81,14 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
 
 
 def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
-    """Return the selected rows and columns, in the selected order, as JSON.
-
-    Raises:
-        InvalidArgumentError: A selected column does not exist.
-    """
+    """Return the selected rows and columns, in the selected order, as JSON."""
     from runmanager.tables.files import to_rows
 
     return to_rows(chosen(rows, selection))
 
 
 def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
-    """Return the selected rows and columns, in the selected order.
-
-    Raises:
-        InvalidArgumentError: A selected column does not exist.
-    """
+    """Return the selected rows and columns, in the selected order."""
     from runmanager.tables.view import check_columns
     from runmanager.tables.where import names_in
 
@@ -141,14 +128,7 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
-    """Print the selected part of a table, and its caption.
-
-    If `what`, the name of the rows, is given, the number of rows is limited: by the user's option, else to the
-    height of a screen.
-
-    A terminal gets the most important columns that fit, and the names of the others. A file or a pipe gets
-    every column in full, in lines of any length, so that a search finds every value.
-    """
+    """Print the selected part of a table, and its caption."""
     from runmanager.console import print_fitted, wide_console
     from runmanager.tables.where import names_in
 

@@ -66,10 +66,7 @@ class Leftovers:
         self._changed: list[str] = []  # settings that this run has changed
 
     def run_begins(self, run: str) -> str:
-        """Return a warning about settings that the previous run left changed, or "".
-
-        A loop may configure torch before each run; such settings count only if they changed during a run.
-        """
+        """Return a warning about settings that the previous run left changed, or ""."""
         now = process_state()
         names = [name for name in self._changed if now[name] != self._begin[name]]
         sentence = (

@@ -60,11 +60,7 @@ def join_group() -> None:
 
 
 def gather(value: T) -> list[T]:
-    """Return the values of all ranks, in the order of the ranks.
-
-    Raises:
-        RunManagerError: The process of another rank has ended.
-    """
+    """Return the values of all ranks, in the order of the ranks."""
     if num_ranks() == 1:
         return [value]
     from torch import distributed
@@ -77,11 +73,7 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast(value: T) -> T:
-    """Return the value of rank 0; the arguments of other ranks are ignored.
-
-    Raises:
-        RunManagerError: The process of another rank has ended.
-    """
+    """Return the value of rank 0; the arguments of other ranks are ignored."""
     if num_ranks() == 1:
         return value
     from torch import distributed
@@ -94,20 +86,13 @@ def broadcast(value: T) -> T:
 
 
 def from_main(make: Callable[[], T]) -> T:
-    """Call a function on rank 0 alone, and return its value on all ranks.
-
-    Raises:
-        RunManagerError: The process of another rank has ended.
-    """
+    """Call a function on rank 0 alone, and return its value on all ranks."""
     value = make() if is_main() else None
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
 
 
 def environment_of_new_group() -> dict[str, str]:
-    """Return environment variables for a further process of each rank, which form a group of their own.
-
-    The address is that of this process's group, so all ranks call this at the same time.
-    """
+    """Return environment variables for a further process of each rank, which form a group of their own."""
     if num_ranks() == 1:
         return {}
     address = from_main(lambda: os.environ.get("MASTER_ADDR", "localhost"))
@@ -121,10 +106,7 @@ def environment_of_new_group() -> dict[str, str]:
 
 
 def device_of_rank(device: "str | torch.device") -> "torch.device":
-    """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index.
-
-    A rank that sees a single GPU uses this GPU, as on clusters that assign one GPU per rank.
-    """
+    """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index."""
     import torch
 
     device = torch.device(device)

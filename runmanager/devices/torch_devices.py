@@ -102,11 +102,7 @@ def is_available(device: str | torch.device) -> bool:
 
 
 def require(device: str | torch.device) -> torch.device:
-    """Return an available device.
-
-    Raises:
-        DeviceError: This machine lacks the device; the message lists the machine's devices.
-    """
+    """Return an available device."""
     if not is_available(device):
         raise DeviceError(missing(device))
     return torch.device(device)
@@ -133,11 +129,7 @@ def wait_for(device: torch.device) -> None:
 
 
 def warm(device: torch.device) -> None:
-    """Warm a device: create its context and thread pool, and load its libraries and kernels.
-
-    Random states do not change. The call takes about a millisecond on a warm device. An accelerator loads each
-    kernel on first use, so the first call per process executes whole training steps.
-    """
+    """Warm a device: create its context and thread pool, and load its libraries and kernels."""
     if device.type == "meta":
         return
     if device.type != "cpu" and str(device) not in _warmed:
@@ -180,10 +172,7 @@ def _train(device: torch.device) -> None:
 
 @contextmanager
 def as_current(device: torch.device) -> Iterator[None]:
-    """Make an accelerator with an index the current one during a block, for pinned memory and streams.
-
-    The previous accelerator is restored afterwards, without any work on it.
-    """
+    """Make an accelerator with an index the current one during a block, for pinned memory and streams."""
     index = None if device.type in ("cpu", "meta") else device.index
     with torch.accelerator.device_index(index):
         yield
@@ -202,10 +191,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device, before: int | None = None) -> int | None:
-    """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu.
-
-    The result is at least `before`; if the device has failed, the result is `before`.
-    """
+    """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu."""
     counter = _memory_counter(device)
     try:
         return max(int(counter.max_memory_allocated(device)), before or 0) if counter else None
@@ -301,10 +287,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _memory_counter(device: torch.device) -> Any:
-    """Return torch's memory module of an accelerator.
-
-    Return None for the cpu, and for accelerators without such a module, for example mps.
-    """
+    """Return torch's memory module of an accelerator."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)

@@ -24,13 +24,7 @@ class Deaths:
         self._num_oom_kills = _num_oom_kills()
 
     def explain(self, code: int | None, where: str, log: str = "") -> tuple[Status, str]:
-        """Return the status of a dead process's run, and its cause in one sentence.
-
-        `code` is the exit code, or the negative signal number; `where` is the result of `whereabouts`; `log` is
-        the last output of the process.
-
-        An exception of C++ that ended the process is a failure of the run, like one of Python.
-        """
+        """Return the status of a dead process's run, and its cause in one sentence."""
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
@@ -63,10 +57,7 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
 
 
 def _num_oom_kills(root: Path = Path("/")) -> int:
-    """Return the number of processes killed by Linux's out-of-memory killer, 0 on other systems.
-
-    The number is that of this process's control group (cgroups(7), version 2), or else of the whole machine.
-    """
+    """Return the number of processes killed by Linux's out-of-memory killer, 0 on other systems."""
     group = ""
     with suppress(OSError, ValueError):
         group = (root / "proc/self/cgroup").read_text(encoding="utf-8").strip().rpartition("0::/")[2]

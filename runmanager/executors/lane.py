@@ -60,11 +60,7 @@ class Lane:
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run; the death of the process is detected elsewhere.
-
-        Raises:
-            GridError: A value of the run cannot be sent.
-        """
+        """Send the run; the death of the process is detected elsewhere."""
         sent = serialize.dump(self.run)  # the classes of values may be in the user's script
         with suppress(OSError):
             self.connection.send(sent)

@@ -39,10 +39,7 @@ class Placement:
         return max(len(taken), 1)
 
     def take(self, request: str) -> str | None:
-        """Assign a device to a run, and return it; None if no requested device is free.
-
-        ``cuda`` stands for the CUDA device with the fewest runs, ``cuda:1`` for the device with this index.
-        """
+        """Assign a device to a run, and return it; None if no requested device is free."""
         free = [
             device
             for device in self._candidates(request)

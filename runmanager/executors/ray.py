@@ -183,15 +183,7 @@ def _listed(resources: Needs) -> str:
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to the cluster at "auto" or host:port during a block.
-
-    None starts a cluster on this machine, and ends it with the block. An existing connection of the process is
-    used, and not closed afterwards.
-
-    Raises:
-        InvalidArgumentError: The address is not valid.
-        DeviceError: No cluster answers there.
-    """
+    """Connect this process to the cluster at "auto" or host:port during a block."""
     import ray
 
     if ray.is_initialized():
@@ -222,10 +214,7 @@ def connected(address: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restrained(*, on_loop_back: bool) -> Iterator[None]:
-    """Let Ray log only errors and leave signal handlers unchanged when it starts in the block.
-
-    With `on_loop_back`, a new cluster listens only on the loopback interface, as on Windows and macOS.
-    """
+    """Let Ray log only errors and leave signal handlers unchanged when it starts in the block."""
     from ray._private import ray_constants
 
     is_main = threading.current_thread() is threading.main_thread()

@@ -270,10 +270,7 @@ def _on_node(node: str) -> dict[str, Any]:
 
 
 def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: Any) -> None:
-    """Execute a run on this node, and send its events and its outcome to the mailbox.
-
-    `sent` is the task and `sent_run` the run, from `dump`; `number` is the driver's number of the run.
-    """
+    """Execute a run on this node, and send its events and its outcome to the mailbox."""
     node = ray.get_runtime_context().get_node_id()
     name = f"{socket.gethostname()} ({node[:6]})"
 

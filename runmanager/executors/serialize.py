@@ -18,14 +18,7 @@ from runmanager.errors import GridError, RunManagerError, first_line
 
 
 def dump(task: object) -> bytes:
-    """Serialize a task for another process, for `load_dumped`.
-
-    Functions and classes that are defined in the main module, in notebooks or in other functions are sent by
-    value, with all objects that they refer to. Functions and classes of other modules are sent by name.
-
-    Raises:
-        GridError: A part of the task cannot be sent; the message has the reason that pickle gives.
-    """
+    """Serialize a task for another process, for `load_dumped`."""
     try:
         return _dump(task)
     except Exception as error:
@@ -35,10 +28,7 @@ def dump(task: object) -> bytes:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Serialize an exception; one that this package did not foresee takes its traceback along, as a note.
-
-    An exception that cannot be sent or loaded becomes a RuntimeError with its text.
-    """
+    """Serialize an exception; one that this package did not foresee takes its traceback along, as a note."""
     text = "".join(traceback.format_exception(error)).rstrip()
     try:
         if not isinstance(error, RunManagerError):
@@ -51,20 +41,12 @@ def dump_error(error: BaseException) -> bytes:
 
 
 def load_dumped(sent: bytes) -> Any:
-    """Load a task from `dump`.
-
-    Raises:
-        Exception: This process cannot import a module that the task refers to.
-    """
+    """Load a task from `dump`."""
     return cloudpickle.loads(sent)
 
 
 def send_to_children_by_value() -> None:
-    """Let this process serialize data for its child processes as `dump` does; forked children need no data.
-
-    The workers of a loader get its data set and functions. If the data set and functions come from the user's
-    script, they were sent to this process by value, so the workers cannot import them either.
-    """
+    """Let this process serialize data for its child processes as `dump` does; forked children need no data."""
     reduction.dump = _dump_to_child
 
 

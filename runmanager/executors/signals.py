@@ -23,11 +23,7 @@ _TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
 
 
 def is_stopped(error: BaseException) -> bool:
-    """Whether an exception of `train` means that the run should stop.
-
-    A lane ignores Ctrl-C, and a subclass of KeyboardInterrupt stops its run. In other processes, a
-    KeyboardInterrupt that `train` raises cannot be distinguished from Ctrl-C.
-    """
+    """Whether an exception of `train` means that the run should stop."""
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
 

@@ -138,11 +138,7 @@ def _serve(connection: Connection, output: Connection, settings: LaneSettings, t
 
 
 def _tell(connection: Connection, process: int, news: Message) -> str | None:
-    """Report to the parent, only from the lane's process; return the answer to a question.
-
-    Raises:
-        _Stopped: The parent is gone; the run is not at fault.
-    """
+    """Report to the parent, only from the lane's process; return the answer to a question."""
     if os.getpid() != process:
         return None
     try:

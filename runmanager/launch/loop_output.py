@@ -79,8 +79,6 @@ def epoch_line(
 ) -> str:
     """Write an epoch as one line that fits `width`; hyperparameters are dropped before metrics.
 
-    The metric of the goal is the first metric.
-
     >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
     'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
@@ -121,11 +119,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
 
 
 def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write rows to ``path.csv``, with the index as its first column, and ``path.json``, a list of objects.
-
-    Raises:
-        StorageError: A file could not be written; its previous version is kept.
-    """
+    """Write rows to ``path.csv``, with the index as its first column, and ``path.json``, a list of objects."""
     from runmanager.tables.files import to_csv, to_rows
 
     table = table_of(rows)

@@ -154,14 +154,7 @@ class Script:
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
     def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
-        """Return the parser.
-
-        Values of axes stay text until `grid` parses them and reports all problems.
-
-        Args:
-            experiment: The default name of the experiment.
-            options: The script's defaults for the flags of `run_grid`.
-        """
+        """Return the parser."""
         parser = argparse.ArgumentParser(
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
@@ -198,12 +191,7 @@ class Script:
         return parser
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the grid with the values from the flags that were used.
-
-        Raises:
-            GridError: A value cannot be parsed, or the values are not a valid grid; the message lists all
-                problems.
-        """
+        """Return the grid with the values from the flags that were used."""
         problems = Problems()
         read = {name: self._values(name, given, problems) for name in self._read}
         # a single range becomes the axis itself
@@ -306,11 +294,7 @@ def _one_of(choices: Mapping[str, Any], word: str) -> Any:
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
-    """Return the runs or the grid for `run_grid`; with `num_runs`, a random sample of the grid.
-
-    Raises:
-        GridError: The grid has ranges, but neither a sample nor a search draws values from these ranges.
-    """
+    """Return the runs or the grid for `run_grid`; with `num_runs`, a random sample of the grid."""
     if num_runs is not None:
         return RunBuilder.sample(grid, num_runs, seed=0)
     ranges = [name for name, values in grid.items() if isinstance(values, Range)]

@@ -134,11 +134,7 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 
 
 def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
-    """Return the groups of runs that get a mean line.
-
-    A group consists of the repeats of one of the best settings. Without repeats, if there are many runs, a
-    group consists of all runs of one color.
-    """
+    """Return the groups of runs that get a mean line."""
     repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]

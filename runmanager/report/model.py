@@ -136,14 +136,7 @@ def report_data(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
 ) -> ReportData:
-    """Rank the runs of the experiments, and measure the effects of their hyperparameters.
-
-    Experiments without runs are left out. `goal` and `repeats` mean the same as in `write_report`.
-
-    Raises:
-        InvalidArgumentError: The metric or axis does not exist, the direction of a metric is unknown, or the
-            experiments have different goals.
-    """
+    """Rank the runs of the experiments, and measure the effects of their hyperparameters."""
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
@@ -194,13 +187,7 @@ def _x_axis(results: Sequence[RunResult]) -> str | None:
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> PageAxis:
-    """Return a hyperparameter with its labels and codes.
-
-    Args:
-        name: The hyperparameter.
-        params: The hyperparameters of each run.
-        settings: One run of each setting, to decide whether the values are sampled; empty for a repeat axis.
-    """
+    """Return a hyperparameter with its labels and codes."""
     keys = [json.dumps(canonical(values.get(name))) for values in params]
     column = [params[row].get(name) for row in settings]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}

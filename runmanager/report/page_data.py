@@ -166,10 +166,7 @@ _TAG = b"visuals/confusion_"
 
 
 def confusion_matrices(folder: Path) -> dict[str, str]:
-    """Return the last confusion matrix of each evaluation of a run, as data URLs of PNG images.
-
-    Unreadable event files are skipped.
-    """
+    """Return the last confusion matrix of each evaluation of a run, as data URLs of PNG images."""
     if next(folder.glob("events.out.tfevents.*"), None) is None:
         return {}
     from runmanager.board import event_file  # this import is slow

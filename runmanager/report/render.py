@@ -222,13 +222,7 @@ def _read(
 
 
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
-    """Return the HTML page of a report.
-
-    Args:
-        data: The data of the report.
-        damaged: Messages about damaged files; the page shows some of them.
-        seconds: The page reloads itself after this time; None for a page that does not reload itself.
-    """
+    """Return the HTML page of a report."""
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
@@ -426,13 +420,7 @@ def watch_runs(
     *,
     say: Callable[[str], None],
 ) -> None:
-    """Write a report, and write it again whenever runs have changed, until Ctrl-C.
-
-    Writing takes at most a twentieth of the time. The last page no longer reloads itself.
-
-    Raises:
-        InvalidArgumentError, InvalidArgumentError, StorageError: As in `write_report`.
-    """
+    """Write a report, and write it again whenever runs have changed, until Ctrl-C."""
     before: Any = None
     interval = _LEAST_S
     try:

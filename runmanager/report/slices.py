@@ -41,12 +41,7 @@ def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: P
 
 
 def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | None:
-    """Plot the runs by the two most important sampled hyperparameters, colored by score.
-
-    Returns:
-        The title, the figure, its description, and the legend (color, scores). None with fewer than two sampled
-        hyperparameters, or fewer runs than colors.
-    """
+    """Plot the runs by the two most important sampled hyperparameters, colored by score."""
     axes = [axis for axis in data.compared if axis.is_sampled][:2]
     if len(axes) < 2:  # noqa: PLR2004
         return None

@@ -141,11 +141,7 @@ def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
 def _compress(
     spans: Sequence[tuple[float, float]], total: float
 ) -> tuple[Callable[[float], float], list[float], float]:
-    """Cut out long pauses.
-
-    Returns:
-        A function that maps a time to its position, the position of each pause, and the last position.
-    """
+    """Cut out long pauses."""
     starts: list[tuple[float, float]] = []  # pairs of a time (s) and its position
     pauses: list[float] = []  # positions
     at = 0.0

@@ -17,15 +17,7 @@ def ended_row(
     running: Running | None,
     metrics: Mapping[str, float],
 ) -> Row:
-    """Return the row of a run that has ended; without a result, the row gives the cause.
-
-    Args:
-        count: The number of ended runs and of all runs, for example "7/12".
-        folder: The folder of the run.
-        outcome: The outcome of the run.
-        running: The progress of the run; None if the run never began.
-        metrics: The metrics of the run, the most important first.
-    """
+    """Return the row of a run that has ended; without a result, the row gives the cause."""
     is_completed = outcome.status is Status.COMPLETED
     status, cause = "" if is_completed else outcome.status, printable(outcome.error)
     begin = running.beginning if running else ""

@@ -169,11 +169,7 @@ class GridProgress(Display):
         self._is_changed = True
 
     def _rank(self) -> None:
-        """Update the best run so far.
-
-        The update takes at most a twentieth of the time, and happens between runs, so that no run becomes
-        slower.
-        """
+        """Update the best run so far."""
         if self._is_best_old and time.monotonic() >= self._rank_next:
             before, is_first = time.monotonic(), not self._best_line
             self._best_line, self._is_best_old = str(self._best), False
@@ -258,12 +254,7 @@ class GridProgress(Display):
         self._is_changed = True
 
     def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:
-        """Return the lines of an ended run for a live display; None if the screen has no live display.
-
-        Args:
-            row: The row of the run.
-            brief: The same row; it names an earlier run in place of a cause that was printed for that run.
-        """
+        """Return the lines of an ended run for a live display; None if the screen has no live display."""
         if not self._screen.is_live:
             return None
         columns, width = self._columns, self._screen.width

@@ -74,10 +74,7 @@ class RunColumns:
         return replace(self, widths=widths, texts=frozenset(texts))
 
     def lines(self, rows: Sequence[Row], width: int) -> tuple[list[str], list[str], list[str]]:
-        """Return the lines of the headings, one line per row, and the axes that do not fit.
-
-        The metrics are the last columns, so that a note takes their space in a row without metrics.
-        """
+        """Return the lines of the headings, one line per row, and the axes that do not fit."""
         drawn, left_out = self._table(rows).fitted(width)
         lines = [line.plain for line in drawn]
         headings = lines[: len(lines) - len(rows)]

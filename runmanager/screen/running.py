@@ -69,10 +69,7 @@ class Running:
 
     @property
     def total(self) -> float | None:
-        """The estimated duration of this attempt (s); None before there is enough progress.
-
-        The time before the first message, such as for loading data, counts once.
-        """
+        """The estimated duration of this attempt (s); None before there is enough progress."""
         if not self.done or self.first_done is None:
             return None
         begin, done = self.first_done

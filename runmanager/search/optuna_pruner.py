@@ -127,12 +127,7 @@ class OptunaPruner(Pruner):
 
 
 def pruner_name(pruner: "BasePruner") -> str:
-    """Describe a pruner by its class and arguments, read from the attributes of the same names.
-
-    Optuna has no public way to read the arguments, and pruners with different arguments are different rules.
-    The function is tested with Optuna 5.0.0; an argument that another version stores under another name is
-    omitted.
-    """
+    """Describe a pruner by its class and arguments, read from the attributes of the same names."""
     values = vars(pruner)
     arguments = [
         f"{name}={_text(values.get(f'_{name}', values.get(name)))}"

@@ -35,14 +35,7 @@ class TrialResult:
 
 
 def check_search(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
-    """Check that there is something to search, and that the sampler supports these axes.
-
-    The sampler suggests twice, as some samplers fail only after a first result.
-
-    Raises:
-        GridError: The axes cannot be searched, or the sampler does not support these axes.
-        MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
-    """
+    """Check that there is something to search, and that the sampler supports these axes."""
     try:
         import optuna  # noqa: F401
     except ImportError as error:

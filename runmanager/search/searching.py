@@ -211,10 +211,7 @@ class Searching(Search):
                 ids.update(trial.runs)
 
     def _ask(self) -> _Trial:
-        """Return the sampler's next suggestion.
-
-        The trial must be stored with one of its runs before that run is executed.
-        """
+        """Return the sampler's next suggestion."""
         if self._sampler is None:
             self._sampler = Sampler(self._space, self._goals, self._options)
             for point, result in self._others:
@@ -245,11 +242,7 @@ class Searching(Search):
     def _result(
         self, ids: Collection[str], results: Mapping[str, RunResult], busy: Collection[str] = ()
     ) -> TrialResult | None:
-        """Return the result of the runs of a trial, None if some of these runs have not ended.
-
-        Raises:
-            InvalidArgumentError: A completed run lacks the metric of a goal.
-        """
+        """Return the result of the runs of a trial, None if some of these runs have not ended."""
         if any(id_ not in results or id_ in busy for id_ in ids):
             return None
         runs = [results[id_] for id_ in ids]

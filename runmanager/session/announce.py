@@ -13,10 +13,7 @@ Say = Callable[[str], None]
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None) -> None:
-    """Print the numbers of changed, executed and skipped runs.
-
-    Why runs are skipped is printed if others are executed; otherwise, the panel that follows at once says it.
-    """
+    """Print the numbers of changed, executed and skipped runs."""
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable

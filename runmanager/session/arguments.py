@@ -30,10 +30,7 @@ _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid tha
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Compute the fingerprint of code and data, and warn about values that the fingerprint does not include.
-
-    `data` may be a function that returns the data.
-    """
+    """Compute the fingerprint of code and data, and warn about values that the fingerprint does not include."""
     notes: list[str] = []
     now = fingerprint(train, data() if callable(data) else data, notes)
     for note in notes if ranks.is_main() else ():
@@ -42,11 +39,7 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
 
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
-    """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device.
-
-    Raises:
-        GridError: An argument is invalid; the message lists all problems.
-    """
+    """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
     experiment, root, decide, repeats = options.experiment, options.root, options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
     runs: list[Run] = []
@@ -87,10 +80,7 @@ def samples(params: Any, problems: Problems) -> list[Run]:
 
 
 def missing_devices(runs: Iterable[Run], missing: Callable[[str], str]) -> dict[str, str]:
-    """Return identity -> reason for each run whose device is missing.
-
-    `missing` returns the reason why a device cannot be used, or "".
-    """
+    """Return identity -> reason for each run whose device is missing."""
     reasons: dict[str, str] = {}
     unavailable: dict[str, str] = {}
     for run in runs:
@@ -103,11 +93,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str]) -> dict[
 
 
 def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
-    """Return the design of a grid from its options.
-
-    Raises:
-        GridError: An option is invalid; the message lists all problems.
-    """
+    """Return the design of a grid from its options."""
     goal, decide = options.goal, options.decide
     problems = Problems()
     design = Design(rule=decide.rule if decide else None)
@@ -158,10 +144,7 @@ def _one_name(repeats: Any) -> str:
 def _with_repeats(
     params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
 ) -> Mapping[Any, Any] | None:
-    """Return a grid with the repeat axis of `decide`.
-
-    Unless the grid lists the values of this axis, the values are 0, 1, 2, and so on.
-    """
+    """Return a grid with the repeat axis of `decide`."""
     name = _one_name(repeats)
     if not name:
         problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")

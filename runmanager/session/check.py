@@ -78,13 +78,7 @@ def try_settings(
     display: Display,
     repeats: Sequence[str],
 ) -> list[str]:
-    """Check the settings of runs of an experiment; return sentences to print.
-
-    Raises:
-        GridError: Some settings fail; the message lists all causes.
-        ExperimentLockedError: Another process is running this experiment.
-        KeyboardInterrupt: Ctrl-C.
-    """
+    """Check the settings of runs of an experiment; return sentences to print."""
     began = time.monotonic()
     check_free(path)
     every = settings_of(runs, repeats)

@@ -44,14 +44,7 @@ def choose(
     missing: Mapping[str, str],
     experiment: Experiment,
 ) -> Sequence[int]:
-    """Return the indexes of the runs with these numbers; without numbers, the indexes of all runs.
-
-    `missing` maps the identity of a run to the reason why the run cannot be executed here.
-
-    Raises:
-        InvalidArgumentError: A run does not exist, cannot be executed here, or is completed; the message lists
-            all problems.
-    """
+    """Return the indexes of the runs with these numbers; without numbers, the indexes of all runs."""
     if not numbers:
         return range(len(grid))
     problems = Problems()
@@ -85,13 +78,7 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
 
 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:
-    """Execute the runs of a plan in this process.
-
-    Changes that a debugger makes to process settings are not reported.
-
-    Raises:
-        Exception: The exception of `train`, with only the user's frames.
-    """
+    """Execute the runs of a plan in this process."""
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
     from runmanager.devices.process_state import process_state, set_back
 

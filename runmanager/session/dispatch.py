@@ -52,10 +52,7 @@ class Dispatcher:
             listener.run_began(listener.run, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
-        """Report the progress of a run.
-
-        If the progress is a question, return the reason why the run should stop, or "".
-        """
+        """Report the progress of a run."""
         self._stop.check()
         listeners = self._listening(run)
         if not isinstance(news, EpochRecord | Question):
@@ -162,10 +159,7 @@ class Guarded(Listener):
         self._put("run_ended", outcome)
 
     def close(self) -> None:
-        """Deliver the queued events and end the thread.
-
-        If delivery takes long, deliver only the ends of runs.
-        """
+        """Deliver the queued events and end the thread."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

@@ -62,13 +62,7 @@ class Display(GridListener):
         """Show a permanent line."""
 
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
-        """Called when the grid is planned.
-
-        Args:
-            design: The design of the experiment.
-            varying: The hyperparameters that vary.
-            results: The results of the experiment's runs, read lazily.
-        """
+        """Called when the grid is planned."""
 
     def begin_batch(
         self,

@@ -154,10 +154,7 @@ class Execution:
         return [*filter(None, [self._search.conclusion(outcomes), of_pruner])]
 
     def asked_for(self) -> Plan:
-        """Return the plan with the requested runs.
-
-        After the end of the search, drop all other runs from the experiment.
-        """
+        """Return the plan with the requested runs."""
         plan = self._decisions.asked_for()
         if self.is_over:
             others = {planned.folder.id for planned in self.plan.runs}

@@ -15,13 +15,7 @@ from runmanager.storage.run_state import read_experiment, read_run
 
 
 def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
-    """Return the outcome of a run, and commit it if needed.
-
-    The outcome is not committed yet if the run's process died or never started.
-
-    Raises:
-        StorageError: The outcome could not be committed.
-    """
+    """Return the outcome of a run, and commit it if needed."""
     if outcome.is_committed:
         return outcome
     from runmanager.board.run_log import end_abandoned as end_board
@@ -54,10 +48,7 @@ class Exports(Listener):
         self._next = 0.0
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Write the tables, unless writing is slow and the tables were written recently.
-
-        The tables are also written at the end.
-        """
+        """Write the tables, unless writing is slow and the tables were written recently."""
         before = time.monotonic()
         if before >= self._next:
             write_tables(self._experiment)
@@ -66,11 +57,7 @@ class Exports(Listener):
 
 
 def write_tables(experiment: Path) -> None:
-    """Write results.csv and results.json.
-
-    Raises:
-        StorageError: The tables could not be written.
-    """
+    """Write results.csv and results.json."""
     from runmanager.tables import columns as tables
     from runmanager.tables.files import write_results
 

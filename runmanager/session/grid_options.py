@@ -59,17 +59,7 @@ def _option(
     heading: str = EXECUTION,
     **settings: Any,
 ) -> Any:
-    """Return a field of `GridOptions`.
-
-    Args:
-        default: The default value.
-        check: A function that appends the errors of a value.
-        flag: The flag's description in one line; "" for no flag.
-        name: The name of the flag, if it differs from the name of the option.
-        says: The default that --help shows, if it differs from `default`.
-        heading: The heading in --help under which the flag is listed.
-        **settings: Arguments of argparse; without such arguments, the flag takes no value.
-    """
+    """Return a field of `GridOptions`."""
     how = settings or {"action": "store_const", "const": True}
     of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
     command_flag = Flag(name, flag, of_help, heading, how) if flag else None
@@ -260,10 +250,7 @@ class GridOptions:
         return ranks.is_main() and (self.plan_only or self.display is not False)
 
     def make_executor(self, problems: Problems) -> Executor:
-        """Return the executor, by default lanes; append errors to `problems`.
-
-        With the option `only`, the inline executor is returned.
-        """
+        """Return the executor, by default lanes; append errors to `problems`."""
         executor = self.executor
         if self.is_alone:
             if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):

@@ -169,10 +169,7 @@ def make_plan(
     keep_changed: bool,
     axes: Sequence[str],
 ) -> Plan:
-    """Plan runs with their folders according to the options of `run_grid`.
-
-    `now` is the current fingerprint. `axes` are the axes of a search.
-    """
+    """Plan runs with their folders according to the options of `run_grid`."""
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     without_data = 0

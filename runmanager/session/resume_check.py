@@ -136,10 +136,7 @@ def _of_all_ranks(traces: Sequence[Trace]) -> Trace:
 
 
 def compare_executions(execute: Callable[..., Trace]) -> tuple[str, str]:
-    """Return the first difference of a resumed execution, or "", and a sentence about what does not repeat.
-
-    `execute` executes a run in a fresh process; a seed above 0 resumes what was killed before.
-    """
+    """Return the first difference of a resumed execution, or "", and a sentence about what does not repeat."""
     first = execute()
     if problem := _problem_of(first):
         return problem, ""
@@ -181,10 +178,7 @@ def _problem_of(trace: Trace) -> str:
 
 
 def _differing(one: Trace, other: Trace, point: "Point", group: str) -> list[str]:
-    """Return the names that both executions have at a point with different digests.
-
-    A variable that one execution lacks is assigned before its first use.
-    """
+    """Return the names that both executions have at a point with different digests."""
     if point not in other.points:
         return []
     here, there = one.points[point][group], other.points[point][group]

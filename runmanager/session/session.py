@@ -82,13 +82,7 @@ class Session:
         manager_of: Callable[[Any], Any],
         make_display: Callable[[GridOptions], Display] = lambda _: Display(),
     ) -> Iterator[Self]:
-        """Open the grid of `run_grid`; nothing is written.
-
-        Raises:
-            LifecycleError: A new process executes the script again.
-            GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; the
-                message lists all problems.
-        """
+        """Open the grid of `run_grid`; nothing is written."""
         began = time.monotonic()
         check_beginning()  # validate before data are loaded
         problems = Problems()
@@ -178,11 +172,7 @@ class Session:
         return replace(outcome, exit_code=COMPLETED)
 
     def check(self) -> list[str]:
-        """Check each due setting with the executor, by the option `check`; return sentences to print.
-
-        Raises:
-            GridError: Some settings fail; the message lists all causes. Nothing was written.
-        """
+        """Check each due setting with the executor, by the option `check`; return sentences to print."""
         plan = self.plan(is_written=False)
         likely = self.search.to_try()
         absent = arguments.missing_devices(likely, self.executor.missing)
@@ -194,11 +184,7 @@ class Session:
         return try_settings(runs, task, self.experiment.path, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
-        """Execute the selected runs in this process; write the tables even if a run raises its exception.
-
-        Raises:
-            Exception: The exception of `train`.
-        """
+        """Execute the selected runs in this process; write the tables even if a run raises its exception."""
         __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
         self.hold()
         plan, path, display = self.begin(), self.experiment.path, self.display
@@ -268,12 +254,7 @@ class Session:
         return "; ".join(rules)
 
     def _leaving_pruned(self, plan: Plan) -> Plan:
-        """Begin the pruner.
-
-        Return the plan, where runs that stay pruned, by its rule or by `train`, are skipped.
-
-        If failed runs are executed again, runs pruned by `train` are executed again too.
-        """
+        """Begin the pruner."""
         pruner = self.pruner
         if pruner:
             pruner.begin([planned.start for planned in plan.runs])
@@ -293,12 +274,7 @@ class Session:
 
 
 def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
-    """Return the search of a grid.
-
-    Raises:
-        GridError: A search has no goal, or cannot search these axes.
-        MissingExtraError: A required package is not installed.
-    """
+    """Return the search of a grid."""
     search = options.search
     if not search:
         return options.decide.search(*design.repeats) if options.decide and design.repeats else AllRuns()
@@ -320,11 +296,7 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
 
 
 def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:
-    """Return the pruner that runs ask, None without one.
-
-    Raises:
-        InvalidArgumentError: There is no metric by which runs can be compared.
-    """
+    """Return the pruner that runs ask, None without one."""
     prune = None if options.is_alone else options.prune
     if prune is None:
         return None

@@ -61,14 +61,7 @@ class RunTask:
     process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
 
     def __call__(self, run: Run, report: Report) -> Outcome:
-        """Execute a run; commit and return its outcome.
-
-        Raises:
-            StorageError: The outcome or an epoch could not be committed.
-            InvalidArgumentError: The run cannot be compared with other runs.
-            Exception: The exception of `train`, if the task `raises`. Under torchrun, the exception is always
-                raised, as the other ranks wait until this process ends.
-        """
+        """Execute a run; commit and return its outcome."""
         from runmanager.devices import ranks
         from runmanager.session.run_listeners import Messenger
         from runmanager.training.grid_context import GridContext

@@ -50,20 +50,12 @@ class CheckedEpoch(OpenEpoch):
         yield from itertools.islice(super().batches(), _NUM_STEPS)
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
-        """Add the mean loss of a batch.
-
-        Raises:
-            LeaveTrain: The batch is beyond the limit.
-        """
+        """Add the mean loss of a batch."""
         self._count("loss")
         super().add_loss(loss, batch)
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
-        """Add values of the current batch.
-
-        Raises:
-            LeaveTrain: The batch is beyond the limit.
-        """
+        """Add values of the current batch."""
         for name in values:
             self._count(f"value {name}")
         super().track(values, how)

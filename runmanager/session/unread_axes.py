@@ -13,10 +13,7 @@ _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
 
 
 def unread_axes(train: Callable[..., object], axes: Iterable[str]) -> str:
-    """Return a sentence about axes whose names occur nowhere in the source that `train` reaches, or "".
-
-    If the whole run is passed on, any function may read them.
-    """
+    """Return a sentence about axes whose names occur nowhere in the source that `train` reaches, or ""."""
     sources = reached_source(train)
     words = {*re.findall(r"\w+", "\n".join(sources))}
     unread = [name for name in axes if name.partition(".")[0] not in words]

@@ -27,12 +27,7 @@ _KINDS = (
 
 
 def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
-    """Write an artifact to a run's folder, see `RunManager.artifact`; without `is_writer`, only validate it.
-
-    Raises:
-        InvalidArgumentError: The name or the content cannot be used; nothing was written.
-        StorageError: The artifact could not be written; a previous artifact of the same name is unchanged.
-    """
+    """Write an artifact to a run's folder, see `RunManager.artifact`; without `is_writer`, only validate it."""
     source = _source(content, name)
     save, suffix = (None, "") if source or isinstance(content, str) else _save_of(content)
     if name is None and source:
@@ -81,11 +76,7 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
 
 
 def move_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoints of callbacks of a superseded attempt, if there are any.
-
-    Raises:
-        StorageError: The artifact could not be renamed.
-    """
+    """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
     name = "checkpoints"
     source, target = folder / paths.ARTIFACTS / name, folder / f"attempt-{attempt}.{paths.ARTIFACTS}" / name
     with durable.explained(source):
@@ -101,11 +92,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _source(content: Any, name: str | None) -> Path | None:
-    """Return the path to copy, None if the content is not a path.
-
-    Raises:
-        InvalidArgumentError: The path does not exist.
-    """
+    """Return the path to copy, None if the content is not a path."""
     if not isinstance(content, str | os.PathLike):
         return None
     path = Path(content)
@@ -124,11 +111,7 @@ def _source(content: Any, name: str | None) -> Path | None:
 
 
 def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
-    """Return the method that saves an object, and the suffix that is added to a name without a suffix.
-
-    Raises:
-        InvalidArgumentError: The object has no such method.
-    """
+    """Return the method that saves an object, and the suffix that is added to a name without a suffix."""
     for saved in (content, getattr(content, "figure", None)):  # seaborn returns axes, which have a figure
         if callable(save := getattr(saved, "savefig", None)):
             return save, ".png"
@@ -139,11 +122,7 @@ def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
 
 
 def _checked(name: Any) -> PurePosixPath:
-    """Return a name as a relative path.
-
-    Raises:
-        InvalidArgumentError: The name leads outside `artifacts/`, or cannot be a file.
-    """
+    """Return a name as a relative path."""
     parts = name.split("/") if isinstance(name, str) else [""]
     if all(map(_is_usable, parts)):
         return PurePosixPath(*parts)
@@ -157,11 +136,7 @@ def _is_usable(part: str) -> bool:
 
 
 def _check_source(source: Path, target: Path, folder: Path) -> None:
-    """Refuse a source that cannot be copied.
-
-    Raises:
-        InvalidArgumentError: The source is a link or special file, contains one, or contains the artifact.
-    """
+    """Refuse a source that cannot be copied."""
     inside = source.rglob("*") if source.is_dir() and not source.is_symlink() else []
     if odd := next((path for path in (source, *inside) if not _is_regular(path)), None):
         raise InvalidArgumentError([f"{str(odd)!r} is a link, or neither a file nor a folder: {_KINDS}"])

@@ -46,15 +46,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
-    """Write a checkpoint, and keep the previous checkpoint as the second generation.
-
-    A checkpoint inside an epoch replaces the previous checkpoint inside an epoch. `verify` loads the new
-    checkpoint from memory first, so that an error occurs now and not on resume.
-
-    Raises:
-        CheckpointError: The checkpoint has objects that cannot be loaded safely.
-        StorageError: The checkpoint could not be written; the previous generation is intact.
-    """
+    """Write a checkpoint, and keep the previous checkpoint as the second generation."""
     try:
         content = _to_bytes(checkpoint)
         if verify:
@@ -73,14 +65,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
 def load_checkpoint(
     folder: Path, id_: str, problems: list[str], *, is_inside: bool = False
 ) -> Checkpoint | None:
-    """Read the newest intact checkpoint of a run; with `is_inside`, the checkpoint inside an epoch.
-
-    A damaged checkpoint, or a checkpoint whose identity differs from `id_`, is renamed to ``*.damaged``; a
-    sentence about the checkpoint is appended to `problems`.
-
-    Raises:
-        StorageError: The system could not read an existing checkpoint.
-    """
+    """Read the newest intact checkpoint of a run; with `is_inside`, the checkpoint inside an epoch."""
     after_epochs = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
     for path in (folder / name for name in ((paths.INSIDE_CHECKPOINT,) if is_inside else after_epochs)):
         try:
@@ -107,11 +92,7 @@ def load_checkpoint(
 
 
 def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
-    """Remove all checkpoints of a completed run; with `is_inside`, only the checkpoint inside an epoch.
-
-    Raises:
-        StorageError: A file could not be removed.
-    """
+    """Remove all checkpoints of a completed run; with `is_inside`, only the checkpoint inside an epoch."""
     after_epochs = () if is_inside else (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
     for path in (folder / name for name in (paths.INSIDE_CHECKPOINT, *after_epochs)):
         with durable.explained(path):
@@ -119,11 +100,7 @@ def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
 
 
 def set_aside(folder: Path, attempt: int) -> None:
-    """Rename the newest checkpoint of a superseded attempt, and remove the others.
-
-    Raises:
-        StorageError: A file could not be renamed or removed.
-    """
+    """Rename the newest checkpoint of a superseded attempt, and remove the others."""
     aside = folder / f"attempt-{attempt}.{paths.CHECKPOINT}"
     for name in (paths.PREVIOUS_CHECKPOINT, paths.CHECKPOINT):  # the newest replaces the other
         with durable.explained(folder / name), contextlib.suppress(FileNotFoundError):
@@ -132,33 +109,21 @@ def set_aside(folder: Path, attempt: int) -> None:
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
-    """Rename the weights of a superseded attempt, if the attempt has weights.
-
-    Raises:
-        StorageError: The weights could not be renamed.
-    """
+    """Rename the weights of a superseded attempt, if the attempt has weights."""
     path = folder / paths.WEIGHTS
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
         durable.rename(path, folder / f"attempt-{attempt}.{paths.WEIGHTS}")
 
 
 def save_weights(folder: Path, network: torch.nn.Module) -> None:
-    """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``.
-
-    Raises:
-        StorageError: The weights could not be written; the previous weights are intact.
-    """
+    """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``."""
     file = io.BytesIO()
     torch.save(network.state_dict(), file)
     durable.write_file(folder / paths.WEIGHTS, file.getvalue())
 
 
 def load_weights(folder: Path, network: torch.nn.Module) -> None:
-    """Load the saved weights of a run into a network; no code in the file is executed.
-
-    Raises:
-        CheckpointError: The run has no weights, the file is damaged, or the weights do not fit the network.
-    """
+    """Load the saved weights of a run into a network; no code in the file is executed."""
     path = folder / paths.WEIGHTS
     if not path.exists():
         rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
@@ -178,11 +143,7 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
 
 
 def state_of(name: str, part: Any) -> Any:
-    """Return the state of one part of a checkpoint.
-
-    Raises:
-        CheckpointError: The part has no state, or its plain state is not JSON.
-    """
+    """Return the state of one part of a checkpoint."""
     if isinstance(part, torch.Generator):
         return part.get_state()
     if hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
@@ -197,11 +158,7 @@ def state_of(name: str, part: Any) -> Any:
 
 
 def restore(folder: Path, parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
-    """Restore the states of the parts of a run's checkpoint.
-
-    Raises:
-        CheckpointError: A state does not fit its part.
-    """
+    """Restore the states of the parts of a run's checkpoint."""
     for name, part in parts.items():
         try:
             if isinstance(part, torch.Generator):

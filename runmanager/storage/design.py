@@ -172,9 +172,6 @@ def assumption(axes: Sequence[str]) -> str:
 def check_note(note: object) -> str:
     r"""Return a note without the space around it and at the ends of its lines.
 
-    Raises:
-        InvalidArgumentError: The note is not a text, or too long.
-
     >>> check_note("smaller steps? \n- for Adam\n")
     'smaller steps?\n- for Adam'
     """

@@ -27,13 +27,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 def write_file(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
-
-    The old file, if any, is renamed to `previous`.
-
-    Raises:
-        StorageError: The file could not be written; the old content is intact, under one of the two names.
-    """
+    """Write a file atomically: even after a crash, readers see the whole old or the whole new content."""
     with explained(path), _temporary(path, [content]) as temporary:
         if previous and path.exists():
             rename(path, previous)
@@ -42,26 +36,14 @@ def write_file(path: Path, content: bytes, previous: Path | None = None) -> None
 
 
 def copy_file(source: Path, path: Path) -> None:
-    """Copy a file of any size, and write the copy as `write_file` does.
-
-    Raises:
-        OSError: The source cannot be read, is a link, or is not a file.
-        StorageError: The copy could not be written; the old content is intact.
-    """
+    """Copy a file of any size, and write the copy as `write_file` does."""
     with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
         rename(temporary, path)
         sync_folder(path.parent)
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Create a file atomically with its content; return False if it already exists.
-
-    If several processes create the file, only one succeeds, even on network file systems. On file systems
-    without hard links, such as exFAT and mounted cloud drives, the file is empty for a moment.
-
-    Raises:
-        StorageError: The file could not be written.
-    """
+    """Create a file atomically with its content; return False if it already exists."""
     with explained(path), _temporary(path, [content]) as temporary:
         try:
             _link(temporary, path)
@@ -82,22 +64,12 @@ def _link(temporary: Path, path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or folder, in place of a file at the target.
-
-    Windows refuses this while a program has one of them open. Then this function tries again for two seconds.
-
-    Raises:
-        OSError: The file could not be renamed.
-    """
+    """Rename a file or folder, in place of a file at the target."""
     _patiently(lambda: os.replace(source, target))  # noqa: PTH105 - beside os.open, os.write and os.fsync
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, if it exists; on Windows, wait while a program has it open, as `rename` does.
-
-    Raises:
-        OSError: The file could not be removed.
-    """
+    """Remove a file, if it exists; on Windows, wait while a program has it open, as `rename` does."""
     _patiently(lambda: path.unlink(missing_ok=True))
 
 
@@ -117,11 +89,7 @@ def _is_open_elsewhere(error: OSError) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents, so that they survive a power failure.
-
-    Raises:
-        StorageError: The folder could not be created.
-    """
+    """Create a folder and its parents, so that they survive a power failure."""
     with explained(path):
         missing = [parent for parent in (path, *path.parents) if not parent.exists()]
         path.mkdir(parents=True, exist_ok=True)
@@ -160,13 +128,7 @@ def _sync(descriptor: int) -> None:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove temporary files of writers that died.
-
-    The writers were writing `names`, or any file in the folder. No other process may be writing these files.
-
-    Raises:
-        StorageError: A file could not be removed.
-    """
+    """Remove temporary files of writers that died."""
     for name in names or ("*",):
         for path in folder.glob(f".{name}.*.tmp"):
             with explained(path):
@@ -193,13 +155,7 @@ class AppendFile:
 
     @classmethod
     def reopen(cls, path: Path, length: int, size: int) -> Self:
-        """Open a file whose writer has ended; the first append cuts off all content after `length` bytes.
-
-        `size` is the file's size when it was read; the file must not have grown since.
-
-        Raises:
-            StorageError: The file cannot be opened, or its size has changed.
-        """
+        """Open a file whose writer has ended; the first append cuts off all content after `length` bytes."""
         file = cls.__new__(cls)
         file.path, file._length = path, length  # noqa: SLF001 - of this class
         with explained(path):
@@ -210,11 +166,7 @@ class AppendFile:
         return file
 
     def append(self, record: bytes) -> None:
-        """Append one record.
-
-        Raises:
-            StorageError: The record is not on disk; all earlier records are on disk.
-        """
+        """Append one record."""
         with explained(self.path):
             self._cut()  # cut again, as the cut after a failed append may have failed too
             try:
@@ -249,13 +201,7 @@ def version(state: os.stat_result) -> tuple[int, int, int]:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file for reading during the block; yield its descriptor and its `os.stat_result`.
-
-    Every file of a run is opened by this function. It follows no links, as links may lead anywhere.
-
-    Raises:
-        OSError: The file cannot be read, or is not a regular file.
-    """
+    """Open a file for reading during the block; yield its descriptor and its `os.stat_result`."""
     descriptor = _open(path, os.O_RDONLY | _NOT_WAITING)
     try:
         state = os.fstat(descriptor)
@@ -267,21 +213,13 @@ def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read up to `most` bytes of a file, and its state before reading.
-
-    Raises:
-        OSError: The file cannot be read, is a link, or is not a regular file.
-    """
+    """Read up to `most` bytes of a file, and its state before reading."""
     with opened(path) as (descriptor, state):
         return read_at_most(descriptor, min(most, state.st_size)), state
 
 
 def read_end(path: str | Path, most: int) -> bytes:
-    """Read up to `most` bytes from the end of a file.
-
-    Raises:
-        OSError: The file cannot be read, is a link, or is not a regular file.
-    """
+    """Read up to `most` bytes from the end of a file."""
     with opened(path) as (descriptor, state):
         os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
         return read_at_most(descriptor, most)

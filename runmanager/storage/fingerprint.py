@@ -53,17 +53,7 @@ _RECORDS: dict[object, Any] = {}
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
-    """Compute the fingerprint of a training function.
-
-    The fingerprint has the source of the user's functions and classes that `train` reaches, and the plain
-    values that these functions and classes read. Any other object, such as a transform, is compared by the
-    statements that assign it and the values that these statements read. So is a value that a statement takes
-    from a clock, a random name or the process id.
-
-    `data` consists of tensors, arrays, or a dataset of tensors or arrays; or it is a text that names a version
-    of the data. Other data are compared by type, length and repr. `notes` gets sentences about values that are
-    not compared.
-    """
+    """Compute the fingerprint of a training function."""
     reached = _Reached(train, data)
     if notes is not None:
         notes += reached.notes()
@@ -228,10 +218,7 @@ class _Reached:
             self._read_value(name, value, where)
 
     def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
-        """Record a value as text; if the text is incomplete, also record the value's statements.
-
-        If the value is an attribute, `owner` is its object.
-        """
+        """Record a value as text; if the text is incomplete, also record the value's statements."""
         if isinstance(value, PurePath) or value is os.environ or is_torch(value, "device"):
             return
         home = scope.owner if owner is None else id(owner)

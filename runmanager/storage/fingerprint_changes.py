@@ -32,9 +32,6 @@ class FingerprintChange(NamedTuple):
 def changes_between(before: Fingerprint, now: Fingerprint) -> list[FingerprintChange]:
     """Return the differences between two fingerprints; kinds that only one fingerprint has are not compared.
 
-    The exception is data: data that were not given before count as a difference. Versions are compared by their
-    first two numbers, so the cpu and CUDA builds of a release are equal.
-
     >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
     ['BATCH was 32, is 64']
     """

@@ -31,10 +31,7 @@ def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
 def of_loop(
     params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the hyperparameters that name a run of a loop: all, as any of them may vary in later runs.
-
-    The device is included only if another run has a different device.
-    """
+    """Return the hyperparameters that name a run of a loop: all, as any of them may vary in later runs."""
     devices = {text(run.get(_DEVICE)) for run in (params, *others)}
     names = [name for name in params if name != _DEVICE or len(devices) > 1]
     return {name: params[name] for name in telling_first(names, repeats)}

@@ -52,11 +52,7 @@ class Experiment:
         return Design.from_json(read_json(self.path / paths.GRID))
 
     def decide(self, design: Design) -> list[str]:
-        """Update the design in grid.json; return a sentence for each change.
-
-        Raises:
-            StorageError: grid.json could not be written.
-        """
+        """Update the design in grid.json; return a sentence for each change."""
         path = self.path / paths.GRID
         document = read_json(path)
         before = Design.from_json(document)
@@ -69,13 +65,7 @@ class Experiment:
     def plan(
         self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
     ) -> list[RunFolder]:
-        """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design.
-
-        `unavailable` maps the identity of a run that cannot be executed on this machine to the reason.
-
-        Raises:
-            StorageError: grid.json could not be written.
-        """
+        """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
         check_beginning()
         design = self.design if design is None else design
         planned = self.assign(grid, unavailable, design)
@@ -116,11 +106,7 @@ class Experiment:
         return self.runs.get(identity(params))
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
-        """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters.
-
-        Raises:
-            StorageError: The folder could not be written.
-        """
+        """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
         check_beginning()
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         if id_ not in self.runs:
@@ -145,17 +131,7 @@ class Experiment:
         unavailable: Mapping[str, str],
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
-        """Create the folder of a run proposed by a search, unless the folder exists.
-
-        Args:
-            params: The hyperparameters of the run.
-            names: The hyperparameters in the folder's name.
-            unavailable: As in `plan`.
-            trials: Trials to add to the trials in run.json.
-
-        Raises:
-            StorageError: The folder could not be written.
-        """
+        """Create the folder of a run proposed by a search, unless the folder exists."""
         run = self.find(params)
         if run is None:
             number = _free_number(self.path, self.runs.values())
@@ -173,11 +149,7 @@ class Experiment:
         return last if type(last) is int and 0 <= last <= LARGEST else None
 
     def note_last_trial(self) -> None:
-        """Write the highest trial number to grid.json, so that no trial reuses it after runs are removed.
-
-        Raises:
-            StorageError: grid.json could not be written.
-        """
+        """Write the highest trial number to grid.json, so that no trial reuses it after runs are removed."""
         before = self.last_trial
         numbers = [trial.number for run in self.runs.values() for trial in read_trials(run)]
         last = max([*numbers, -1 if before is None else before])
@@ -186,11 +158,7 @@ class Experiment:
             durable.write_file(self.path / paths.GRID, strict_json({**document, _LAST_TRIAL: last}))
 
     def forget(self, ids: Collection[str]) -> None:
-        """Remove runs from grid.json; other entries do not change.
-
-        Raises:
-            StorageError: grid.json could not be written.
-        """
+        """Remove runs from grid.json; other entries do not change."""
         document = read_json(self.path / paths.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):

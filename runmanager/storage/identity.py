@@ -26,10 +26,6 @@ def identity(params: Mapping[str, Any]) -> str:
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Return the canonical form of a value as strict JSON: equal values have equal forms.
 
-    Numbers are compared by value: ``1`` and ``1.0`` are the same hyperparameter, but ``True`` differs from
-    both. A list equals a tuple with the same elements. Data classes are compared by content, classes and
-    functions by full name, paths and torch devices by their text.
-
     >>> canonical((1.0, "a", None)), canonical(float("nan"))
     ([1, 'a', None], {'number': 'nan'})
     """

@@ -7,11 +7,7 @@ from runmanager.errors import LifecycleError
 
 
 def check_beginning() -> None:
-    """Raise an error if called in a process that executes a script again.
-
-    Raises:
-        LifecycleError: Runs must not begin now.
-    """
+    """Raise an error if called in a process that executes a script again."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as warnings does
     while frame is not None:
         # where processes are not forked, as on Windows and macOS, each begins with the script under this name

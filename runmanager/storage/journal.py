@@ -219,13 +219,7 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 
 
 def read_attempt(path: str | Path) -> Attempt:
-    """Read a journal, complete or still growing; its content never raises an error.
-
-    A last line without newline is being written, or its writer died: such a line is skipped silently.
-
-    Raises:
-        OSError: The file cannot be read at all.
-    """
+    """Read a journal, complete or still growing; its content never raises an error."""
     attempt = Attempt()
     rest = b""
     with durable.opened(path) as (descriptor, state):
@@ -285,11 +279,7 @@ def _read_lines(lines: bytes, attempt: Attempt) -> None:
 
 
 def check_line(line: bytes) -> None:
-    """Compare a line, without newline, with its checksum.
-
-    Raises:
-        ValueError: Line and checksum differ.
-    """
+    """Compare a line, without newline, with its checksum."""
     if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
         raise ValueError("checksum differs")
 

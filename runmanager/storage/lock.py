@@ -34,16 +34,7 @@ _held: dict[str, int] = {}
 
 @contextmanager
 def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
-    """Hold the lock of an experiment during the block.
-
-    Args:
-        experiment: The folder.
-        say: Receives a line when the check of an earlier holder takes 15 seconds.
-
-    Raises:
-        ExperimentLockedError: The lock is held; the message names the holder and its last activity.
-        StorageError: The lock file could not be written.
-    """
+    """Hold the lock of an experiment during the block."""
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
     content = {**processes.this_process(), "user": _user(), "nonce": nonce}
@@ -179,11 +170,7 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
 
 
 def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
-    """Whether the holder named in a lock file is alive.
-
-    Without a sign of life, watch the file for longer than a heartbeat's period: clocks may have jumped, and it
-    is possible that a new holder has not written the file yet.
-    """
+    """Whether the holder named in a lock file is alive."""
     alive = _lives_here(process)
     if alive is not None:
         return alive
@@ -212,11 +199,7 @@ def _state(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Replace the lock file of a dead holder; return False if another process was faster.
-
-    Meanwhile this process holds a second lock file, named after the dead holder. If this process dies too,
-    another process can take over the second lock file in the same way.
-    """
+    """Replace the lock file of a dead holder; return False if another process was faster."""
     name = hashlib.sha256(str(gone.get("nonce")).encode()).hexdigest()[:8]
     successor = path.with_name(f"{path.name}.{name}")
     _take(successor, content)

@@ -67,12 +67,7 @@ def nearest(path: Path) -> str:
 
 
 def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
-    """Refuse a root that cannot be a folder, or cannot contain an experiment of this name.
-
-    Raises:
-        InvalidArgumentError: The root, or one of its parents, is a file; or the root has an experiment whose
-            name differs in case alone.
-    """
+    """Refuse a root that cannot be a folder, or cannot contain an experiment of this name."""
     path = Path(root).absolute()
     present = path
     with suppress(OSError, ValueError):  # if the folder cannot be read, a later write reports the reason
@@ -86,11 +81,7 @@ def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> N
 
 
 def check_experiment(name: str) -> str:
-    """Return the name of an experiment if it is a valid folder name.
-
-    Raises:
-        InvalidArgumentError: The name is not valid; the message suggests a valid name.
-    """
+    """Return the name of an experiment if it is a valid folder name."""
     value: object = name  # the caller may pass a value of another type
     if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _is_taken(value) and value[-1] != ".":
         return name
@@ -115,10 +106,7 @@ def is_reserved(name: str) -> bool:
 
 
 def same_but_case(path: Path) -> str:
-    """Describe a file or folder beside a path whose name differs in case alone, "" if there is none.
-
-    Windows and macOS take the two for one.
-    """
+    """Describe a file or folder beside a path whose name differs in case alone, "" if there is none."""
     with suppress(OSError):  # the folder may be missing
         for name in os.listdir(path.parent):  # noqa: PTH208 - no Path each
             if name != path.name and name.casefold() == path.name.casefold():
@@ -128,9 +116,6 @@ def same_but_case(path: Path) -> str:
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters.
-
-    The name has only letters, digits and ``. _ = - ~``. So the name is valid on every system, easy to use in
-    filters, and needs no quotes in a shell. TensorBoard breaks lines after the hyphens.
 
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007-lr=0.01-device=cuda0'

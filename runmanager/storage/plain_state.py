@@ -25,11 +25,7 @@ def is_plain_state(part: Any) -> bool:
 
 
 def copied(name: str, state: Any) -> Any:
-    """Copy plain state, to save the copy; shared dicts and lists stay shared in the copy.
-
-    Raises:
-        CheckpointError: The plain state contains a value that is not JSON, the state of an object, or itself.
-    """
+    """Copy plain state, to save the copy; shared dicts and lists stay shared in the copy."""
     return _copied(state, name, {}, is_outermost=True)
 
 
@@ -88,11 +84,7 @@ def _advice(value: Any) -> str:  # noqa: PLR0911 - one for each kind
 
 
 def fill(state: Any, saved: Any) -> None:
-    """Restore a saved state into a dict or list, and into those nested dicts and lists that still exist.
-
-    Raises:
-        TypeError: One object is a dict and the other object is a list, or `saved` is neither a dict nor a list.
-    """
+    """Restore a saved state into a dict or list, and into those nested dicts and lists that still exist."""
     if not (isinstance(saved, (dict, list)) and isinstance(state, dict) == isinstance(saved, dict)):
         raise TypeError(f"it is a {type(state).__name__}, saved was a {type(saved).__name__}")
     _fill(state, saved, {id(saved): state}, {id(state)})

@@ -16,11 +16,7 @@ _ANSWER_S = 10.0  # timeout for a program of the system
 
 
 def this_process() -> dict[str, Any]:
-    """Return the identity of this process as JSON, unique across machines.
-
-    Process ids are reused. So the identity includes the boot of the machine and the start time of the process,
-    if available.
-    """
+    """Return the identity of this process as JSON, unique across machines."""
     pid = os.getpid()
     return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _start_of_this(pid)}
 

@@ -177,11 +177,7 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 
 
 def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts that ended before their first epoch, as such attempts do not change the state.
-
-    There are two exceptions: a run may fail in such an attempt, unless it was completed by other code; and a
-    pruned run that was resumed is no longer pruned.
-    """
+    """Leave out attempts that ended before their first epoch, as such attempts do not change the state."""
     if not attempts:
         return attempts
     *earlier, last = attempts

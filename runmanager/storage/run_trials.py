@@ -54,11 +54,7 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
-    """Write run.json with further trials unless its content is unchanged; create the folder if needed.
-
-    Raises:
-        StorageError: The file could not be written.
-    """
+    """Write run.json with further trials unless its content is unchanged; create the folder if needed."""
     before = read_trials(run)
     numbers = {trial.number for trial in before}
     kept = [*before, *(trial for trial in trials if trial.number not in numbers)]

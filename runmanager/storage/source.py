@@ -78,11 +78,7 @@ def layers(function: Any) -> list[Any]:
 
 
 def source_of(part: Any) -> Source:
-    """Return the source of a module, or of the module of a function or class; empty if unavailable.
-
-    The source is cached: the executed code does not change when its file is edited. A reloaded module gets a
-    new source.
-    """
+    """Return the source of a module, or of the module of a function or class; empty if unavailable."""
     scope, code = names_of(part), getattr(part, "__code__", None)
     code = code if isinstance(code, types.CodeType) else None  # a module may have any variable
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
@@ -98,10 +94,7 @@ def source_of(part: Any) -> Source:
 
 
 def text_of(part: Any) -> str:
-    """Return the cleaned source of a function or class, "" without source.
-
-    Several definitions on one line are returned together.
-    """
+    """Return the cleaned source of a function or class, "" without source."""
     code = part.__code__ if isinstance(part, types.FunctionType) else None
     name = code.co_qualname if code else part.__qualname__
     named: list[Any] = source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
@@ -134,10 +127,7 @@ def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType
 
 
 def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """Return name -> statements that assign the name, its items or its attributes, even in nested blocks.
-
-    A new assignment outside blocks replaces earlier assignments.
-    """
+    """Return name -> statements that assign the name, its items or its attributes, even in nested blocks."""
     bindings: dict[str, list[ast.stmt]] = {}
     for node in body:
         for inner in _simple([node]):

@@ -39,11 +39,7 @@ class StepFile:
         self._file: AppendFile | None = None
 
     def append(self, epoch: int, block: Block) -> None:
-        """Append a block; when the method returns, the block is on disk.
-
-        Raises:
-            StorageError: The block is not on disk; earlier blocks are on disk.
-        """
+        """Append a block; when the method returns, the block is on disk."""
         metrics = {
             name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
             for name, (steps, values) in block.items()
@@ -154,11 +150,7 @@ def _points(name: str, parts: _Parts) -> Points:
 
 
 def _read(path: Path, parts: _Parts) -> Attempt:
-    """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines.
-
-    Raises:
-        OSError: The file cannot be read at all.
-    """
+    """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines."""
     lines = Attempt()
     for number, line in enumerate(_lines(path), 1):
         try:

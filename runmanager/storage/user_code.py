@@ -37,8 +37,6 @@ def is_users_file(file: str) -> bool:
 def location_of(error: BaseException) -> str:
     """Return the innermost line of user code in an exception's traceback, "" if there is none.
 
-    If another process raised the exception, such as a loader's worker, the traceback in its text is used.
-
     >>> location_of(ValueError("was never raised"))
     ''
     """

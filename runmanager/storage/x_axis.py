@@ -14,9 +14,6 @@ _SEEN = {"steps": "steps seen", "samples": "samples seen"}
 def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
     """Validate the x-axis of curves.
 
-    Raises:
-        InvalidArgumentError: The value is neither a predefined x-axis nor a valid name of a metric.
-
     >>> check_x_axis("samples"), check_x_axis("env_steps")
     ('samples', 'env_steps')
     """

@@ -203,24 +203,12 @@ def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
-    """Build a table from plain values; columns get the same types as in `load_runs`.
-
-    A missing value is `pandas.NA`.
-    """
+    """Build a table from plain values; columns get the same types as in `load_runs`."""
     return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
 def check_table(table: object, *, needs_axes: bool = False) -> None:
-    """Refuse a table that is not a DataFrame, or does not name its hyperparameters.
-
-    Tables of other tools do not name hyperparameters; pandas drops the names of hyperparameters in a `merge`,
-    and in a `concat` of tables with different goals. Without `needs_axes`, only a table of `load_runs` must
-    name its hyperparameters.
-
-    Raises:
-        InvalidArgumentError: `table` is not a DataFrame, for example the path of a table; it does not name its
-            hyperparameters; or a hyperparameter is in the index of the table.
-    """
+    """Refuse a table that is not a DataFrame, or does not name its hyperparameters."""
     if not isinstance(table, pd.DataFrame):
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
     params = table.attrs.get(HYPERPARAMETERS)
@@ -233,11 +221,7 @@ def check_table(table: object, *, needs_axes: bool = False) -> None:
 
 
 def naming(table: pd.DataFrame, axes: Iterable[str] = ()) -> str:
-    """Return the code that names a table's hyperparameters.
-
-    The names are the names in the table and `axes`; without such names, the columns that may be
-    hyperparameters.
-    """
+    """Return the code that names a table's hyperparameters."""
     names = [*hyperparameters_of(table), *axes]
     for name in () if names else table:
         number = table[name].astype(str).nunique()
@@ -302,10 +286,7 @@ def _concat(parts: Sequence[pd.Series]) -> pd.Series:
 
 
 def _part(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of one experiment.
-
-    If no weights are saved, the metric's last value replaces `kept ...`.
-    """
+    """Return a column of one experiment."""
     values = table.get(name.removeprefix(KEPT), None) if name not in table else table[name]
     return _missing(name, len(table)) if values is None else values
 

@@ -82,13 +82,6 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
 def log_evidence(differences: Numbers) -> Numbers:
     """Return the logarithm of the evidence against equality, after each repeat.
 
-    Args:
-        differences: (..., repeats) in order; NaN if a repeat is missing.
-
-    Returns:
-        (..., repeats), 0 without evidence against equality. The result does not depend on the unit of the
-        differences, and does not change if all differences change their sign.
-
     >>> log_evidence(np.array([2.0, 1.0, 2.0, 3.0, 2.0, 2.0])).round(1).tolist()
     [0.0, 0.5, 1.2, 1.9, 2.5, 3.2]
     """
@@ -111,12 +104,7 @@ def _log_bayes(n: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
 
 
 def interval(differences: Numbers, least: float) -> tuple[float, float]:
-    """Return the interval of all means that the evidence does not exclude; NaN if it is unbounded.
-
-    Args:
-        differences: (repeats,) finite numbers.
-        least: The evidence at which a mean is excluded; 1 / error for a single pair.
-    """
+    """Return the interval of all means that the evidence does not exclude; NaN if it is unbounded."""
     middle = differences.mean() if len(differences) else math.nan
     centered = differences - middle
     spread = np.abs(centered).max(initial=0.0)
@@ -189,12 +177,7 @@ def fewest(least: float) -> int:
 
 
 def needed(effect: float, least: float) -> float:
-    """Estimate how many repeats decide a difference; infinity for more than 1,000.
-
-    Args:
-        effect: The mean difference, in standard deviations of the differences.
-        least: The evidence at which a difference is decided.
-    """
+    """Estimate how many repeats decide a difference; infinity for more than 1,000."""
     n = np.arange(fewest(least), _MOST + 1)
     enough = _expected(n, effect) >= math.log(least)
     return float(n[enough.argmax()]) if enough.any() else math.inf

@@ -158,10 +158,7 @@ def load_table(
 
 
 def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:
-    """Copy a table of another tool.
-
-    Types of hyperparameters and words for statuses become the types and words of our tables.
-    """
+    """Copy a table of another tool."""
     levels = [name for name in table.index.names if name is not None and name not in table]
     copy = table.reset_index(levels).reset_index(drop=True) if levels else table.reset_index(drop=True)
     copy.columns = copy.columns.map(str)
@@ -208,20 +205,13 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
 
 
 def write_results(table: pd.DataFrame, experiment: Path) -> None:
-    """Write a table to results.csv and results.json of an experiment; each file appears by rename, complete.
-
-    Raises:
-        StorageError: A file could not be written; its old content is kept.
-    """
+    """Write a table to results.csv and results.json of an experiment; each file appears by rename, complete."""
     durable.write_file(experiment / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
     durable.write_file(experiment / paths.RESULTS_JSON, strict_json(to_rows(table)))
 
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
-    """Write a table as CSV for people, with values as `hyperparameters.text` writes them.
-
-    `export` writes CSV too, with cells from which `load_table` restores the types.
-    """
+    """Write a table as CSV for people, with values as `hyperparameters.text` writes them."""
     columns = {str(name): _readable_cells(table[name]) for name in table}
     columns = {_readable_cell(name): cells for name, cells in columns.items()}
     return _write_csv({"": table.index.tolist(), **columns} if index else columns)

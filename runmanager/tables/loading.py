@@ -100,11 +100,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files.
-
-    Raises:
-        InvalidArgumentError: The path does not exist.
-    """
+    """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
     with _without_collection():
         return _read(path, damaged), damaged

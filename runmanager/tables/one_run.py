@@ -147,11 +147,7 @@ def load_run(run: Any) -> LoadedRun:
 
 
 def path_of(run: Any) -> Path:
-    """Return the path of a run that is given as a path or as a row of `load_runs`.
-
-    Raises:
-        InvalidArgumentError: `run` is neither a path nor a row of `load_runs`.
-    """
+    """Return the path of a run that is given as a path or as a row of `load_runs`."""
     if isinstance(run, str | os.PathLike):
         return Path(run)
     folder = getattr(run, "folder", None)  # attribute of a Series, a named tuple or a LoadedRun
@@ -168,14 +164,7 @@ def path_of(run: Any) -> Path:
 
 
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
-    """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed.
-
-    Returns:
-        The folder of the experiment, and the run.
-
-    Raises:
-        InvalidArgumentError: The run does not exist; the message names the existing runs.
-    """
+    """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed."""
     absolute = paths.absolute(path)
     experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):

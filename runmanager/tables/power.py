@@ -20,21 +20,7 @@ _STEPS = 14  # number of bisections of the smallest difference
 
 
 def power(effect: float, n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> Numbers:
-    """Return the fraction of cases that are decided after 1, 2, ... n repeats, for normal noise.
-
-    A case is decided if the best rival has beaten each other rival. The others are equal to each other.
-
-    Args:
-        effect: The difference between the best rival and each other rival, in standard deviations of the
-            differences, as estimated.
-        n: The number of repeats.
-        num_rivals: The number of rivals.
-        error: The error of the verdict.
-        known_by: The degrees of freedom of the estimated standard deviation, infinity if it is known. The true
-            standard deviation then differs between the cases as its estimate would.
-        anytime: Whether a case stays decided, as repeats end at a decision. Otherwise only the verdict after
-            the last repeat counts.
-    """
+    """Return the fraction of cases that are decided after 1, 2, ... n repeats, for normal noise."""
     least = level(num_rivals, error)
     num_cases = int(min(max(_NUMBERS // (num_rivals * n), _CASES[0]), _CASES[1]))
     random = np.random.default_rng(0)
@@ -68,10 +54,7 @@ def level(num_rivals: int, error: float) -> float:
 
 @functools.cache
 def smallest(n: int, num_rivals: int, error: float, *, known_by: float, anytime: bool) -> float:
-    """Return the smallest difference, in standard deviations, that `n` repeats decide in most cases.
-
-    Infinity if `n` repeats can decide nothing.
-    """
+    """Return the smallest difference, in standard deviations, that `n` repeats decide in most cases."""
     if n < fewest(level(num_rivals, error)):
         return math.inf
     low, high = 1e-2, 1e3
@@ -101,16 +84,7 @@ def most_repeats(num_rivals: int) -> int:
 
 
 def chance(differences: Numbers, n: int, num_rivals: int, error: float, margin: float | None = None) -> float:
-    """Return the probability that `n` repeats decide between two rivals, after the first repeats.
-
-    Args:
-        differences: (repeats,) The differences so far, of which the later ones are predicted by a t
-            distribution.
-        n: The total number of repeats.
-        num_rivals: The number of rivals.
-        error: The error of the verdict.
-        margin: The maximum difference that counts as equal.
-    """
+    """Return the probability that `n` repeats decide between two rivals, after the first repeats."""
     random, before = np.random.default_rng(0), len(differences)
     num_cases = _CASES[1] // 4
     std = differences.std(ddof=1) * np.sqrt((before - 1) / random.chisquare(before - 1, num_cases))

@@ -180,10 +180,7 @@ class Ranking:
         return sum(all(is_same(*pair) for pair in means) for means in pairs)
 
     def why_below(self, setting: Setting) -> str:
-        """Return the reason why a setting does not compete: the setting has one repeat, or lacks a goal.
-
-        Return "" if the setting competes.
-        """
+        """Return the reason why a setting does not compete: the setting has one repeat, or lacks a goal."""
         if any(setting is leader for leader in self.leaders):
             return ""
         missing = [
@@ -208,11 +205,7 @@ class Ranking:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that vary between all settings, even if not between settings with a value.
-
-        The device is left out if all settings that have a value of the goal, or have failed, share it. An axis
-        is left out if all settings that have a value of the goal lack it.
-        """
+        """The hyperparameters that vary between all settings, even if not between settings with a value."""
         ended = varying([setting.params for setting in self.all_settings if setting.number or setting.lost])
         names = [name for setting in self.all_settings[:1] for name in setting.params]
         ranked = self.settings or self.all_settings
@@ -243,10 +236,7 @@ class Ranking:
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
     def interval(self, setting: Setting) -> str:
-        """Return the 95 % interval of a mean as text, "" without a spread.
-
-        The interval of an accuracy is clipped to the range from 0 to 1.
-        """
+        """Return the 95 % interval of a mean as text, "" without a spread."""
         (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
         return ends
 
@@ -264,9 +254,6 @@ def _tiers(settings: Sequence[Setting]) -> list[tuple[bool, bool]]:
 
 def are_few(numbers: Sequence[int], have_lost: Sequence[bool]) -> list[bool]:
     """Whether each number of repeats is too small to compete: one, where another setting has several.
-
-    While the second repeats of a grid are being executed, the settings that have one compete with those that
-    have two. `have_lost` marks settings whose other repeats have failed.
 
     >>> are_few([1, 2], [False, False]), are_few([1, 2], [True, False]), are_few([1, 3], [False, False])
     ([False, False], [True, False], [True, False])
@@ -309,8 +296,6 @@ def is_same(one: float, other: float) -> bool:
 def front_of(scores: Numbers) -> list[int]:
     """Return the Pareto-optimal rows in their order; larger is better, and rows with NaN do not compete.
 
-    Scores that differ only by rounding count as equal.
-
     >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     [0, 1, 3]
     """
@@ -328,9 +313,6 @@ def front_of(scores: Numbers) -> list[int]:
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
     """Write intervals as text, "" for an interval without information.
-
-    The interval of an accuracy is clipped to the range from 0 to 1. An interval has no information if it covers
-    this whole range, or if both ends are the same number, as for equal repeats.
 
     >>> intervals("accuracy", [0.71, 0.98, -0.4], [0.73, 0.98, 1.5])
     ['0.71 to 0.73', '', '']
@@ -360,17 +342,7 @@ def ranking_of(
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
 ) -> Ranking:
-    """Rank settings by their mean over the repeats; without repeat axes, rank the runs.
-
-    Args:
-        runs: The table of `load_runs`, or rows of it; or epochs of `load_results`, where each epoch is ranked
-            alone.
-        goal: As in `best`.
-        repeats: As in `best`.
-
-    Raises:
-        InvalidArgumentError: The same errors as for `best`.
-    """
+    """Rank settings by their mean over the repeats; without repeat axes, rank the runs."""
     check_table(runs)
     axes, is_assumed = ([], False) if are_epochs(runs) else repeats_of(runs, repeats)
     problems = Problems()
@@ -413,14 +385,7 @@ def ranking_of(
 
 
 def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> list[Goal]:
-    """Return the goals by which runs are ranked: the goals in `goal`, else the goals of their experiments.
-
-    The metric of each goal is a column of the table.
-
-    Raises:
-        InvalidArgumentError: No metric decides, `runs` lacks a column, a column does not hold numbers, a metric
-            has no known direction, or a metric is a goal twice; the message lists all problems.
-    """
+    """Return the goals by which runs are ranked: the goals in `goal`, else the goals of their experiments."""
     if goal is None:
         default_metric(runs, "goal='max:f1' (--goal max:f1)")
         own = own_goals(runs)
@@ -442,11 +407,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
 
 
 def _by_column(runs: pd.DataFrame, given: object) -> Goal:
-    """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights.
-
-    Raises:
-        InvalidArgumentError: `given` names no column, or a metric without a known direction.
-    """
+    """Return a goal whose metric is a column: if there is one, the column at the epoch of the saved weights."""
     if isinstance(given, str) and given in runs:
         goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
     elif isinstance(given, str) and ":" not in given:
@@ -465,13 +426,7 @@ def _known_goals(runs: pd.DataFrame) -> list[Goal]:
 
 
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
-    """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name.
-
-    The list is empty if no run has such a metric. A further goal counts only if a run has a value of this goal.
-
-    Raises:
-        InvalidArgumentError: The experiments have different goals, or no run has the metric of the goal.
-    """
+    """Return the goals of the experiments, else the metric of ``keep=``, else a metric chosen by its name."""
     goals = of_experiments(runs, GOALS)
     is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
     counted = runs[is_done] if is_done.any() else runs
@@ -498,11 +453,7 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
 
 
 def default_metric(runs: pd.DataFrame, example: str) -> str:
-    """Return the column that decides by default.
-
-    Raises:
-        InvalidArgumentError: No run has a metric that decides; the message shows how to name a metric.
-    """
+    """Return the column that decides by default."""
     goals = own_goals(runs)
     if not goals:
         raise InvalidArgumentError([f"no run has an accuracy or a loss: name the metric, as {example}"])
@@ -516,11 +467,7 @@ def metrics_of(runs: pd.DataFrame) -> list[str]:
 
 
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
-    """Return the repeat axes of runs, and whether they were recognised only by their names.
-
-    The axes in the argument have precedence, then the axes of ``run_grid(repeats=...)``, then the axes of
-    `Design.repeating`.
-    """
+    """Return the repeat axes of runs, and whether they were recognised only by their names."""
     if repeats is not None:
         return list(dict.fromkeys([repeats] if isinstance(repeats, str) else repeats)), False
     names = [name for name in axes_of(runs) if name != "experiment"]
@@ -596,11 +543,7 @@ def best(
 
 
 def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Return one row per setting.
-
-    With repeat axes, the row has averages and the number of runs; without repeat axes, the row is the row of
-    the run.
-    """
+    """Return one row per setting."""
     if not ranking.repeats:
         table = runs.iloc[[setting.rows[0] for setting in settings]]
         table.attrs = dict(runs.attrs)
@@ -666,10 +609,7 @@ def addresses_of(runs: pd.DataFrame) -> list[str]:
 
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of a hyperparameter in order of appearance; return a code per row, and the values.
-
-    Values with the same `canonical` form get the same code.
-    """
+    """Number the values of a hyperparameter in order of appearance; return a code per row, and the values."""
     is_object = column.dtype == object
     keys = [json.dumps(canonical(value)) for value in column] if is_object else column.to_numpy()
     codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
@@ -685,12 +625,7 @@ def axes_of(runs: pd.DataFrame) -> list[str]:
 def check_comparable(
     runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[str], *, are_runs: bool = True
 ) -> None:
-    """Refuse rows that cannot be compared by the given hyperparameters and columns.
-
-    Raises:
-        InvalidArgumentError: `axes` names no hyperparameter, `columns` names no column of numbers, or the rows
-            are epochs although `are_runs`.
-    """
+    """Refuse rows that cannot be compared by the given hyperparameters and columns."""
     params = axes_of(runs)
     problems = Problems(
         f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}"
@@ -718,12 +653,7 @@ def completed(runs: pd.DataFrame, name: str) -> "pd.Series[float]":
 def settings_without(
     runs: pd.DataFrame, axes: str | Sequence[str], *, all_of_them: bool = False
 ) -> tuple[Numbers, pd.DataFrame]:
-    """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`.
-
-    Returns:
-        The number of each run's setting, and a table of the settings. The table has the hyperparameters that
-        vary, or with `all_of_them` all hyperparameters.
-    """
+    """Number the settings of runs; a setting is a combination of all hyperparameters except `axes`."""
     axes = [axes] if isinstance(axes, str) else axes
     coded = {name: numbered(runs[name]) for name in axes_of(runs) if name not in axes}
     numbers: dict[tuple[int, ...], int] = {}
@@ -738,11 +668,6 @@ def settings_without(
 
 def statuses_of(runs: pd.DataFrame, repeats: Sequence[str]) -> list[str]:
     """Return the status of each run; "" for an earlier attempt at a repeat.
-
-    A table from elsewhere may have several rows with the same hyperparameters, as after a crash. With repeat
-    axes, these are attempts at one repeat, unless several of them have completed: then something that the table
-    does not name distinguishes its rows. As in a table of `load_runs`, a repeat that has completed once is not
-    lost, nor is one that is executed again.
 
     >>> runs = pd.DataFrame({"seed": [0, 1, 1], "status": ["completed", "failed", "completed"]})
     >>> runs.attrs["hyperparameters"] = ["seed"]

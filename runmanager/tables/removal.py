@@ -40,20 +40,12 @@ class Contents:
 
 
 def look(run: RunFolder) -> Contents:
-    """Return the files that the removal of a run removes, and the files that it keeps.
-
-    Raises:
-        OSError: The run's folder cannot be read.
-    """
+    """Return the files that the removal of a run removes, and the files that it keeps."""
     return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
 
 
 def look_at_experiment(experiment: Path) -> Contents:
-    """Return the files that the removal of an experiment removes, and the files that it keeps.
-
-    Raises:
-        OSError: The experiment's folder, or a folder in it, cannot be read.
-    """
+    """Return the files that the removal of an experiment removes, and the files that it keeps."""
     top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
     parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
     inside = [_with_folders(folder, contents) for folder, contents in parts]
@@ -65,23 +57,12 @@ def look_at_experiment(experiment: Path) -> Contents:
 
 
 def look_at_checkpoints(run: RunFolder) -> Contents:
-    """Return the checkpoints of a run as `files`; the weights of ``keep=`` are not checkpoints.
-
-    Raises:
-        OSError: The run's folder cannot be read.
-    """
+    """Return the checkpoints of a run as `files`; the weights of ``keep=`` are not checkpoints."""
     return _with_folder(run.path / paths.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
-    """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables.
-
-    A folder that holds other files is kept, with these files.
-
-    Raises:
-        ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the remaining files.
-    """
+    """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables."""
     from runmanager.tables import columns as tables
     from runmanager.tables.files import write_results
 
@@ -98,12 +79,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
 
 def remove_experiment(experiment: Path) -> None:
-    """Remove an experiment with all of its runs; a folder that holds other files is kept.
-
-    Raises:
-        ExperimentLockedError: A process executes the experiment; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the remaining files.
-    """
+    """Remove an experiment with all of its runs; a folder that holds other files is kept."""
     with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
         folders = _folders_in(experiment)
         holder = experiment / paths.HOLDER  # the lock file is removed last, as it excludes other writers
@@ -115,12 +91,7 @@ def remove_experiment(experiment: Path) -> None:
 
 
 def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
-    """Remove the checkpoints of runs of one experiment; their rows and weights stay.
-
-    Raises:
-        ExperimentLockedError: A process executes the experiment or one of the runs; nothing was removed.
-        StorageError: A file could not be removed; the same call removes the remaining files.
-    """
+    """Remove the checkpoints of runs of one experiment; their rows and weights stay."""
     runs = list(runs)
     with _while_held(experiment, runs):
         for run in runs:
@@ -130,11 +101,7 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
-    """Refuse to remove runs while a process executes one of them.
-
-    Raises:
-        ExperimentLockedError: A process executes one of the runs.
-    """
+    """Refuse to remove runs while a process executes one of them."""
     for run in runs:
         if read_run(run).status is Status.RUNNING:
             raise ExperimentLockedError(

@@ -87,15 +87,7 @@ class View:
         return self.drawn().to_latex()
 
     def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
-        """Return the table for display, with the given columns or the main columns.
-
-        Args:
-            names: The columns; by default the main columns that have a value.
-            is_plain: Whether to write durations as plain seconds, for programs.
-
-        Raises:
-            InvalidArgumentError: `names` has the name of a missing column.
-        """
+        """Return the table for display, with the given columns or the main columns."""
         is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
         chosen = [name for name in self.main if name not in is_empty] if names is None else names
         everything = self.whole if len(self.whole) else self.table
@@ -150,12 +142,7 @@ class View:
 
 
 def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
-    """Refuse names of missing columns.
-
-    Raises:
-        InvalidArgumentError: `names` has names of missing columns; the message lists these names, with
-            suggestions.
-    """
+    """Refuse names of missing columns."""
     columns = list(dict.fromkeys(columns))
     problems = [
         f"these runs have no column {name!r}; {did_you_mean(name, columns)}"

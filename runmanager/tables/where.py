@@ -22,18 +22,12 @@ _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.
 def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
     """Return the rows of a table that meet all comparisons, in their order.
 
-    Numbers are compared as numbers, other values by their text in a table.
-
-    Raises:
-        InvalidArgumentError: A comparison has an error.
-
-    Example:
-        >>> import pandas as pd
-        >>> statuses = ["failed", "failed", "hung"]
-        >>> runs = pd.DataFrame({"run": [1, 2, 3], "lr": [0.1, 0.01, 0.01], "status": statuses})
-        >>> select(runs, ["lr<0.1", "status=failed"])
-           run    lr  status
-        1    2  0.01  failed
+    >>> import pandas as pd
+    >>> statuses = ["failed", "failed", "hung"]
+    >>> runs = pd.DataFrame({"run": [1, 2, 3], "lr": [0.1, 0.01, 0.01], "status": statuses})
+    >>> select(runs, ["lr<0.1", "status=failed"])
+       run    lr  status
+    1    2  0.01  failed
     """
     rows = list(range(len(runs)))
     for condition in where:

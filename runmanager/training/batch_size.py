@@ -18,18 +18,6 @@ _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and
 def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) -> int:
     """Return the number of samples of a batch.
 
-    A number is the number of samples. A tensor or an array has as many samples as its first dimension, a packed
-    sequence as many as it has sequences. All parts of a tuple, a list or a mapping must have the same size. A
-    nested list is a list of parts, or has one sample per item; the size of the other parts decides.
-
-    Args:
-        batch: A batch of a loader, or a number.
-        expected: Returns the loader's number of samples per batch, None if unknown; called if several sizes are
-            possible.
-
-    Raises:
-        InvalidArgumentError: The size is ambiguous.
-
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
     (7, 5, 3)
     >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
@@ -45,11 +33,7 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
 
 
 def measured(measure: Measure, batch: Any) -> int:
-    """Return the number of samples of a batch, from the user's function.
-
-    Raises:
-        InvalidArgumentError: The function did not return a number of samples.
-    """
+    """Return the number of samples of a batch, from the user's function."""
     size = measure(batch)
     if not is_count(size, 1):
         raise InvalidArgumentError(f"batch_size must return a whole number, 1 or more, got {size!r}")

@@ -21,11 +21,7 @@ Computed = tuple[Any, Any, Any]
 
 
 def pair_of(batch: Any, call: str) -> Pair:
-    """Unpack a batch of (inputs, labels); `call` names the caller for messages.
-
-    Raises:
-        InvalidArgumentError: The batch is not a pair.
-    """
+    """Unpack a batch of (inputs, labels); `call` names the caller for messages."""
     # unpacking a mapping would yield its keys
     pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch
     try:
@@ -39,11 +35,7 @@ def pair_of(batch: Any, call: str) -> Pair:
 
 
 def of_step(result: Any) -> Computed:
-    """Unpack the result of a step: (loss, outputs, targets), or only the loss.
-
-    Raises:
-        InvalidArgumentError: The result has neither of these forms.
-    """
+    """Unpack the result of a step: (loss, outputs, targets), or only the loss."""
     if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
         return result
     if isinstance(result, tuple | list | Mapping):

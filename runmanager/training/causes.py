@@ -28,11 +28,7 @@ _EVALUATE = "evaluate("
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the status of a run that raised an exception: out of memory, killed, or failed.
-
-    SLURM and similar systems end a job by SIGTERM to all of its processes. A loader's processes may receive
-    SIGTERM first; the run is not the cause of their end.
-    """
+    """Return the status of a run that raised an exception: out of memory, killed, or failed."""
     if _memory_error(error) is not None:
         return Status.OUT_OF_MEMORY
     return Status.KILLED if _is_loader_stopped(error) else Status.FAILED
@@ -45,10 +41,7 @@ def is_pruned(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
-    """Return one sentence with the cause of a failure, its epoch, its step, and the line of user code.
-
-    An epoch or step of 0 is unknown.
-    """
+    """Return one sentence with the cause of a failure, its epoch, its step, and the line of user code."""
     device_error = next(filter(_device_error, _chain(error)), None)
     short_of_memory = _memory_error(error)
     worker = _LOADER_WORKER.match(str(error))  # torch adds the worker's traceback to the message
@@ -73,11 +66,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
 
 
 def write_traceback(error: BaseException, path: Path) -> None:
-    """Write the traceback of an error to a file.
-
-    Raises:
-        StorageError: The traceback could not be written.
-    """
+    """Write the traceback of an error to a file."""
     lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
     durable.write_file(path, "".join(lines).encode("utf-8", "replace"))
 

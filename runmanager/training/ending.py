@@ -55,12 +55,7 @@ class Ending:
             self._decide(resumed, self.early_stop.reason, self._listeners.asked_again(resumed))
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Report a committed epoch; stop the run if an answer is a reason to stop, unless the loop was left.
-
-        Raises:
-            CheckpointError: The epoch lacks the metric of `patience`.
-            InvalidArgumentError: The run cannot be compared with other runs.
-        """
+        """Report a committed epoch; stop the run if an answer is a reason to stop, unless the loop was left."""
         stop_reason = self.early_stop.epoch_ended(record, None)
         reason = self._listeners.epoch_ended(record)
         if not is_left:
@@ -123,11 +118,7 @@ class EarlyStop(Listener):
         """The reason why the loop stops, "" while it continues."""
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return the reason why the loop should stop, "" to continue.
-
-        Raises:
-            CheckpointError: The epoch lacks the metric.
-        """
+        """Return the reason why the loop should stop, "" to continue."""
         patience, most = self._options.patience, self._options.max_seconds
         if patience is not None and self._goal is not None:
             self._compare(record, self._goal, patience)

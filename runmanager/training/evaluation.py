@@ -122,11 +122,7 @@ class OpenEvaluation:
             self.sums.track(column_of(name), value, how, self._expected)
 
     def column(self, name: str) -> str:
-        """Return the column of a metric.
-
-        Raises:
-            InvalidArgumentError: The name is taken, or not a valid column.
-        """
+        """Return the column of a metric."""
         column = f"{self._name}_{column_of(name)}"
         if column not in self._columns:
             check_column(column, self._params)
@@ -193,11 +189,7 @@ def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.
 
 
 def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
-    """Send metrics to the device and reset them.
-
-    Raises:
-        InvalidArgumentError: A value is not a metric, or its column is taken.
-    """
+    """Send metrics to the device and reset them."""
     if metrics is None:
         return {}
     for name, metric in metrics.items():

@@ -132,22 +132,14 @@ class Hooks:
         return self.current is not None and self.outcome is None
 
     def open_run(self, call: str) -> OpenRun:
-        """Return the open run.
-
-        Raises:
-            LifecycleError: No run is open; `call` names the caller.
-        """
+        """Return the open run."""
         if self.current is None or self.outcome is not None:
             around = "" if call in _OF_THE_TUTORIAL else f"write `{_BLOCK}` around it, or "
             raise LifecycleError(f"{call} outside a run: {around}call begin_run(run, network, loader) first")
         return self.current
 
     def open_epoch(self, call: str) -> OpenEpoch:
-        """Return the open epoch.
-
-        Raises:
-            LifecycleError: No epoch is open.
-        """
+        """Return the open epoch."""
         epoch = None if self.current is None else self.current.epoch
         if epoch is None:
             opened = self.open_run(call)
@@ -166,21 +158,14 @@ class Hooks:
         return self.open_epoch(call) if evaluation is None else evaluation
 
     def logging(self) -> OpenRun:
-        """Return the open run.
-
-        An epoch or an evaluation must be open, and an evaluation refuses the call itself.
-        """
+        """Return the open run."""
         opened = self.open_run("log()")
         if opened.evaluation is None:
             self.open_epoch("log()")
         return opened
 
     def open_for_evaluation(self, call: str) -> OpenRun:
-        """Return the open run.
-
-        Raises:
-            LifecycleError: No run is open, or its epoch has ended.
-        """
+        """Return the open run."""
         opened = self.open_run(call)
         if opened.number and opened.epoch is None and not opened.is_trained:
             raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
@@ -382,14 +367,7 @@ class Hooks:
         self.current.commit_lost_end()
 
     def watched(self, options: EpochOptions) -> Goal | None:
-        """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment.
-
-        Return None without `patience`.
-
-        Raises:
-            CheckpointError: `keep` is not valid.
-            InvalidArgumentError: Neither `keep` nor the experiment has a goal.
-        """
+        """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
         patience = options.patience
         goal = resuming.goal_of(options.keep) or self.goal
         if patience is not None and goal is None and (self.folders.name or self.folders.opened):
@@ -413,11 +391,7 @@ class Hooks:
                 self.current.measure = before
 
     def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
-        """Return the device of a run; a run without a device has the device of its network.
-
-        Raises:
-            DeviceError: The device is missing.
-        """
+        """Return the device of a run; a run without a device has the device of its network."""
         device = params.get("device", torch_devices.network_device(network))
         try:
             return torch_devices.require(ranks.device_of_rank(device))

@@ -121,15 +121,7 @@ class InsideEpoch:
         return self._watched(epoch, loader, batches) if self._is_on else batches
 
     def batch_ended(self, epoch: OpenEpoch) -> None:
-        """Commit the state after a batch, if a commit is due.
-
-        A batch without tracked values is skipped: it is unknown whether the loop has trained on this batch
-        already.
-
-        Raises:
-            CheckpointError: The state could not be loaded safely.
-            StorageError: The state could not be written; the previous checkpoint is intact.
-        """
+        """Commit the state after a batch, if a commit is due."""
         is_first, self._is_first = self._is_first, False
         if not self._is_saving:
             return
@@ -180,10 +172,7 @@ class InsideEpoch:
             raise ValueError(f"its loader cannot load its state: {error!r}") from error
 
     def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches; note the loader's state if a commit is due after the batch.
-
-        The state is read before the loop has the batch, as the loop may begin another pass over the loader.
-        """
+        """Yield the batches; note the loader's state if a commit is due after the batch."""
         for batch in batches:
             if self._batches is not None:
                 self._is_due |= (epoch.step + 1) % self._batches == 0
@@ -217,10 +206,7 @@ class InsideEpoch:
         epoch.add_seconds("phase_checkpoint_s", perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:
-        """Restore the saved state.
-
-        Random states come last, so that the next batch is loaded with these states.
-        """
+        """Restore the saved state."""
         run, inside = self._run, saved.inside
         assert inside is not None
         checkpoints.restore(run.folder.path, self._state.parts, saved.states)

@@ -130,10 +130,7 @@ class Listeners:
             listener.run_began(listener.run, network, loader)
 
     def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Report a step, but limit the rate of reports.
-
-        Return the seconds that are not part of the run's duration.
-        """
+        """Report a step, but limit the rate of reports."""
         now = perf_counter()
         if now < self._next:
             return 0.0

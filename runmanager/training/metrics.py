@@ -55,24 +55,13 @@ class EpochSums:
         self._batch, self.last_size, self.is_tracked = batch, None, False
 
     def current_size(self, expected: Expected = lambda: None) -> int:
-        """Count the samples of the current batch; 1 without a batch.
-
-        Raises:
-            InvalidArgumentError: The number is ambiguous.
-        """
+        """Count the samples of the current batch; 1 without a batch."""
         if self.last_size is None and self._batch is not None:
             self.last_size = self._count(self._batch, expected)
         return self.last_size or 1
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any, expected: Expected = lambda: None) -> None:
-        """Add the mean loss of a batch.
-
-        `batch` is the batch or its number of samples; None if `add_correct` or `settle` sets the number later.
-        `expected` returns the loader's number of samples, used if the batch is ambiguous.
-
-        Raises:
-            InvalidArgumentError: The loss is not a single value, or the number of samples is ambiguous.
-        """
+        """Add the mean loss of a batch."""
         loss = single("loss", loss)
         self._num_losses += 1
         self.is_tracked = True
@@ -89,10 +78,7 @@ class EpochSums:
         self._loss.add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
-        """Count the correct predictions of a batch; return which are correct, on the device.
-
-        If targets are not classes, warn once and return None.
-        """
+        """Count the correct predictions of a batch; return which are correct, on the device."""
         if has_no_classes(preds, labels):
             self._add_size(len(labels))
             warnings.warn(
@@ -122,23 +108,14 @@ class EpochSums:
         self._match()
 
     def add_mean(self, name: str, mean: torch.Tensor | float, weight: int) -> None:
-        """Add the mean of a metric over `weight` samples.
-
-        Raises:
-            InvalidArgumentError: The value is not a single number.
-        """
+        """Add the mean of a metric over `weight` samples."""
         value = single(name, mean)
         if name not in self._sums:
             self._sums[name] = WeightedSum()
         self._sums[name].add(value, weight, weight)
 
     def track(self, name: str, value: torch.Tensor | float, how: How, expected: Expected) -> None:
-        """Add a value of the current batch, see `RunManager.track`.
-
-        Raises:
-            InvalidArgumentError: The value is not a single number, or `how` is invalid or differs from an
-                earlier call.
-        """
+        """Add a value of the current batch, see `RunManager.track`."""
         if how not in get_args(How):
             rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
             raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
@@ -159,13 +136,7 @@ class EpochSums:
             self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
 
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
-        """Weight the losses that were added without a batch, at the end of the epoch.
-
-        `size_of_batch` returns the number of samples of batch `number`, from 1; None if unknown.
-
-        Raises:
-            InvalidArgumentError: The number of samples of a batch is unknown.
-        """
+        """Weight the losses that were added without a batch, at the end of the epoch."""
         for number, loss in self._unsized:
             size = size_of_batch(number)
             if size is None:
@@ -284,11 +255,7 @@ def warm_sums(device: torch.device) -> None:
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
-    """Return a single number in double precision; as a float if the number is on the cpu.
-
-    Raises:
-        InvalidArgumentError: The value is not a single number.
-    """
+    """Return a single number in double precision; as a float if the number is on the cpu."""
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise InvalidArgumentError(
@@ -308,11 +275,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
 
 
 def check_column(name: str, params: Container[str]) -> None:
-    """Check the name of a metric: it is an identifier, and not the name of a column or a hyperparameter.
-
-    Raises:
-        InvalidArgumentError: The name is taken, or not an identifier.
-    """
+    """Check the name of a metric: it is an identifier, and not the name of a column or a hyperparameter."""
     if name.isidentifier() and name not in RESERVED and name not in params:
         return
     problem = "is a hyperparameter" if name in params else "is a column already"

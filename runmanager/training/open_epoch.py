@@ -88,11 +88,7 @@ class OpenEpoch:
         return position.batch if position and position.epoch == self.number else self._resume_batch
 
     def batches(self) -> Iterator[Any]:
-        """Start loading, and return an iterator over the loader's batches on the device.
-
-        The time of the loader is `phase_data_s`. This time does not include the transfer to the device: from
-        pageable memory, a transfer waits for earlier work of the device.
-        """
+        """Start loading, and return an iterator over the loader's batches on the device."""
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
         iterator = self.inside.begin_pass(self, self._loader) if self.inside else iter(self._loader)
@@ -194,16 +190,7 @@ class OpenEpoch:
             self._seconds = self._end - self.start - outside
 
     def record(self, run_start: float, steps: StepLog) -> EpochRecord:
-        """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s).
-
-        The parts of the epoch's time are in seconds, except `throughput_images_per_s`: the samples of all ranks
-        per second of the epoch's duration. Pending values in `steps` are written first.
-
-        Raises:
-            RunManagerError: The process of another rank has ended.
-            InvalidArgumentError: The losses cannot be weighted.
-            StorageError: The steps could not be written.
-        """
+        """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s)."""
         self.stop_clock()
         assert self._end is not None
         num_steps = steps.end_epoch(self.step)
@@ -221,13 +208,7 @@ class OpenEpoch:
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Return a sentence about the first loss that is not finite, and the previous loss.
-
-        Return "" if all losses are finite.
-
-        Before the first step, the loss is `last_loss`, the mean of the previous epoch; None without a previous
-        epoch.
-        """
+        """Return a sentence about the first loss that is not finite, and the previous loss."""
         if math.isfinite(mean):
             return ""
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)

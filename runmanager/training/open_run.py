@@ -175,10 +175,7 @@ class OpenRun:
         return self.journal is not None
 
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        """Return the loop over the epochs up to epoch `n`, or up to the last epoch of a listener.
-
-        It calls the manager's hooks `begin` and `end`, which the user may have overridden.
-        """
+        """Return the loop over the epochs up to epoch `n`, or up to the last epoch of a listener."""
         last = self.ending.begin_loop(n) or 0
         loop = self._loop_to(last, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
@@ -207,11 +204,7 @@ class OpenRun:
             loop.close()
 
     def begin_epoch(self) -> None:
-        """Zero the sums and start the epoch's clock.
-
-        Raises:
-            StorageError: The journal could not be created.
-        """
+        """Zero the sums and start the epoch's clock."""
         state = self.resume_state
         learning_rate = state.learning_rate() if self.board and state else None
         for listener in self.listeners:
@@ -225,13 +218,7 @@ class OpenRun:
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
     def end_epoch(self, *, is_left: bool) -> EpochRecord:
-        """Stop the clock, read the sums of all ranks and commit the epoch, in which the loop may be left.
-
-        Raises:
-            RunManagerError: The process of another rank has ended.
-            InvalidArgumentError: The losses cannot be weighted.
-            StorageError: The epoch could not be committed.
-        """
+        """Stop the clock, read the sums of all ranks and commit the epoch, in which the loop may be left."""
         assert self.epoch is not None
         assert self.journal is not None
         epoch = self.epoch
@@ -261,11 +248,7 @@ class OpenRun:
         torch_devices.reset_peak(self.device)
 
     def log(self, values: Mapping[str, Any], every: int) -> None:
-        """Log values of the current step, see `RunManager.log`.
-
-        Raises:
-            LifecycleError: No epoch is open, or an evaluation is open.
-        """
+        """Log values of the current step, see `RunManager.log`."""
         if self.evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         assert self.epoch is not None
@@ -300,13 +283,7 @@ class OpenRun:
     def evaluating(
         self, loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
     ) -> Iterator[OpenEvaluation]:
-        """Collect values that are tracked in the block in the columns of an evaluation.
-
-        Append these columns to the results.
-
-        Raises:
-            LifecycleError: Another evaluation is open.
-        """
+        """Collect values that are tracked in the block in the columns of an evaluation."""
         if self.evaluation is not None:
             raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
         torch_devices.wait_for(self.device)
@@ -360,13 +337,7 @@ class OpenRun:
         self.ending.set(Status.INTERRUPTED, cause)
 
     def fail(self, error: BaseException, device: torch.device) -> None:
-        """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned.
-
-        `device` is the device in the cause: a run that fails before it begins has none yet.
-
-        Raises:
-            StorageError: The traceback could not be written.
-        """
+        """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned."""
         if causes.is_pruned(error):
             self.ending.prune(causes.cause_of(error, device))
             return
@@ -383,11 +354,7 @@ class OpenRun:
         return self.ending.outcome(self._committed)
 
     def end(self) -> None:
-        """Commit the outcome and close the files.
-
-        Raises:
-            StorageError: The outcome could not be committed; the files are closed.
-        """
+        """Commit the outcome and close the files."""
         self.epoch, self.number = None, 0
         self._begin_attempt()
         assert self.journal is not None

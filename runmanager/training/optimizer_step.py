@@ -25,11 +25,7 @@ PRECISIONS = ("fp32", *_REDUCED)
 
 
 def num_samples(batch: Any) -> int:
-    """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels.
-
-    Raises:
-        InvalidArgumentError: The batch cannot be cut, as its parts have different lengths or unknown types.
-    """
+    """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels."""
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
         return len(batch[1])
@@ -44,13 +40,6 @@ def num_samples(batch: Any) -> int:
 
 def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
     """Cut samples from a batch of `size` samples, or from a part of such a batch.
-
-    Numbers, text and other values without samples are copied into every piece.
-
-    A list within a batch may hold parts or samples, as for `batch_size`.
-
-    Raises:
-        InvalidArgumentError: A part has a length different from the batch.
 
     >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
     {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
@@ -189,10 +178,7 @@ class OptimizerStep:
         return measured(self._measure, batch) if self._measure else num_samples(batch)
 
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
-        """Accumulate the gradients of a part of a batch.
-
-        Return the part's contribution to the batch's mean loss.
-        """
+        """Accumulate the gradients of a part of a batch."""
         with self.autocast, _computed_again(self._computed_again):
             value, outputs, targets = self._forward(batch)
         is_loss = isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad

@@ -66,18 +66,7 @@ class ResumeState:
         _check_network(parts or {})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
-        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks.
-
-        `committed` are the epochs in the journals, on rank 0.
-
-        Returns:
-            The records of the epochs that are not executed again; the last record may be in the checkpoint but
-            not in the journals. Empty if the run starts over. On rank 0 also a sentence for every unusable
-            checkpoint.
-
-        Raises:
-            CheckpointError: A state does not fit its part, as the code has changed.
-        """
+        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks."""
         problems: list[str] = []
         if not self.is_saved:
             return [], problems
@@ -115,14 +104,7 @@ class ResumeState:
         return [*records, saved.record], saved
 
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
-        """Save the state after an epoch with its record, before the record is committed to the journal.
-
-        `is_left` is true if the loop over the epochs ended by break in this epoch.
-
-        Raises:
-            CheckpointError: A state could not be loaded safely, or the epoch lacks the metric of `keep`.
-            StorageError: The state could not be written; the previous checkpoint is intact.
-        """
+        """Save the state after an epoch with its record, before the record is committed to the journal."""
         if ranks.is_main():
             self._keep_weights(record, network)
         if not self.is_saved:
@@ -145,12 +127,7 @@ class ResumeState:
         checkpoints.remove_checkpoint_files(self._folder.path, is_inside=True)
 
     def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
-        """Save the state after a batch, with the epoch's partial metrics.
-
-        Raises:
-            CheckpointError: A state could not be loaded safely.
-            StorageError: The state could not be written; the previous checkpoint is intact.
-        """
+        """Save the state after a batch, with the epoch's partial metrics."""
         states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
         random = checkpoints.random_states(self._device)
         self._write(Checkpoint(self._folder.id, record, states, random, inside=inside))
@@ -161,10 +138,7 @@ class ResumeState:
         self._verified |= kinds
 
     def learning_rate(self) -> float | None:
-        """Return the learning rate of the first optimizer's first group, None without an optimizer.
-
-        The function never raises an exception.
-        """
+        """Return the learning rate of the first optimizer's first group, None without an optimizer."""
         optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
             return float(optimizers[0].param_groups[0]["lr"])
@@ -216,10 +190,7 @@ class ResumeState:
 def earlier_of(
     folder: RunFolder, grid: GridContext, problems: list[str]
 ) -> tuple[Sequence[EpochRecord], bool, RunResult]:
-    """Read the earlier state of a run: epochs, whether resuming makes the run mixed, and all of the state.
-
-    If the run starts over, its checkpoint is renamed.
-    """
+    """Read the earlier state of a run: epochs, whether resuming makes the run mixed, and all of the state."""
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
         checkpoints.set_aside(folder.path, earlier.attempts)
@@ -227,13 +198,7 @@ def earlier_of(
 
 
 def goal_of(keep: str | None) -> Goal | None:
-    """Return the goal that selects the epoch of the saved weights.
-
-    Return None for the last epoch, or if no weights are saved.
-
-    Raises:
-        CheckpointError: `keep` is not valid.
-    """
+    """Return the goal that selects the epoch of the saved weights."""
     if keep in (None, "last"):
         return None
     with suppress(InvalidArgumentError):
@@ -246,10 +211,7 @@ def goal_of(keep: str | None) -> Goal | None:
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
-    """Return the attempt whose weights a new attempt must not overwrite when the run starts over.
-
-    Return 0 if there is no such attempt.
-    """
+    """Return the attempt whose weights a new attempt must not overwrite when the run starts over."""
     if not (folder.path / paths.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)

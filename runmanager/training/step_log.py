@@ -73,19 +73,12 @@ class StepLog:
         return self._step, dict(self._last)
 
     def load(self, state: tuple[int, Mapping[str, int]]) -> None:
-        """Restore a position in an epoch.
-
-        Pending values are dropped, as an earlier attempt has written them.
-        """
+        """Restore a position in an epoch."""
         self._step, self._last = state[0], dict(state[1])
         self._steps, self._values, self._num_values = {}, {}, 0
 
     def end_epoch(self, num_batches: int) -> int:
-        """Write pending values; return the epoch's number of steps.
-
-        Raises:
-            StorageError: The values could not be written.
-        """
+        """Write pending values; return the epoch's number of steps."""
         self.write()
         num_steps = max(num_batches, self._step)
         self.before += num_steps
@@ -94,11 +87,7 @@ class StepLog:
         return num_steps
 
     def draw(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-        """Report the epoch's first image of each name; return the other values and the time of drawing (s).
-
-        Raises:
-            InvalidArgumentError: A name is taken, or a color image has floats beyond 0 to 1.
-        """
+        """Report the epoch's first image of each name; return the other values and the time of drawing (s)."""
         others: dict[str, Any] = {}
         seconds = 0.0
         for name, value in values.items():
@@ -122,17 +111,7 @@ class StepLog:
     def add(
         self, values: Mapping[str, torch.Tensor | float], every: int, *, epoch: int = 1, batch: int = 0
     ) -> bool:
-        """Add values of the current step; return whether a block is due.
-
-        Args:
-            values: Name -> value.
-            every: The value is logged only in every `every`-th step.
-            epoch: The number of the epoch.
-            batch: The number of the batch in the epoch, 0 if batches are not counted.
-
-        Raises:
-            InvalidArgumentError: A value is not a single number, a name is taken, or `every` is not valid.
-        """
+        """Add values of the current step; return whether a block is due."""
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
             raise InvalidArgumentError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")
@@ -155,11 +134,7 @@ class StepLog:
         return self._num_values >= BLOCK or (self._num_values > 0 and perf_counter() - self._since > LATEST_S)
 
     def write(self) -> float:
-        """Read pending values from their device and write them; return the duration of writing (s).
-
-        Raises:
-            StorageError: The values could not be written.
-        """
+        """Read pending values from their device and write them; return the duration of writing (s)."""
         steps, values = self._steps, self._values
         # drop the values even after a failure, as there is no retry
         self._steps, self._values, self._num_values = {}, {}, 0

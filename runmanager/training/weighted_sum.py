@@ -40,11 +40,7 @@ class WeightedSum:
             self._fold()
 
     def mean_of_numbers(self) -> float | None:
-        """Return the mean so far; None without values.
-
-        With tensors, the result is None too, as adding the collected tensors now would change the last bits of
-        the sum.
-        """
+        """Return the mean so far; None without values."""
         is_exact = self.weight and not self._values and self._of_tensors is None
         return self._of_numbers / self.weight if is_exact else None
 
@@ -54,10 +50,7 @@ class WeightedSum:
         return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save.
-
-        The state includes the unfinished chunk, as adding the chunk now would change the last bits of the sum.
-        """
+        """Return the state to save."""
         first = self._first_not_finite
         return {
             **vars(self),
