@@ -105,31 +105,39 @@ class Table:
             return list(map(Text, self.lines())), []
         cells = [[self._marked(row, index) for row in self._rows] for index in range(len(self._names))]
         rooms = [max([self._least[index], *map(cell_len, column)]) for index, column in enumerate(cells)]
-        is_text = [is_left and index != self._status for index, is_left in enumerate(self._is_left)]
+        is_text = [self._fold or (left and index != self._status) for index, left in enumerate(self._is_left)]
         rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
         order = [*self._first, *(index for index in range(len(cells)) if index not in self._first)]
         folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
         layouts = []
         for names in (self._names, folded):
             least = [
-                max(room, *map(cell_len, name.split("\n"))) for room, name in zip(rooms, names, strict=True)
+                max(
+                    room,
+                    *(min(cell_len(line), _LEAST_TEXT if self._fold else ENDLESS) for line in name.split("\n")),
+                )
+                for room, name in zip(rooms, names, strict=True)
             ]
             kept: list[int] = []
             for index in order:
-                if everything or not kept or _sum(least[i] for i in [*kept, index]) <= width:
+                if everything or self._fold or not kept or _sum(least[i] for i in [*kept, index]) <= width:
                     kept.append(index)
             layouts.append((len(kept), min(width - _sum(least[i] for i in kept), 0), names, least, kept))
         _, _, names, least, kept = max(layouts, key=lambda layout: layout[:2])
-        width = max(width, _sum(least[i] for i in kept))
+        widths = {index: least[index] for index in kept}
+        longest = {index: max(map(cell_len, cells[index]), default=0) for index in kept if is_text[index]}
+        for _ in range(width - _sum(widths.values())):  # each goes to the narrowest text that is cut
+            cut = [index for index in longest if widths[index] < longest[index]]
+            if cut:
+                widths[min(cut, key=lambda index: widths[index])] += 1
         drawn = rich.table.Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
         for index in sorted(kept):
             justify: Any = "left" if self._is_left[index] else "right"
             drawn.add_column(
-                Text(names[index], no_wrap=True),
-                min_width=least[index],
-                width=None if is_text[index] else least[index],
+                Text(names[index], no_wrap=not self._fold),
+                width=widths[index],
                 justify=justify,
-                overflow="ellipsis",
+                overflow="fold" if self._fold else "ellipsis",
             )
         for number, row in enumerate(self._rows):
             weight, color = "bold " if number in self._best else "", markup.sign_color(self._sign(row))
@@ -144,7 +152,9 @@ class Table:
                 )
             )
         lines = []
-        for segments in Console(width=width, force_jupyter=False).render_lines(drawn, pad=False):
+        for segments in Console(width=max(width, _sum(widths.values())), force_jupyter=False).render_lines(
+            drawn, pad=False
+        ):
             line = Text.assemble(*((part.text, part.style or "") for part in segments))
             line.rstrip()
             lines.append(line)

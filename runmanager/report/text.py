@@ -119,7 +119,7 @@ def order_sentence(data: ReportData) -> str:
 
 
 def left_sentence(answers: Answers, *, is_over: bool) -> str:
-    """Say how many runs may still get a result, and where they resume; "" if there is no such run."""
+    """Say how many runs may still get a result; "" if there is no such run."""
     number = sum(number for word, number in answers.counts.items() if Status(word).is_open)
     if not number:
         return ""

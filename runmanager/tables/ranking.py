@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, cmp_to_key
 from itertools import chain
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -276,12 +276,15 @@ def in_rank(tiers: Sequence[tuple[bool, ...]], scores: Sequence[Sequence[float]]
     [3, 2, 0, 1]
     """
 
-    def key(index: int) -> tuple[tuple[bool, ...], list[float]]:  # equal up to rounding
-        return tiers[index], [
-            math.inf if math.isnan(each) else -float(f"{each:.11e}") for each in scores[index]
-        ]
+    def compare(one: int, other: int) -> int:
+        if tiers[one] != tiers[other]:
+            return -1 if tiers[one] < tiers[other] else 1
+        for first, second in zip(scores[one], scores[other], strict=True):
+            if not is_same(first, second):  # a missing score comes last
+                return -1 if math.isnan(second) or first > second else 1
+        return 0
 
-    return sorted(range(len(tiers)), key=key)
+    return sorted(range(len(tiers)), key=cmp_to_key(compare))
 
 
 def is_same(one: float, other: float) -> bool:

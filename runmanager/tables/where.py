@@ -37,7 +37,14 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
             raise InvalidArgumentError([f"where: {rule}; got {condition!r}"])
         name, sign, given = match.groups()
         check_columns([name], runs)
+        given = re.sub(r"""^(["'])(.*)\1$""", r"\2", given)  # as pandas writes a text
         values = runs[name].tolist()
+        numbers = [value for value in values if not _is_missing(value)]
+        is_text = _number(given) is None and given.lower() not in ("nan", "none")
+        if is_text and numbers and all(map(_is_number, numbers)):
+            raise InvalidArgumentError(
+                [f"where: column {name!r} holds numbers, got {given!r}: write {name}<0.1"]
+            )
         if name == "status" and given not in {*Status, *values}:
             hint = did_you_mean(given, Status, "the statuses are")
             raise InvalidArgumentError([f"where: no status is {given!r}; {hint}"])
@@ -56,8 +63,7 @@ def names_in(given: str) -> list[str]:
 
 
 def _meets(value: Any, sign: str, given: str) -> bool:
-    number = _number(given)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    number, is_number = _number(given), _is_number(value)
     if sign in _ORDER:
         if number is None:
             return isinstance(value, str) and bool(_ORDER[sign](value, given))
@@ -65,6 +71,14 @@ def _meets(value: Any, sign: str, given: str) -> bool:
     written = "nan" if type(value).__name__ in ("NAType", "NaTType") else text(value)
     is_equal = value == number if is_number and number is not None else written.lower() == given.lower()
     return bool(is_equal) != (sign == "!=")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value  # noqa: PLR0124 - NaN
 
 
 def _number(given: str) -> float | None:

@@ -116,6 +116,21 @@ def test_a_table_fits_the_terminal_and_cuts_no_number(root, width, words):
     assert words[0] == "compare" or ("not shown: " in answer.err and "--all" in answer.err)
 
 
+@pytest.mark.parametrize("width", [60, 66, 80, 100])
+def test_long_headings_and_texts_cut_no_number_and_hide_no_column_of_diff(tmp_path, width):
+    grid = {"lr": [0.1, 10.0], "optimizer.scheduler.name": ["cosine"], "augmentation": ["none", "crop+" * 9]}
+    execute(tmp_path, grid, lambda run: {"f1": 0.55984 + run.lr / 1e4}, "e", goal="max:f1")
+
+    with terminal(width) as screen:
+        command("list", tmp_path / "e")
+        command("diff", tmp_path / "e/1", tmp_path / "e/4")
+
+    text = " ".join(screen.lines)
+    assert "0.5598" in text
+    assert "0.5608" in text
+    assert "difference" in text
+
+
 def test_a_status_has_a_sign_and_a_color_and_the_best_row_is_bold(root):
     with terminal(120) as screen:
         command("list", root / "sweep")

@@ -12,13 +12,18 @@ const where = (() => {
   const comparison = (text, columns) => {
     const match = COMPARISON.exec(text);
     if (!match) throw new Refused("write comparisons of a column with a value, such as lr<0.1, joined by and");
-    const [, name, sign, given] = match;
+    const [, name, sign] = match;
+    const given = match[3].replace(/^(["'])(.*)\1$/, "$2"); // as pandas writes a text
     const column = columns.get(name);
     if (!column) {
       throw new Refused(`these runs have no column '${name}'; they have: ${[...columns.keys()].join(", ")}`);
     }
     const number = Number(given.replace(/^([+-]?)inf$/i, "$1Infinity"));
     const bound = Number.isNaN(number) ? given : number;
+    const present = column.filter((value) => value !== null && !Number.isNaN(value));
+    if (typeof bound !== "number" && !/^(nan|none)$/i.test(given) && present.length && present.every((value) => typeof value === "number")) {
+      throw new Refused(`column '${name}' holds numbers, got '${given}': write ${name}<0.1`);
+    }
     const less = LESS[sign];
     if (less) return (row) => typeof column[row] === typeof bound && less(column[row], bound);
     const isEqual = (value) => (typeof value === "number" && typeof bound === "number" ? value === bound
