@@ -106,7 +106,8 @@ class Table:
         cells = [[self._marked(row, index) for row in self._rows] for index in range(len(self._names))]
         rooms = [max([self._least[index], *map(cell_len, column)]) for index, column in enumerate(cells)]
         is_text = [self._fold or (left and index != self._status) for index, left in enumerate(self._is_left)]
-        rooms = [min(room, _LEAST_TEXT) if text else room for room, text in zip(rooms, is_text, strict=True)]
+        least_text = _LEAST_TEXT // 2 if self._fold else _LEAST_TEXT
+        rooms = [min(room, least_text) if text else room for room, text in zip(rooms, is_text, strict=True)]
         order = [*self._first, *(index for index in range(len(cells)) if index not in self._first)]
         folded = [_folded(name, room) for name, room in zip(self._names, rooms, strict=True)]
         layouts = []
@@ -114,7 +115,7 @@ class Table:
             least = [
                 max(
                     room,
-                    *(min(cell_len(line), _LEAST_TEXT if self._fold else ENDLESS) for line in name.split("\n")),
+                    *(min(cell_len(line), least_text if self._fold else ENDLESS) for line in name.split("\n")),
                 )
                 for room, name in zip(rooms, names, strict=True)
             ]
