@@ -102,15 +102,17 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     """
     names = [name for name in names if " " not in name and is_larger_better(name) is not None]
     names = [name for name in names if _essence(name)[-1] not in ("duration", "memory")]
-    names.sort(key=lambda name: (_rank(name), len(_essence(name))))
-    accuracies = [name for name in names if _is_accuracy(name)]
-    evaluated = [name for name in names if _rank(name) < len(EVALUATED)]
-    evaluated.sort(key=lambda name: _essence(name) != ["loss"])
-    parts = [name for name in names if name.endswith("loss") and name != "loss"]
-    measures = [name for name in names if name not in (*parts, "loss")]
-    last = [*measures, *parts, "loss"] if parts else ["loss", *measures]
-    first = next((name for name in (*accuracies, *evaluated, *last) if name in names), None)
-    return None if first is None else parse_goal(first)
+    parts = [name for name in names if _essence(name)[-1] == "loss" and name != "loss"]
+
+    def order(name: str) -> tuple[float, ...]:
+        rank, words = _rank(name), _essence(name)
+        is_evaluated = rank < len(EVALUATED) and "loss" not in words[1:]  # kl_loss is a part
+        number = float((re.findall(r"\d+", name) or [1])[0])  # top 1 comes before top 5
+        other = 3 + (name in parts) if name != "loss" else 5 if parts else 2
+        kind = words != ["loss"] if is_evaluated else other
+        return (not _is_accuracy(name), kind, rank, len(words), number)
+
+    return parse_goal(min(names, key=order)) if names else None
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
@@ -130,6 +132,7 @@ def companion(metric: str, names: Iterable[str]) -> str:
     if metric.endswith("loss"):
         return next(filter(_is_accuracy, of_same_data), "")
     losses = [name for name in (*of_same_data, "loss", *names) if _essence(name)[-1:] == ["loss"]]
+    losses.sort(key=lambda name: _essence(name) != ["loss"])
     return next((name for name in losses if name in names), "")
 
 

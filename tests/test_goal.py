@@ -85,6 +85,10 @@ def test_what_is_no_goal_is_asked_for(given, problem):
         (["loss", "val_mIoU"], "val_mIoU"),
         (["loss", "val_loss", "val_mIoU"], "val_loss"),
         (["d_loss", "g_loss", "latency", "fid"], "fid"),
+        (["val_acc5", "val_acc1"], "val_acc1"),
+        (["val_top5_acc", "val_top1_acc"], "val_top1_acc"),
+        (["loss", "val_kl_loss", "reward"], "reward"),
+        (["loss", "val_kl_loss", "train_f1"], "train_f1"),
     ],
 )
 def test_without_a_goal_the_usual_metric_decides(names, metric):
@@ -110,6 +114,7 @@ def test_a_metric_that_cannot_be_the_name_of_a_column_is_refused():
         ("val_loss", ["train_acc", "val_acc"], "val_acc"),
         ("acc/val", ["loss", "loss/val"], "loss/val"),
         ("val_loss", ["accuracy"], ""),
+        ("val_acc", ["loss", "val_kl_loss", "val_loss"], "val_loss"),
     ],
 )
 def test_the_metric_beside_the_goal_is_of_the_same_data(metric, names, other):
