@@ -54,8 +54,10 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
                     [f"{source.name!r} is not the name under which it saves itself: {step}"]
                 )
         parents = [folder / parent for parent in target.relative_to(folder).parents]
-        if linked := next((path for path in (target, *parents) if path.is_symlink()), None):
-            raise InvalidArgumentError([f"{str(linked)!r} is a link, which is not followed: remove it"])
+        if link := next(
+            (p for p in (target, *parents) if p.is_symlink() or (p != target and p.is_file())), None
+        ):
+            raise InvalidArgumentError([f"{str(link)!r} is a link or a file: remove it, or write another name"])
         durable.make_folder(target.parent)
         _write(source, content, target)
     return target
@@ -165,15 +167,20 @@ def _write(source: Path | None, content: Any, target: Path) -> None:
                 durable.copy_file(source, new)
             if target.is_dir() or (new.is_dir() and target.exists()):
                 durable.rename(target, old)  # a folder cannot be replaced in one step
-            durable.rename(new, target)
+            try:
+                durable.rename(new, target)
+            except BaseException:
+                if old.exists():
+                    durable.rename(old, target)
+                raise
             durable.sync_folder(target.parent)
-        except BaseException:
-            if old.exists() and not target.exists():
-                durable.rename(old, target)
-            raise
+            _remove(old)
         finally:
-            for path in (new, old):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+            _remove(new)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -44,9 +44,9 @@ _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("
 
 _FRESH = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
-    r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\(|\b__file__\b"
+    r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
 )
-"""Calls that return different values at each launch, and the folder of the code."""
+"""Calls that return different values at each launch."""
 
 _RECORDS: dict[object, Any] = {}
 """Values changed by runs in this process; the references prevent reuse of the values' ids."""
@@ -106,13 +106,20 @@ class _Scope:
         """Return the text of the statements that assign a name."""
         return "\n".join(map(source.unparsed, self.bindings.get(name, ())))
 
+    def fresh(self, name: str) -> set[str]:
+        """Return the parts of a name, as `args.name` and `d['key']`, assigned from a clock or a process id."""
+        nodes = [node for node in self.bindings.get(name, ()) if _FRESH.search(source.unparsed(node))]
+        return set().union(*map(_assigned_by, nodes))
+
     def is_fresh(self, name: str, holders: frozenset[str] = frozenset()) -> bool:
-        """Whether a name, or an attribute such as `args.name`, is assigned from a clock or a process id."""
-        nodes = self.bindings.get(name.partition(".")[0], ())
-        texts = [source.unparsed(node) for node in nodes if name in _assigned_by(node)]
-        read = {chain.partition(".")[0] for text in texts for chain in source.names_read(text)}
+        """Whether a name or attribute is assigned from a clock or process id, or a text with such a value."""
+        value = self.values.get(name)
+        others = source.names_read(self.statements(name)) if isinstance(value, str) else ()
         holders |= {name}
-        return any(map(_FRESH.search, texts)) or any(self.is_fresh(other, holders) for other in read - holders)
+        return name in self.fresh(name.partition(".")[0]) or any(
+            isinstance(self.values[other], _SCALARS) and str(self.values[other]) in str(value)
+            and self.is_fresh(other, holders) for other in others if other in self.values.keys() - holders
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +264,7 @@ class _Reached:
         if _is_fresh(name, scope, owner):
             text, writer.is_plain = f"<{type(value).__name__} of a clock or id>", False
             self._not_compared += [] if isinstance(value, _SCALARS) else [name]
-        elif not writer.is_plain and hasattr(type(value), "to_numpy"):
+        elif writer.has_table:
             self._not_compared.append(name)
         self._note(name, _Value(text, key, value))
         if not writer.is_plain:
@@ -284,7 +291,7 @@ class _Text:
         self._left = _MOST_TEXT
         self.parts: list[Any] = []  # functions and classes in the value
         self.is_plain = True
-        self.is_too_large = False
+        self.is_too_large = self.has_table = False
 
     def of(self, value: Any, holders: tuple[int, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
         """Return the text of a value; `holders` are the ids of its containers."""
@@ -335,7 +342,7 @@ class _Text:
         elif fields:
             items = (f"{name}={self.of(item, holders)}" for name, item in fields.items())
         else:
-            self.is_plain = False
+            self.is_plain, self.has_table = False, self.has_table or hasattr(type(value), "to_numpy")
             return f"<{full_name(type(value))}>"
         texts = list(itertools.takewhile(lambda _: not self.is_too_large, items))
         if self.is_too_large:

@@ -9,6 +9,7 @@ from torch import nn
 
 from runmanager import (
     CheckpointError,
+    InvalidArgumentError,
     RunManager,
     StorageError,
     best,
@@ -17,6 +18,7 @@ from runmanager import (
     load_runs,
     show,
 )
+from runmanager.storage import durable
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
 
@@ -203,3 +205,36 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(manager, t
         assert sorted(tmp_path.rglob("*")) == before
 
     train(manager, after=keep)
+
+
+def test_an_artifact_below_a_file_is_refused_and_the_run_goes_on(manager):
+    def keep():
+        manager.artifact("text", "plots")
+        with pytest.raises(InvalidArgumentError, match="plots' is a link or a file"):
+            manager.artifact("text", "plots/a.txt")
+
+    train(manager, after=keep)
+
+    assert load_run(manager.folder).artifacts["plots"].read_text() == "text"
+
+
+def test_a_replaced_folder_is_kept_if_both_renames_fail(manager, tmp_path, monkeypatch):
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "a.txt").write_text("old")
+    rename = durable.rename
+
+    def fail(source, target):
+        if target.name == "plots":
+            raise OSError("no")
+        rename(source, target)
+
+    def keep():
+        manager.artifact(tmp_path / "plots")
+        monkeypatch.setattr(durable, "rename", fail)
+        with pytest.raises(StorageError):
+            manager.artifact(tmp_path / "plots")
+        monkeypatch.undo()
+
+    train(manager, after=keep)
+
+    assert [path.read_text() for path in manager.folder.rglob("a.txt")] == ["old"]

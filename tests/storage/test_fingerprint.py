@@ -203,6 +203,29 @@ def test_a_value_that_a_statement_takes_from_a_clock_does_not_count(load, code, 
     assert notes == []
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("X = float((Path(__file__).parents[1] / 'scale.txt').read_text())", "X"),
+        ("C = {'lr': float((Path(__file__).parents[1] / 'scale.txt').read_text())}\nX = C['lr']", "X"),
+        (
+            "import time\np = argparse.ArgumentParser(f'{time.time()}')\n"  # noqa: ISC003
+            + "p.add_argument('--lr', default=(Path(__file__).parents[1] / 'scale.txt').read_text())\n"
+            + "X = p.parse_args([])",
+            "X.lr",
+        ),
+    ],
+    ids=["file", "item", "arguments"],
+)
+def test_values_that_come_from_a_file_beside_the_code_count(load, tmp_path, code, name):
+    fingerprints = []
+    for scale in ("1.0", "2.0"):
+        (tmp_path / "scale.txt").write_text(scale)
+        fingerprints.append(fingerprint(load(f"{code}\ndef train(r, m):\n    return {name}\n").train))
+
+    assert [str(change).split()[0] for change in fingerprint_changes(*fingerprints)] == [name]
+
+
 def test_a_clock_hides_no_other_field_of_the_settings(load):
     code = (
         "import time\nX = types.SimpleNamespace(lr=1)\nX.begun = time.time()\ndef train(r, m):\n    return X\n"
@@ -212,7 +235,13 @@ def test_a_clock_hides_no_other_field_of_the_settings(load):
 
 
 @pytest.mark.parametrize(
-    "value", ["{'lr': 1, 'begun': time.time()}", "pandas.DataFrame({'a': [1, 2]})"], ids=["clock", "table"]
+    "value",
+    [
+        "{'lr': 1, 'begun': time.time()}",
+        "pandas.DataFrame({'a': [1, 2]})",
+        "{'a': pandas.DataFrame({'a': [1, 2]}), 'b': pandas.Series([0]), 'c': print}",
+    ],
+    ids=["clock", "table", "nested table"],
 )
 def test_content_that_is_not_compared_is_named(load, value):
     code = f"import pandas, time\nX = {value}\ndef train(r, m):\n    return X\n"
