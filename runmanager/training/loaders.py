@@ -176,6 +176,7 @@ class TensorLoader(DataLoader[Batch]):
                 to_unit(images.to(self.device, non_blocking=True)),
                 labels.to(self.device, non_blocking=True),
             )
+        self._state = {"batch": 0, "generator": self.generator.get_state()}  # the next pass is a whole one
 
 
 class _BatchesAfter(BatchSampler):

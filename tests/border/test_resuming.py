@@ -490,6 +490,35 @@ def test_inside_an_epoch_a_run_resumes_after_the_last_batch_that_was_saved(loade
     assert left() == left("whole")
 
 
+def with_its_loader(run, manager):
+    torch.manual_seed(0)
+    network, loader = nn.Linear(4, 3), INSIDE["TensorLoader"]()
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    parts = {"network": network, "optimizer": optimizer, "loader": loader}
+    with manager.run(run, network, loader):
+        for epoch in manager.epochs(3, checkpoint=parts, keep="last"):
+            for number, (images, labels) in enumerate(manager.batches()):
+                if number == 3:
+                    meet(run, epoch)
+                loss = functional.cross_entropy(network(images.flatten(1)), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+
+
+def test_a_loader_that_is_a_part_of_the_checkpoint_begins_the_next_epoch_at_its_first_batch():
+    grid = {"lr": [0.1]}
+    start(grid, with_its_loader, root="whole")
+    announce("stop", 0.1, 2)
+    start(grid, with_its_loader)
+
+    start(grid, with_its_loader)
+
+    assert left() == left("whole")
+    assert load_results("runs/exp")["loss"].notna().all()
+
+
 FORMS = {
     "as it was": ("", "", 1),
     "a comment and a docstring": ("def train", "# why\ndef train", 1),
