@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ State = Mapping[str, object]
 
 def process_state() -> State:
     """Read the settings of this process."""
-    return {name: read() for name, (read, _) in _SETTINGS.items()}
+    return {name: _read(name) for name in _SETTINGS}
 
 
 def settings_of_numbers() -> dict[str, str]:
@@ -22,11 +23,9 @@ def settings_of_numbers() -> dict[str, str]:
     >>> settings_of_numbers()["deterministic algorithms"]
     '0'
     """
-    names = ("deterministic algorithms", "cudnn.benchmark", "the precision of float32")
-    settings = {name: str(_SETTINGS[name][0]()) for name in names}
-    cudnn = torch.backends.cudnn
-    settings |= {"cudnn.deterministic": str(cudnn.deterministic), "cudnn.allow_tf32": str(cudnn.allow_tf32)}
-    return settings | {"CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")}
+    prefixes = "cudnn.", "deterministic", "the precision"
+    settings = {name: str(_read(name)) for name in _SETTINGS if name.startswith(prefixes)}
+    return settings | {"CUBLAS_WORKSPACE_CONFIG": os.getenv("CUBLAS_WORKSPACE_CONFIG", "")}
 
 
 def state_changes(before: State, after: State) -> list[str]:
@@ -42,8 +41,9 @@ def set_back(before: State) -> list[str]:
     """Restore the settings of this process; return the names of the settings that had changed."""
     changed = state_changes(before, process_state())
     for name in changed:
-        with suppress(OSError):  # the working directory was removed
-            _SETTINGS[name][1](before[name])
+        with suppress(OSError, RuntimeError):
+            if before[name] != "unreadable":
+                _SETTINGS[name][1](before[name])
     return changed
 
 
@@ -81,14 +81,19 @@ class Leftovers:
         self._changed = state_changes(self._begin, process_state())
 
 
-def _working_directory() -> str:
-    with suppress(OSError):  # it was removed
-        return os.getcwd()  # noqa: PTH109 - as text
-    return ""
+def _read(name: str) -> object:
+    # the working directory was removed, or torch refuses the old name of what `fp32_precision` has set
+    with suppress(OSError, RuntimeError):
+        return _SETTINGS[name][0]()
+    return "unreadable"
+
+
+def _of_cudnn(name: str) -> tuple[Callable[[], object], Callable[[Any], object]]:
+    return partial(getattr, torch.backends.cudnn, name), partial(setattr, torch.backends.cudnn, name)
 
 
 _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {
-    "the working directory": (_working_directory, os.chdir),
+    "the working directory": (os.getcwd, os.chdir),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (
         torch.get_default_device,
@@ -97,10 +102,7 @@ _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = 
     ),
     "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    "cudnn.benchmark": (
-        lambda: torch.backends.cudnn.benchmark,
-        lambda value: setattr(torch.backends.cudnn, "benchmark", value),
-    ),
+    **{f"cudnn.{name}": _of_cudnn(name) for name in ("benchmark", "deterministic", "allow_tf32")},
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "the precision of float32": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
 }

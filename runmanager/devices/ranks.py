@@ -87,15 +87,14 @@ def broadcast(value: T) -> T:
 
 def from_main(make: Callable[[], T]) -> T:
     """Call a function on rank 0 alone, and return its value on all ranks."""
-    value = make() if is_main() else None
-    return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
+    return broadcast(make() if is_main() else None)  # type: ignore[return-value] # rank 0 has made it
 
 
 def environment_of_new_group() -> dict[str, str]:
     """Return environment variables for a further process of each rank, which form a group of their own."""
     if num_ranks() == 1:
         return {}
-    address = from_main(lambda: os.environ.get("MASTER_ADDR", "localhost"))
+    address = from_main(lambda: os.getenv("MASTER_ADDR", "localhost"))
     return {
         "RANK": str(rank()),
         "WORLD_SIZE": str(num_ranks()),
@@ -113,13 +112,12 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
     if num_ranks() == 1 or ":" in str(device) or device.type in ("cpu", "meta", "mps"):
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
-    return torch.device(device.type, 0 if is_only_one else int(os.environ.get("LOCAL_RANK", str(rank()))))
+    return torch.device(device.type, 0 if is_only_one else int(os.getenv("LOCAL_RANK", str(rank()))))
 
 
 def _free_port() -> int:
     with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+        return int(server.getsockname()[1])
 
 
 def _backends() -> str:
@@ -164,7 +162,7 @@ def _has_group() -> bool:
 
 def _is_started() -> bool:
     """Whether torchrun started this process, as one of several processes or as the only one."""
-    numbers = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    numbers = (os.getenv(name, "") for name in ("RANK", "WORLD_SIZE"))
     if not all(map(str.isdecimal, numbers)) or "MASTER_ADDR" not in os.environ:
         return False
     from torch import distributed

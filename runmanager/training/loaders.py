@@ -130,7 +130,7 @@ class TensorLoader(DataLoader[Batch]):
         )
 
         self._state: dict[str, Any] = {"batch": 0, "generator": generator.get_state()}
-        self._is_loaded = False  # whether the next pass begins after the state's batch
+        self._loaded: Mapping[str, Any] | None = None  # a state after whose batch the next pass begins
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the current pass over the loader.
@@ -159,23 +159,20 @@ class TensorLoader(DataLoader[Batch]):
             >>> len(list(loader))
             2
         """
-        self._state, self._is_loaded = dict(state), True
+        self._state = self._loaded = dict(state)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch declares its own iterator class
-        state, self._is_loaded = self._state if self._is_loaded else None, False
+        state, self._loaded = self._loaded, None
         return self._batches(state)
 
     def _batches(self, state: Mapping[str, Any] | None) -> Iterator[Batch]:
-        if state is not None:  # the same order is drawn again
-            self.generator.set_state(state["generator"])
-        begin, after = self.generator.get_state(), state["batch"] if state else 0
-        self._order.after = after
-        for batch, (images, labels) in enumerate(super().__iter__(), after + 1):
-            self._state = {"batch": batch, "generator": begin}
-            yield (
-                to_unit(images.to(self.device, non_blocking=True)),
-                labels.to(self.device, non_blocking=True),
-            )
+        state = state or {"batch": 0, "generator": self.generator.get_state()}
+        self.generator.set_state(state["generator"])  # the same order is drawn again
+        self._order.after = state["batch"]
+        for batch, pair in enumerate(super().__iter__(), state["batch"] + 1):
+            self._state = {**state, "batch": batch}
+            images, labels = send(pair, self.device)
+            yield to_unit(images), labels
         self._state = {"batch": 0, "generator": self.generator.get_state()}  # the next pass is a whole one
 
 

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from runmanager import RunBuilder, RunManager, run_grid
-from runmanager.devices.process_state import as_before, process_state, set_back, state_changes
+from runmanager.devices.process_state import (
+    as_before,
+    process_state,
+    set_back,
+    settings_of_numbers,
+    state_changes,
+)
 from runmanager.errors import RunsWarning
 
 OTHER = {
@@ -15,6 +21,8 @@ OTHER = {
     "grad mode": lambda: torch.set_grad_enabled(False),
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
     "cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cudnn.deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
+    "cudnn.allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
     "the number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "the precision of float32": lambda: torch.set_float32_matmul_precision("medium"),
 }
@@ -113,3 +121,28 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
         message,
     )
     assert state_changes(before, process_state()) == []
+
+
+NEW_NAMES = {
+    "the precision of float32": (torch.backends.cuda.matmul, "tf32"),
+    "cudnn.allow_tf32": (getattr(torch.backends.cudnn, "conv", None), "ieee"),
+}
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="an older torch has no fp32_precision")
+@pytest.mark.parametrize("name", NEW_NAMES)
+def test_a_precision_that_torch_cannot_read_by_its_old_name_ends_no_run(tmp_path, name):
+    backend, precision = NEW_NAMES[name]
+    before = process_state()
+    backend.fp32_precision = precision
+
+    manager = RunManager("own", tmp_path, display=False, tensorboard=False)
+    train(grid("")[0], manager)
+    runs = run_grid(
+        grid(""), train, experiment="exp", root=tmp_path, executor="inline", display=False,
+        tensorboard=False,
+    ).runs  # fmt: skip
+
+    assert (len(manager.run_data), runs["status"].tolist()) == (1, ["completed"])
+    assert (backend.fp32_precision, settings_of_numbers()[name]) == (precision, "unreadable")
+    assert set_back(before) == [name]
