@@ -23,6 +23,8 @@ from runmanager.run import Run
 
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 
+_in_use = threading.Lock()  # a process has one connection to Ray
+
 Needs = Mapping[str, float]
 """Name of a Ray resource -> amount."""
 
@@ -82,7 +84,10 @@ class RayExecutor(Executor):
 
         Raises:
             GridError: `train` cannot be sent; the message has the reason.
+            DeviceError: Another grid of this process uses Ray.
         """
+        if _in_use.locked():
+            raise DeviceError("another grid of this process uses Ray: wait for its end, or use another process")
         dump(train)
         self._folder = folder.absolute()
 
@@ -120,7 +125,7 @@ class RayExecutor(Executor):
         sent = dump(task)
         if self._address is not None and not ray.is_initialized():
             watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
-        with connected(self._address):
+        with _in_use, connected(self._address):
             from runmanager.executors.ray_runs import RayRuns
 
             share = self._jobs if isinstance(self._jobs, int) else None
@@ -148,7 +153,7 @@ class RayExecutor(Executor):
                 resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts them
                 self._nodes = [Node("this machine", resources)]
             else:
-                with connected(self._address):
+                with _in_use, connected(self._address):
                     self._nodes = living_nodes()
         return self._nodes
 

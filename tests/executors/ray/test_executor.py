@@ -175,6 +175,26 @@ def test_a_function_that_cannot_be_sent_is_refused(tmp_path):
         RayExecutor().prepare(lambda *_: lock, tmp_path)
 
 
+def test_a_second_grid_of_the_process_is_refused_while_a_grid_uses_ray(monkeypatch, tmp_path):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    refused = []
+
+    def second():
+        with pytest.raises(DeviceError, match="another grid of this process uses Ray: wait for its end"):
+            RayExecutor().prepare(complete, tmp_path)
+        refused.append(True)
+        raise KeyboardInterrupt  # ends the first grid
+
+    monkeypatch.setattr("runmanager.executors.ray.living_nodes", second)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(KeyboardInterrupt):
+        RayExecutor(address=f"127.0.0.1:{server.getsockname()[1]}").missing("cpu")
+
+    assert refused
+    RayExecutor().prepare(complete, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 class TestOnThisMachine:
