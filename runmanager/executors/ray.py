@@ -130,7 +130,7 @@ class RayExecutor(Executor):
 
             share = self._jobs if isinstance(self._jobs, int) else None
             execution = RayRuns(
-                runs, watch, sent, self._needs, self._has_room, share, self._timeout, self._folder
+                runs, watch, sent, self._needs, living_nodes, share, self._timeout, self._folder
             )
             try:
                 yield from execution.outcomes()
@@ -139,9 +139,6 @@ class RayExecutor(Executor):
                 raise
             finally:
                 execution.stop()
-
-    def _has_room(self, device: str) -> bool:
-        return any(node.room_for(self._needs[device]) for node in living_nodes())
 
     def _cluster_nodes(self) -> "list[Node]":
         if self._nodes is None:
@@ -182,8 +179,8 @@ def living_nodes() -> list[Node]:
 
 
 def _listed(resources: Needs) -> str:
-    counts = {name: n for name, n in resources.items() if "memory" not in name and "node:" not in name}
-    return ", ".join(f"{name} {number:g}" for name, number in counts.items()) or "nothing"
+    counts = (f"{name} {n:g}" for name, n in resources.items() if "memory" not in name and "node:" not in name)
+    return ", ".join(counts) or "nothing"
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ class RayRuns:
         watch: Watch,
         sent: bytes,
         needs: Mapping[str, Mapping[str, float]],
-        has_room: Callable[[str], bool],
+        living_nodes: Callable[[], list[Any]],
         share: int | None,
         timeout: float | None,
         folder: Path | None,
@@ -139,7 +139,7 @@ class RayRuns:
         self._watch = watch
         self._sent = ray.put(sent)
         self._needs = needs  # device -> the Ray resources of a run
-        self._has_room = has_room  # whether a living node has room for a device
+        self._living_nodes = living_nodes
         self._most = share or math.inf
         self._timeout = timeout
         self._driver = Driver(folder, str(Path.cwd()), share)
@@ -174,19 +174,16 @@ class RayRuns:
     def stop(self) -> None:
         """Stop all runs: first gracefully, then after a while, or on a second Ctrl-C, by force."""
         refs = list(self._tasks)
-        with contextlib.suppress(KeyboardInterrupt):
-            _cancel(refs, within=_STOP_S)
-        with contextlib.suppress(KeyboardInterrupt):
-            _cancel(refs, within=_STOP_S / 2, force=True)
+        for force in (False, True):
+            with contextlib.suppress(KeyboardInterrupt):
+                _cancel(refs, within=_STOP_S, force=force)
         ray.kill(self._mailbox)
 
     def _launch(self, run: Run) -> None:
         number, device = next(self._numbers), device_of(run)
-        needs = self._needs[device]
+        needs = dict(self._needs[device])
         task = self._execute.options(
-            num_cpus=needs.get("CPU", 0),
-            num_gpus=needs.get("GPU", 0),
-            resources={name: amount for name, amount in needs.items() if name not in ("CPU", "GPU")},
+            num_cpus=needs.pop("CPU", 0), num_gpus=needs.pop("GPU", 0), resources=needs
         ).remote(self._driver, self._sent, number, dump(run), self._mailbox)
         self._flights[number] = self._tasks[task] = _Flight(number, run, device, task)
 
@@ -239,9 +236,12 @@ class RayRuns:
         now = time.monotonic()
         if now >= self._looked + 1:
             self._looked = now
-            for device in {flight.device for flight in self._flights.values()}:
-                if self._has_room(device):
-                    self._fitted[device] = now
+            nodes = self._living_nodes()
+            for flight in self._flights.values():
+                if any(node.room_for(self._needs[flight.device]) for node in nodes):
+                    self._fitted[flight.device] = now
+                if flight.node not in [node.name for node in nodes]:
+                    flight.heard = now  # its node is lost, so it waits until Ray begins it again
         for flight in self._flights.values():
             if flight.verdict is not None:
                 continue
@@ -254,7 +254,7 @@ class RayRuns:
                 ray.cancel(flight.task, force=True)
 
 
-def _cancel(refs: list[Any], *, within: float, force: bool = False) -> None:
+def _cancel(refs: list[Any], *, within: float, force: bool) -> None:
     """Cancel tasks and wait for their end, for a limited time."""
     until = time.monotonic() + within
     _, left = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])

@@ -195,6 +195,21 @@ def test_a_second_grid_of_the_process_is_refused_while_a_grid_uses_ray(monkeypat
     RayExecutor().prepare(complete, tmp_path)
 
 
+@pytest.mark.parametrize(("node", "verdict"), [("box (id)", Status.HUNG), ("lost (id)", None)])
+def test_a_run_that_lost_its_node_does_not_hang_while_it_waits_for_another(monkeypatch, node, verdict):
+    ray_runs, ray = pytest.importorskip("runmanager.executors.ray_runs"), pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "cancel", lambda *_, **__: None)
+    runs = object.__new__(ray_runs.RayRuns)
+    flight = ray_runs._Flight(0, RUNS[0], "cpu", None, 0, node, heard=time.monotonic() - 9)
+    needs = {"cpu": {"CPU": 1}}
+    vars(runs).update(_flights={0: flight}, _needs=needs, _living_nodes=lambda: [GPU_BOX])
+    vars(runs).update(_timeout=5, _fitted={}, _looked=-1e9)
+
+    runs._give_up()
+
+    assert (flight.verdict and flight.verdict.status) == verdict
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 class TestOnThisMachine:
