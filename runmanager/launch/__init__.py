@@ -1,1 +1,1 @@
-"""The facades that users call: RunManager, run_grid, fit, main, verify_first_epoch."""
+"""The facades that users call: RunManager, run_grid, fit, main."""

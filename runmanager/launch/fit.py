@@ -108,8 +108,7 @@ def fit(
 
     Raises:
         InvalidArgumentError: The run cannot be trained with these settings; the message lists all problems, and
-            nothing was written.
-        InvalidArgumentError: A batch is not (inputs, labels), or `step` returned a value of another form.
+            nothing was written. Or a batch is not (inputs, labels), or `step` returned a value of another form.
         DeviceError: The run's device is missing.
         LifecycleError: Another run is open.
         StorageError: The run's folder could not be written.

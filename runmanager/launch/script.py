@@ -87,7 +87,10 @@ def main(
         0
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
-    parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
+    try:
+        parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
+    except argparse.ArgumentError as error:
+        raise InvalidArgumentError([f"{error}: rename the axis, or write flags={{its name: '--x'}}"]) from error
     namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
         names = re.findall(r"(?<!\S)--[\w.-]+", parser.format_help())

@@ -17,7 +17,7 @@ from runmanager.storage import paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_files import changes_since
+from runmanager.storage.loaded_files import changes_since, digest_of
 from runmanager.storage.run_state import RunResult, read_run
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
@@ -172,7 +172,7 @@ def make_plan(
     """Plan runs with their folders according to the options of `run_grid`."""
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
-    without_data = 0
+    without_data = without_files = 0
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in zip(runs, folders, strict=True):
         before = read_run(folder)
@@ -198,11 +198,17 @@ def make_plan(
             action = _executed(before)
         had_data = "data" in before.start.get("fingerprint", {}) and "data" not in now
         without_data += had_data and action is not Action.START_OVER
+        without_files += not all(digest_of(folder.path.parent.parent / path) for path in before.loaded)
         planned.append(PlannedRun(run, before.folder, before, action))
     changes = [_changes(changed, keep_changed=keep_changed)] if changed else []
-    if without_data:
-        number = counted(without_data, "run")
-        changes.append(f"! {number} had been given data=, not given now: a change of it is not noticed")
+    changes += [
+        f"! {counted(number, 'run')} had {fact}: a change of it is not noticed"
+        for number, fact in (
+            (without_data, "been given data=, not given now"),
+            (without_files, "loaded weights or artifacts of another run, gone now"),
+        )
+        if number
+    ]
     return Plan(planned, changes, axes)
 
 

@@ -47,7 +47,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
     with tempfile.TemporaryDirectory(prefix="runmanager-") if save else nullcontext("") as temporary:
         if save:  # save first, so that an object that cannot be saved changes no file of the run
             source = Path(temporary, target.name)
-            save(str(source))
+            _save(save, source, suffix)
             if not source.exists():
                 step = "save it to a file, and give the file: artifact(path)"
                 raise InvalidArgumentError(
@@ -123,6 +123,16 @@ def _save_of(content: Any) -> tuple[Callable[[str], Any], str]:
     raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}: {step}"])
 
 
+def _save(save: Callable[[str], Any], path: Path, suffix: str) -> None:
+    try:
+        save(str(path))
+    except ValueError as error:
+        if suffix in ("", path.suffix):
+            raise
+        fact = f"{path.name!r} has no suffix of a format ({error})"
+        raise InvalidArgumentError([f"{fact}: write {path.name + suffix!r}"]) from error
+
+
 def _checked(name: Any) -> PurePosixPath:
     """Return a name as a relative path."""
     parts = name.split("/") if isinstance(name, str) else [""]
@@ -163,6 +173,8 @@ def _write(source: Path | None, content: Any, target: Path) -> None:
                 shutil.copytree(
                     source, new, copy_function=lambda one, copy: durable.copy_file(Path(one), Path(copy))
                 )
+                for inside, _, _ in os.walk(new, topdown=False):
+                    durable.sync_folder(Path(inside))
             else:
                 durable.copy_file(source, new)
             if target.is_dir() or (new.is_dir() and target.exists()):

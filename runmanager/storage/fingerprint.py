@@ -255,8 +255,11 @@ class _Reached:
 
     def _read_content(self, name: str, value: Any, key: object, scope: _Scope, owner: Any) -> None:
         writer = _Text(self._data)
+        origin, home = scope.origin(name)
+        fresh = home.fresh(origin) if type(value) is dict else set()
+        compared = {k: v for k, v in value.items() if f"{origin}[{k!r}]" not in fresh} if fresh else value
         try:
-            text = writer.of(value)
+            text = writer.of(compared)
         except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts

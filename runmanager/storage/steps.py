@@ -141,11 +141,17 @@ def _until(names: _Blocks, last: int) -> _Blocks:
 
 
 def _points(name: str, parts: _Parts) -> Points:
-    """Concatenate the blocks of a name."""
+    """Concatenate the blocks of a name; the last value of a duplicate step wins."""
     blocks = [(epoch, *block) for epoch, names in sorted(parts.items()) for block in names.get(name, ())]
     steps = np.concatenate([steps for _, steps, _ in blocks])
     values = np.concatenate([values for _, _, values in blocks])
     epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
+    is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
+    if not is_later.all():  # for example if a line was copied by hand
+        order = np.lexsort((np.arange(len(steps)), steps, epochs))
+        epochs, steps, values = epochs[order], steps[order], values[order]
+        is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])
+        epochs, steps, values = epochs[is_last], steps[is_last], values[is_last]
     return Points(epochs, steps, values)
 
 

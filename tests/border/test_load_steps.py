@@ -105,3 +105,12 @@ def test_damage_is_named_once_and_costs_no_other_run(root):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_runs("runs/first")  # which reads no steps
+
+
+def test_a_line_that_occurs_twice_gives_no_second_row(root):
+    before = load_steps()
+    for path in root.rglob("attempt-1.steps.jsonl"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines, *lines[:1]]))
+
+    assert load_steps().equals(before)

@@ -225,6 +225,8 @@ def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypat
         ({"help": {"x": ""}}, "'x'"),
         ({"constants": ["x"]}, "'x'"),
         ({"grid": {"seed": [1]}}, "'seed'"),
+        ({"grid": {"sample": [1, 2]}}, "--sample: .*rename the axis"),
+        ({"grid": {"help": [1, 2]}}, "--help: .*rename the axis"),
     ],
 )
 def test_a_mistake_of_the_script_is_raised(tmp_path, options, named):

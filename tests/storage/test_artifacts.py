@@ -195,3 +195,13 @@ def test_what_was_there_stays_where_the_disk_is_full(folder, monkeypatch, kind, 
 def test_others_than_the_first_rank_write_nothing(folder):
     assert keep(folder, Figure(), "roc", is_writer=False) == folder / "artifacts" / "roc.png"
     assert list(folder.iterdir()) == []
+
+
+def test_the_folders_of_a_copied_folder_are_synced(folder, tmp_path, monkeypatch):
+    (tmp_path / "given" / "deep" / "empty").mkdir(parents=True)
+    synced = []
+    monkeypatch.setattr(artifacts.durable, "sync_folder", lambda path: synced.append(path.name))
+
+    keep(folder, tmp_path / "given", None)
+
+    assert [name for name in synced if name in ("empty", "deep")] == ["empty", "deep"]

@@ -184,6 +184,7 @@ def test_what_does_not_count(load, monkeypatch, code, old, new):
     [
         "X = FRESH\ndef train(r, m):\n    return X\n",
         "Y = FRESH\nX = f'run-{Y}'\ndef train(r, m):\n    return X\n",
+        "X = {'lr': 1}\nX['begun'] = FRESH\ndef train(r, m):\n    return X\n",
         "X = types.SimpleNamespace(lr=1)\nX.begun = FRESH\ndef train(r, m):\n    return X\n",
         "def train(r, m, begun=FRESH):\n    return begun\n",
         "class T:\n    begun = FRESH\ndef train(r, m):\n    return T\n",
