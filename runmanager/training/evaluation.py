@@ -71,6 +71,8 @@ class OpenEvaluation:
         params: The run's hyperparameters; a column cannot have such a name.
     """
 
+    result: Evaluation  # the means of an ended evaluation
+
     def __init__(
         self,
         name: str,

@@ -269,23 +269,24 @@ class OpenRun:
         """Evaluate the network, see `RunManager.evaluate`."""
         assert self.network is not None
         counts = self._boards.counts() if self._boards else None
-        results: list[Evaluation] = []
-        with self.evaluating(loader, name, results) as evaluation:
+        with self.evaluating(loader, name) as evaluation:
             evaluate(self.network, evaluation, loss, step, metrics, counts)
             if self.journal is not None and (self.epoch is not None or self.is_trained):
                 self._num_items |= {evaluation.column("accuracy"): n} if (n := evaluation.num_items) else {}
         if counts:
             for listener in self.listeners:
                 listener.classes_counted(name, counts, loader)
-        return results[0]
+        return evaluation.result
 
     @contextmanager
-    def evaluating(
-        self, loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
-    ) -> Iterator[OpenEvaluation]:
+    def evaluating(self, loader: Iterable[Any], name: Any) -> Iterator[OpenEvaluation]:
         """Collect values that are tracked in the block in the columns of an evaluation."""
         if self.evaluation is not None:
             raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
+        if not isinstance(name, str):
+            raise InvalidArgumentError(
+                "evaluate() takes a loader, then the name of its columns: write evaluate(loader, 'validation')"
+            )
         torch_devices.wait_for(self.device)
         before = self.seconds
         self.evaluation = self.evaluation_type(
@@ -294,13 +295,11 @@ class OpenRun:
         try:
             with causes.explained_evaluation(name), undisturbed(self.network, loader, self.device):
                 yield self.evaluation
-                result, values = self.evaluation.read()
+                self.evaluation.result, values = self.evaluation.read()
         finally:
             self.evaluation = None
         torch_devices.wait_for(self.device)
         self.add_evaluation(values, self.seconds - before)
-        if results is not None:
-            results.append(result)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""

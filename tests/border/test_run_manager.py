@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import (
     DeviceError,
     GridError,
+    InvalidArgumentError,
     LifecycleError,
     Outcome,
     RunBuilder,
@@ -395,6 +396,23 @@ def test_evaluate_takes_any_batch_and_metric_and_evaluating_a_loop_of_ones_own(m
     assert row["val_loss"] == pytest.approx(errors.square().mean().item(), rel=1e-5)
     assert row["test_size"] == pytest.approx(5.2)
     assert "val_accuracy" not in row
+
+
+@pytest.mark.parametrize(
+    "call", [RunManager.evaluate, lambda *args: RunManager.evaluating(*args).__enter__()], ids=["own", "loop"]
+)
+def test_an_evaluation_of_a_network_instead_of_a_loader_is_refused_without_its_data(manager, tmp_path, call):
+    batches, network = [(INPUTS, LABELS)], nn.Linear(4, 3)
+
+    def execute():
+        with manager.run(RUN, network):
+            for _ in manager.epochs(1):
+                call(manager, network, batches)
+
+    with pytest.raises(InvalidArgumentError, match="takes a loader, then the name"):
+        execute()
+
+    assert len(load_runs(tmp_path / "exp")["error"][0]) < 300
 
 
 def test_durations_are_those_of_training_without_evaluation_and_logging(manager, tmp_path):
