@@ -200,7 +200,7 @@ def test_others_than_the_first_rank_write_nothing(folder):
 def test_the_folders_of_a_copied_folder_are_synced(folder, tmp_path, monkeypatch):
     (tmp_path / "given" / "deep" / "empty").mkdir(parents=True)
     synced = []
-    monkeypatch.setattr(artifacts.durable, "sync_folder", lambda path: synced.append(path.name))
+    monkeypatch.setattr(durable, "sync_folder", lambda path: synced.append(path.name))
 
     keep(folder, tmp_path / "given", None)
 
