@@ -77,7 +77,7 @@ class RayExecutor(Executor):
         self._needs.update(resources or {})
         self._address = address
         self._nodes: list[Node] | None = None
-        self._folder: Path | None = None
+        self._folder = Path()
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
         """Check that `train` can be sent; store the folder that nodes must share.

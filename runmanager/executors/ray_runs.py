@@ -25,6 +25,7 @@ from runmanager.executors.serialize import dump, dump_error, load_dumped, send_t
 from runmanager.executors.worker import Raised
 from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 from runmanager.run import Run, device_of
+from runmanager.storage.paths import HOLDER
 
 _MOST_LOSSES = 20  # maximum number of lost nodes per run
 _GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine
@@ -58,7 +59,8 @@ Event = Begun | Printed | Died | News | Outcome | Raised
 class Driver(NamedTuple):
     """What a node needs to know about the driver."""
 
-    folder: Path | None  # the experiment's folder, which the nodes must share
+    folder: Path  # the experiment's folder, which the nodes must share
+    lock: str  # the content of the folder's lock file, by which a node recognizes the folder
     directory: str  # the working directory, used for runs on nodes where it exists
     share: int | None  # the maximum number of runs that share a node and its cores; with None, Ray decides
 
@@ -133,7 +135,7 @@ class RayRuns:
         living_nodes: Callable[[], list[Any]],
         share: int | None,
         timeout: float | None,
-        folder: Path | None,
+        folder: Path,
     ) -> None:
         self._runs = runs
         self._watch = watch
@@ -142,7 +144,7 @@ class RayRuns:
         self._living_nodes = living_nodes
         self._most = share or math.inf
         self._timeout = timeout
-        self._driver = Driver(folder, str(Path.cwd()), share)
+        self._driver = Driver(folder, lock_of(folder), str(Path.cwd()), share)
         self._flights: dict[int, _Flight] = {}
         self._tasks: dict[Any, _Flight] = {}
         self._numbers = itertools.count()
@@ -257,11 +259,10 @@ class RayRuns:
 def _cancel(refs: list[Any], *, within: float, force: bool) -> None:
     """Cancel tasks and wait for their end, for a limited time."""
     until = time.monotonic() + within
-    _, left = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
-    for ref in left:
+    for ref in refs:
         ray.cancel(ref, force=force)
-    while left and time.monotonic() < until:
-        _, left = ray.wait(left, num_returns=len(left), timeout=_TURN_S)
+    while refs and time.monotonic() < until:
+        _, refs = ray.wait(refs, num_returns=len(refs), timeout=_TURN_S)
 
 
 def _on_node(node: str) -> dict[str, Any]:
@@ -293,8 +294,8 @@ def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: 
     try:
         with contextlib.suppress(OSError):
             os.chdir(driver.directory)
-        if driver.folder is not None and not driver.folder.is_dir():
-            rule = f"{driver.folder} is missing on node {name}"
+        if lock_of(driver.folder) != driver.lock:
+            rule = f"{driver.folder} on node {name} is missing or another folder"
             tell(uncommitted(Status.FAILED, f"{rule}: it must be on storage shared by all nodes"))
             return
         try:
@@ -319,6 +320,13 @@ def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: 
         tell(outcome)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         tell(Raised(dump_error(error)))
+
+
+def lock_of(folder: Path) -> str:
+    """Return the content of the lock file of an experiment, another one for each grid; "" without it."""
+    with contextlib.suppress(OSError):
+        return (folder / HOLDER).read_text(encoding="utf-8")
+    return ""
 
 
 def _is_alive(node: str) -> bool:

@@ -278,9 +278,13 @@ class TestOnThisMachine:
         with pytest.raises(RuntimeError, match=r"RuntimeError: <unlocked _thread.lock"):
             execute(work)
 
-    def test_a_node_without_the_folder_fails_its_runs(self, tmp_path):
+    @pytest.mark.parametrize("lock", ["", "of another grid"])
+    def test_a_node_without_the_folder_fails_its_runs(self, monkeypatch, tmp_path, lock):
+        if lock:
+            (tmp_path / "holder.json").write_text(lock)
         executor = RayExecutor()
-        executor.prepare(complete, tmp_path / "elsewhere")
+        executor.prepare(complete, tmp_path)
+        monkeypatch.setattr("runmanager.executors.ray_runs.lock_of", lambda _: "of this grid")  # in the driver
 
         ((_, outcome),) = executor.execute(deque(RUNS[:1]), complete, Watcher())
 
