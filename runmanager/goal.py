@@ -108,8 +108,9 @@ def default_goal(names: Iterable[str]) -> Goal | None:
         rank, words = _rank(name), _essence(name)
         is_evaluated = rank < len(EVALUATED) and "loss" not in words[1:]  # kl_loss is a part
         number = float((re.findall(r"\d+", name) or [1])[0])  # top 1 comes before top 5
-        other = 3 + (name in parts) if name != "loss" else 5 if parts else 2
-        kind = words != ["loss"] if is_evaluated else other
+        kind = (
+            words != ["loss"] if is_evaluated else 3 + (name in parts) if name != "loss" else 5 if parts else 2
+        )
         return (not _is_accuracy(name), kind, rank, len(words), number)
 
     return parse_goal(min(names, key=order)) if names else None
