@@ -37,7 +37,17 @@ class Range:
         raise NotImplementedError
 
     def from_fraction(self, fraction: float) -> Any:
-        """Return the quantile of a fraction: the value below which this fraction of draws lies."""
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
+
+        Args:
+            fraction: A number from 0 to 1, for example from ``random.random()``.
+
+        Returns:
+            The value, rounded in the same way as by `rounded`.
+
+        Raises:
+            NotImplementedError: In the base class.
+        """
         raise NotImplementedError
 
     def rounded(self, value: float) -> Any:

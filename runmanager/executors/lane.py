@@ -19,8 +19,8 @@ from runmanager.run import Run
 PREFIX = "lane "
 """The prefix of a lane's process name."""
 
-_LONGEST_LINE = 1 << 16  # maximum number of bytes of a line; longer lines are split
-_MOST_READ = 1 << 20  # maximum number of bytes per read
+_LONGEST_LINE = 65_536  # maximum number of bytes of a line; longer lines are split
+_MOST_READ = 1_048_576  # maximum number of bytes per read
 _PATIENCE_S = 5.0  # time until a killed process counts as stuck
 
 
@@ -42,8 +42,7 @@ class Lane:
         self.connection, its_connection = context.Pipe()
         self.output, its_output = context.Pipe(duplex=False)
         self.faults, its_faults = context.Pipe(duplex=False)
-        environment = dict(os.environ)
-        settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), environment)
+        settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), dict(os.environ))
         ends = its_connection, its_output, its_faults
         self.process = context.Process(
             target=worker.work, args=(*ends, settings, task), name=f"{PREFIX}{number}: {device}"
@@ -89,8 +88,8 @@ class Lane:
     def log(self) -> str:
         """Return the last output of the run, and the stacks of its threads if the process has written them."""
         self._stacks += _pending(self.faults)
-        stacks = self._stacks.decode("utf-8", "replace")
-        return "\n".join([*self._log, self._unfinished.decode("utf-8", "replace"), stacks]).strip()
+        parts = (part.decode("utf-8", "replace") for part in (self._unfinished, self._stacks))
+        return "\n".join([*self._log, *parts]).strip()
 
     def show_stacks(self) -> None:
         """Request the stacks of the process's threads."""
@@ -127,6 +126,6 @@ def _pending(source: Any) -> bytes:
     """Read the content of a pipe, without waiting."""
     content = b""
     with suppress(OSError):
-        while len(content) < _MOST_READ and source.poll() and (part := os.read(source.fileno(), 1 << 16)):
+        while len(content) < _MOST_READ and source.poll() and (part := os.read(source.fileno(), 65_536)):
             content += part
     return content

@@ -79,7 +79,10 @@ class Pool:
         for lane in self._lanes:
             for source in (lane.connection, lane.output, lane.process.sentinel):
                 sources[source] = lane
+        looked = time.monotonic()
         ready = connections.wait(list(sources), _TICK_S)
+        for lane in self._lanes:  # as long as all processes were stopped, no lane could report
+            lane.heard += max(0.0, time.monotonic() - looked - 2 * _TICK_S)
         for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         yield from self._silent(runs)
@@ -94,10 +97,9 @@ class Pool:
                 else:
                     lane.process.terminate()
             until = time.monotonic() + _PATIENCE_S
-            while self._lanes and time.monotonic() < until:
-                alive = [lane for lane in self._lanes if lane.process.is_alive()]
-                if not alive:
-                    break
+            while (
+                alive := [lane for lane in self._lanes if lane.process.is_alive()]
+            ) and time.monotonic() < until:
                 connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output)], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
@@ -172,9 +174,12 @@ class Pool:
         self._print(lane)
         if has_ended or (lane.is_spent and lane.run is None):
             if lane.run is not None:
-                where = whereabouts(lane.news) if lane.is_ready else " before it began"
                 log = lane.log()
-                status, cause = self._deaths.explain(lane.process.exitcode, where, log)
+                status, cause = self._deaths.explain(
+                    lane.process.exitcode,
+                    whereabouts(lane.news) if lane.is_ready else " before it began",
+                    log,
+                )
                 yield self._free(lane), uncommitted(status, cause, log=log)
             self._remove(lane)
 
@@ -213,9 +218,8 @@ class Pool:
         lane.process.join(_PATIENCE_S)
         with signals_blocked():
             self._lanes.remove(lane)
-            has_ended = lane.close()
-        if not has_ended:
-            self._give_up(lane.device, f"stopped answering (process {lane.process.pid} cannot be ended)")
+            if not lane.close():
+                self._give_up(lane.device, f"stopped answering (process {lane.process.pid} cannot be ended)")
 
     def _probe_failed(self, lane: Lane, why: str, runs: deque[Run], *, is_full: bool = False) -> None:
         """Requeue the run of a lane that could not bind its device, and pause the device."""

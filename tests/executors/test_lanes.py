@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -5,6 +6,7 @@ import sys
 import textwrap
 import time
 from collections import deque
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -629,6 +631,35 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
     ((_, outcome),) = execute(work, watch=Busy(), timeout=3)
 
     assert outcome == COMPLETED
+
+
+@pytest.mark.slow
+def test_processes_that_were_all_stopped_and_continue_do_not_count_as_hung(monkeypatch):
+    def work(_run, report):
+        for step in range(6):
+            time.sleep(0.2)
+            report(BatchProgress(1, step))
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        return COMPLETED
+
+    def stopped(sources, timeout=None):
+        """Wait; the first time that no report comes, sleep as a stopped process does."""
+        ready = wait(sources, timeout)
+        if timeout == 1 and not ready and not slept and progressed:
+            slept.append(time.sleep(7))
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGCONT)
+        return ready
+
+    class Counting(Watcher):
+        def run_progressed(self, run, news):
+            progressed.append(news)
+
+    wait, slept, progressed = connection.wait, [], []
+    monkeypatch.setattr("runmanager.executors.pool.connections.wait", stopped)
+    ((_, outcome),) = execute(work, watch=Counting(), timeout=4)
+
+    assert (len(slept), outcome) == (1, COMPLETED)
 
 
 def test_an_endless_line_is_broken(tmp_path):
