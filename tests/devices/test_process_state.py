@@ -1,5 +1,6 @@
 import os
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -123,7 +124,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
     assert state_changes(before, process_state()) == []
 
 
-NEW_NAMES = {
+NEW_NAMES: dict[str, Any] = {
     "the precision of float32": (torch.backends.cuda.matmul, "tf32"),
     "cudnn.allow_tf32": (getattr(torch.backends.cudnn, "conv", None), "ieee"),
 }

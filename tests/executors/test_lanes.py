@@ -647,15 +647,17 @@ def test_processes_that_were_all_stopped_and_continue_do_not_count_as_hung(monke
         """Wait; the first time that no report comes, sleep as a stopped process does."""
         ready = wait(sources, timeout)
         if timeout == 1 and not ready and not slept and progressed:
-            slept.append(time.sleep(7))
-            os.kill(multiprocessing.active_children()[0].pid, signal.SIGCONT)
+            slept.append(7)
+            time.sleep(7)
+            os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGCONT)
         return ready
 
     class Counting(Watcher):
         def run_progressed(self, run, news):
             progressed.append(news)
 
-    wait, slept, progressed = connection.wait, [], []
+    slept: list[int] = []
+    wait, progressed = connection.wait, []
     monkeypatch.setattr("runmanager.executors.pool.connections.wait", stopped)
     ((_, outcome),) = execute(work, watch=Counting(), timeout=4)
 
