@@ -17,7 +17,7 @@ from runmanager.storage import paths
 from runmanager.storage.fingerprint_changes import Fingerprint
 from runmanager.storage.folder_names import varying
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_files import changes_since, digest_of
+from runmanager.storage.loaded_files import changes_since, files_digest
 from runmanager.storage.run_state import RunResult, read_run
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
@@ -198,7 +198,7 @@ def make_plan(
             action = _executed(before)
         had_data = "data" in before.start.get("fingerprint", {}) and "data" not in now
         without_data += had_data and action is not Action.START_OVER
-        without_files += not all(digest_of(folder.path.parent.parent / path) for path in before.loaded)
+        without_files += not all(files_digest(folder.path.parent.parent / path) for path in before.loaded)
         planned.append(PlannedRun(run, before.folder, before, action))
     changes = [_changes(changed, keep_changed=keep_changed)] if changed else []
     changes += [

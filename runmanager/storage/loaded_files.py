@@ -30,7 +30,7 @@ def noting_files() -> Iterator[None]:
 def note_run(folder: Path) -> None:
     """Record the files of another run, if a run is being executed."""
     if _of_this_run is not None:
-        _of_this_run[folder.resolve()] = digest_of(folder)
+        _of_this_run[folder.resolve()] = files_digest(folder)
 
 
 def loading_facts(run: Path) -> dict[str, Any]:
@@ -46,14 +46,14 @@ def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange
     """Return the changes since a run began: loaded files, code, data and versions."""
     root = before.folder.path.parent.parent
     loaded = [
-        FingerprintChange("loaded", f"files of {path}", digest, digest_of(root / path))
+        FingerprintChange("loaded", f"files of {path}", digest, files_digest(root / path))
         for path, digest in sorted(before.loaded.items())
     ]
     since = changes_between(before.start.get("fingerprint", {}), now)
     return [*(change for change in loaded if change.now not in ("", change.before)), *since]
 
 
-def digest_of(run: Path) -> str:
+def files_digest(run: Path) -> str:
     """Return the digest of the weights and artifacts of a run; "" without such files."""
     artifacts = sorted((run / paths.ARTIFACTS).rglob("*"))
     files = [path for path in (run / paths.WEIGHTS, *artifacts) if path.is_file()]
