@@ -18,7 +18,6 @@ from runmanager import (
     load_runs,
     show,
 )
-from runmanager.storage import durable
 
 LOADER = [(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)]
 
@@ -226,25 +225,3 @@ def test_an_artifact_below_a_file_is_refused_and_the_run_goes_on(manager):
     train(manager, after=keep)
 
     assert load_run(manager.folder).artifacts["plots"].read_text() == "text"
-
-
-def test_a_replaced_folder_is_kept_if_both_renames_fail(manager, tmp_path, monkeypatch):
-    (tmp_path / "plots").mkdir()
-    (tmp_path / "plots" / "a.txt").write_text("old")
-    rename = durable.rename
-
-    def fail(source, target):
-        if target.name == "plots":
-            raise OSError("no")
-        rename(source, target)
-
-    def keep():
-        manager.artifact(tmp_path / "plots")
-        monkeypatch.setattr(durable, "rename", fail)
-        with pytest.raises(StorageError):
-            manager.artifact(tmp_path / "plots")
-        monkeypatch.undo()
-
-    train(manager, after=keep)
-
-    assert [path.read_text() for path in manager.folder.rglob("a.txt")] == ["old"]

@@ -205,3 +205,19 @@ def test_the_folders_of_a_copied_folder_are_synced(folder, tmp_path, monkeypatch
     keep(folder, tmp_path / "given", None)
 
     assert [name for name in synced if name in ("empty", "deep")] == ["empty", "deep"]
+
+
+def test_a_replaced_folder_is_kept_if_both_renames_fail(folder, monkeypatch):
+    keep(folder, Path("model"), "model")
+    rename = durable.rename
+
+    def fail(source, target):
+        if target.name == "model":
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(durable, "rename", fail)
+    with pytest.raises((OSError, StorageError)):
+        keep(folder, Path("model"), "model")
+
+    assert [path.read_text() for path in (folder / "artifacts").rglob("a.txt")] == ["model/a.txt"]
