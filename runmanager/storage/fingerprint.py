@@ -42,6 +42,7 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")
 _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
 
+_SHORTEST_ID = 6  # characters; a shorter text may be part of another value by chance
 _FRESH = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
     r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
@@ -256,8 +257,18 @@ class _Reached:
     def _read_content(self, name: str, value: Any, key: object, scope: _Scope, owner: Any) -> None:
         writer = _Text(self._data)
         origin, home = scope.origin(name)
-        fresh = home.fresh(origin) if type(value) is dict else set()
-        compared = {k: v for k, v in value.items() if f"{origin}[{k!r}]" not in fresh} if fresh else value
+        compared = value
+        if type(value) is dict:
+            fresh = home.fresh(origin)
+            read = source.names_read(home.statements(origin)) & home.values.keys()
+            texts = [home.values[other] for other in read if home.is_fresh(other)]
+            ids = [each for each in texts if isinstance(each, str) and len(each) >= _SHORTEST_ID]
+            compared = {
+                key: item
+                for key, item in value.items()
+                if f"{origin}[{key!r}]" not in fresh
+                and not (isinstance(item, str) and any(each in item for each in ids))
+            }
         try:
             text = writer.of(compared)
         except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
