@@ -72,6 +72,7 @@ class Mailbox:
         self._events: list[tuple[int, Event]] = []
         self._came = asyncio.Event()
         self._answers: dict[int, asyncio.Future[str]] = {}
+        self._is_stopping = False
         self._nodes: dict[int, tuple[str, str]] = {}
 
     async def begin(self, number: int, node: str, name: str) -> tuple[str, str] | None:
@@ -91,17 +92,25 @@ class Mailbox:
         events, self._events = self._events, []
         return events
 
-    async def ask(self, number: int, question: Question) -> str:
-        """Send a question of a run to the driver, and return the answer."""
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
-        await self.put(number, question)
-        return await answer
+    async def report(self, number: int, news: News) -> str | None:
+        """Send a report of a run to the driver; return the answer, None if the run must stop."""
+        await self.put(number, news)
+        why = ""
+        if isinstance(news, Question) and not self._is_stopping:
+            self._answers[number] = asyncio.get_running_loop().create_future()
+            why = await self._answers[number]
+        return None if self._is_stopping else why
 
     async def answer(self, number: int, why: str) -> None:
         """Answer the question of a run."""
         if (answer := self._answers.pop(number, None)) is not None:
             answer.set_result(why)
+
+    async def stop(self) -> None:
+        """Let each run stop at its next report."""
+        self._is_stopping = True
+        for number in list(self._answers):
+            await self.answer(number, "")
 
 
 @dataclass(eq=False)
@@ -174,11 +183,15 @@ class RayRuns:
             self._give_up()
 
     def stop(self) -> None:
-        """Stop all runs: first gracefully, then after a while, or on a second Ctrl-C, by force."""
+        """Stop all runs at their next report; after a while, or on a second Ctrl-C, by force."""
         refs = list(self._tasks)
-        for force in (False, True):
-            with contextlib.suppress(KeyboardInterrupt):
-                _cancel(refs, within=_STOP_S, force=force)
+        with contextlib.suppress(KeyboardInterrupt):
+            self._mailbox.stop.remote()
+            refs = _unfinished(refs)
+        with contextlib.suppress(KeyboardInterrupt):
+            for ref in refs:  # cancelling a task at the moment of its end would abort this process
+                ray.cancel(ref, force=True)
+            _unfinished(refs)
         ray.kill(self._mailbox)
 
     def _launch(self, run: Run) -> None:
@@ -256,13 +269,12 @@ class RayRuns:
                 ray.cancel(flight.task, force=True)
 
 
-def _cancel(refs: list[Any], *, within: float, force: bool) -> None:
-    """Cancel tasks and wait for their end, for a limited time."""
-    until = time.monotonic() + within
-    for ref in refs:
-        ray.cancel(ref, force=force)
+def _unfinished(refs: list[Any]) -> list[Any]:
+    """Wait for the end of tasks, for a limited time; return the others."""
+    until = time.monotonic() + _STOP_S
     while refs and time.monotonic() < until:
         _, refs = ray.wait(refs, num_returns=len(refs), timeout=_TURN_S)
+    return refs
 
 
 def _on_node(node: str) -> dict[str, Any]:
@@ -285,11 +297,11 @@ def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: 
     if before:
         time.sleep(_GRACE_S)  # the old process may still write
 
-    def report(news: News) -> str | None:
-        if isinstance(news, Question):
-            return str(ray.get(mailbox.ask.remote(number, news)))
-        tell(news)
-        return None
+    def report(news: News) -> str:
+        answer: str | None = ray.get(mailbox.report.remote(number, news))
+        if answer is None:
+            raise KeyboardInterrupt
+        return answer
 
     try:
         with contextlib.suppress(OSError):
