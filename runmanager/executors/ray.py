@@ -180,7 +180,7 @@ def living_nodes() -> list[Node]:
 
 def _listed(resources: Needs) -> str:
     counts = (f"{name} {n:g}" for name, n in resources.items() if "memory" not in name and "node:" not in name)
-    return ", ".join(counts) or "nothing"
+    return ", ".join(counts)
 
 
 @contextlib.contextmanager
@@ -242,8 +242,10 @@ def _answering(address: str) -> str:
     if address == "auto":
         return address
     if "://" in address or not colon or not port.isdigit():
-        rule = "the address of a Ray cluster is 'auto' or host:port, as printed by `ray start --head`"
-        raise InvalidArgumentError(f"{rule}, got {address!r}")
+        raise InvalidArgumentError(
+            "the address of a Ray cluster is 'auto' or host:port, as printed by `ray start --head`, "
+            f"got {address!r}"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
     except OSError as error:
@@ -252,5 +254,6 @@ def _answering(address: str) -> str:
 
 
 def _no_answer(address: str | None) -> DeviceError:
-    remedy = "start one with `ray start --head`, or leave the address out"
-    return DeviceError(f"no Ray cluster answers at {address!r}: {remedy}")
+    return DeviceError(
+        f"no Ray cluster answers at {address!r}: start one with `ray start --head`, or leave the address out"
+    )

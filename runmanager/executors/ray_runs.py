@@ -71,7 +71,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []
         self._came = asyncio.Event()
-        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._is_stopping = False
         self._nodes: dict[int, tuple[str, str]] = {}
 
@@ -95,22 +95,20 @@ class Mailbox:
     async def report(self, number: int, news: News) -> str | None:
         """Send a report of a run to the driver; return the answer, None if the run must stop."""
         await self.put(number, news)
-        why = ""
         if isinstance(news, Question) and not self._is_stopping:
             self._answers[number] = asyncio.get_running_loop().create_future()
-            why = await self._answers[number]
-        return None if self._is_stopping else why
+            return await self._answers[number]
+        return None if self._is_stopping else ""
 
     async def answer(self, number: int, why: str) -> None:
         """Answer the question of a run."""
-        if (answer := self._answers.pop(number, None)) is not None:
-            answer.set_result(why)
+        self._answers.pop(number).set_result(why)
 
     async def stop(self) -> None:
         """Let each run stop at its next report."""
         self._is_stopping = True
-        for number in list(self._answers):
-            await self.answer(number, "")
+        for answer in self._answers.values():
+            answer.set_result(None)
 
 
 @dataclass(eq=False)
@@ -158,7 +156,7 @@ class RayRuns:
         self._tasks: dict[Any, _Flight] = {}
         self._numbers = itertools.count()
         self._fitted: dict[str, float] = {}  # device -> when a node last had room for it (time.monotonic)
-        self._looked = -math.inf
+        self._looked = 0.0
         # one run per process: a process stays on its first GPU
         self._execute: Any = ray.remote(max_retries=_MOST_LOSSES, max_calls=1)(execute)
         here = ray.get_runtime_context().get_node_id()
@@ -184,14 +182,13 @@ class RayRuns:
 
     def stop(self) -> None:
         """Stop all runs at their next report; after a while, or on a second Ctrl-C, by force."""
-        refs = list(self._tasks)
-        with contextlib.suppress(KeyboardInterrupt):
-            self._mailbox.stop.remote()
-            refs = _unfinished(refs)
-        with contextlib.suppress(KeyboardInterrupt):
-            for ref in refs:  # cancelling a task at the moment of its end would abort this process
-                ray.cancel(ref, force=True)
-            _unfinished(refs)
+        refs = [self._mailbox.stop.remote(), *self._tasks]
+        for is_forced in (False, True):
+            with contextlib.suppress(KeyboardInterrupt):
+                for ref in refs if is_forced else ():
+                    ray.cancel(ref, force=True)  # at the moment of the task's end, it would abort this process
+                if refs:
+                    refs = ray.wait(refs, num_returns=len(refs), timeout=_STOP_S)[1]
         ray.kill(self._mailbox)
 
     def _launch(self, run: Run) -> None:
@@ -242,8 +239,8 @@ class RayRuns:
             ray.get(flight.task)
         except RayError as error:
             if flight.number in self._flights:
-                log = "\n".join([*flight.lines, str(error)])
-                killed = uncommitted(Status.KILLED, f"Ray ended it: {first_line(error)}", log)
+                cause = f"Ray ended it: {first_line(error)}"
+                killed = uncommitted(Status.KILLED, cause, "\n".join([*flight.lines, str(error)]))
                 yield self._land(flight, flight.verdict or killed)
 
     def _give_up(self) -> None:
@@ -262,19 +259,11 @@ class RayRuns:
                 continue
             if flight.node and self._timeout and now > flight.heard + self._timeout:
                 flight.verdict = hung(self._timeout, flight.news, "\n".join(flight.lines))
-            elif now > self._fitted.get(flight.device, -math.inf) + _NEW_NODE_S:
+            elif now > self._fitted.get(flight.device, 0.0) + _NEW_NODE_S:
                 reason = f"no node has room for device {flight.device!r}"
                 flight.verdict = uncommitted(Status.UNAVAILABLE, reason)
             if flight.verdict:
                 ray.cancel(flight.task, force=True)
-
-
-def _unfinished(refs: list[Any]) -> list[Any]:
-    """Wait for the end of tasks, for a limited time; return the others."""
-    until = time.monotonic() + _STOP_S
-    while refs and time.monotonic() < until:
-        _, refs = ray.wait(refs, num_returns=len(refs), timeout=_TURN_S)
-    return refs
 
 
 def _on_node(node: str) -> dict[str, Any]:
@@ -343,16 +332,12 @@ def lock_of(folder: Path) -> str:
 
 def _is_alive(node: str) -> bool:
     """Whether a node executes tasks; it takes seconds until Ray knows that a node is lost."""
-    ping: Any = ray.remote(max_retries=0)(_nothing)
     try:
-        ray.get(ping.options(**_on_node(node)).remote(), timeout=_ANSWER_S)
+        ping = ray.remote(max_retries=0)(lambda: None).options(**_on_node(node))
+        ray.get(ping.remote(), timeout=_ANSWER_S)
     except RayError:
         return False
     return True
-
-
-def _nothing() -> None:
-    pass
 
 
 class _Lines(io.TextIOBase):
