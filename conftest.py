@@ -10,7 +10,7 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the home 
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else its workers wait until no other test computes
 
 # importing them takes seconds; docs/trainers.md has their examples
-collect_ignore_glob = ["runmanager/integrations/lightning*", "runmanager/integrations/huggingface*"]
+collect_ignore_glob = ["runmanager/trainers/lightning*", "runmanager/trainers/huggingface*"]
 
 SAMPLES = 2500
 ENDS = (

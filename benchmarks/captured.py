@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from benchmarks.measuring import spread
 from runmanager import ImageTensors, RunManager, TensorLoader, fit
+from runmanager.core.loaders import to_unit
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
-from runmanager.training.loaders import to_unit
 
 WARM_STEPS = 3  # torch asks for some before a capture
 

@@ -14,10 +14,10 @@ import torch
 
 from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
-from runmanager.storage.journal import Journal
-from runmanager.training.inside_epoch import InsideEpoch
-from runmanager.training.loaders import ImageTensors, TensorLoader
-from runmanager.training.resuming import ResumeState
+from runmanager.core.inside_epoch import InsideEpoch
+from runmanager.core.journal import Journal
+from runmanager.core.loaders import ImageTensors, TensorLoader
+from runmanager.core.resuming import ResumeState
 
 EPOCHS = 200
 BATCHES = 200  # of one epoch, with a commit after each

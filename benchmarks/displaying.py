@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import spread
+from runmanager.core.design import Design
+from runmanager.core.folders import RunFolder
+from runmanager.core.grid import RunBuilder
+from runmanager.core.identity import identity
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run import Run
 from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
-from runmanager.grid import RunBuilder
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import Run
 from runmanager.screen.live import GridProgress
 from runmanager.session.dispatch import Dispatcher
-from runmanager.storage.design import Design
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import identity
 
 LANES, EPOCHS, STEPS = 4, 5, 20
 REPORTS, SECONDS, TIMES = 24 * EPOCHS * STEPS, 10.0, 3

@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager import IntRange, LogUniform, OptunaSearch, RunBuilder, Uniform, load_runs, run_grid
+from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.datasets import fashion_mnist
-from runmanager.training.loaders import ImageTensors, TensorLoader
 
 if TYPE_CHECKING:
     from runmanager import Run, RunManager

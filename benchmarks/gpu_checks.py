@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runmanager import GridOutcome, RunManager
-    from runmanager.training.loaders import ImageTensors
+    from runmanager.core.loaders import ImageTensors
 
 DEVICE = os.environ.get("RUNMANAGER_GPU_CHECK_DEVICE", "cuda")
 GPU = DEVICE != "cpu"
@@ -31,7 +31,7 @@ def data(size: int = 1000 if IS_SMALL else 20_000, *, bad: bool = False) -> "Ima
     """Make images whose brightness tells the class; `bad`: one label is no class, an assert on a GPU."""
     import torch
 
-    from runmanager.training.loaders import ImageTensors
+    from runmanager.core.loaders import ImageTensors
 
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 10, (size,), generator=generator)
@@ -58,7 +58,7 @@ def train(run: Any, manager: "RunManager") -> None:
     import torch
 
     from runmanager import fit
-    from runmanager.training.loaders import TensorLoader
+    from runmanager.core.loaders import TensorLoader
 
     what, get = str(getattr(run, "what", "ok")), partial(getattr, run)
     before = torch.cuda.memory_allocated() >> 20 if GPU and torch.cuda.is_initialized() else 0
@@ -192,7 +192,7 @@ def in_a_loop(device: str, root: Path) -> list[float]:
     from torch.nn import functional
 
     from runmanager import RunManager
-    from runmanager.training.loaders import TensorLoader
+    from runmanager.core.loaders import TensorLoader
 
     is_gpu = device != "cpu"
     now = partial(torch.cuda.Event, enable_timing=True) if is_gpu else time.perf_counter
@@ -225,7 +225,7 @@ def images() -> Iterator[Claim]:
     """Scale all bytes on the device and on the cpu."""
     import torch
 
-    from runmanager.training.loaders import to_unit
+    from runmanager.core.loaders import to_unit
 
     values = torch.arange(256, dtype=torch.uint8)
     differing = int((to_unit(values.to(DEVICE)).cpu() != to_unit(values)).sum())
@@ -286,7 +286,7 @@ def memory() -> Iterator[Claim]:
 
 def syncs() -> Iterator[Claim]:
     """Count what waits for the device in the batches of an epoch, for each loader and hook, and for `fit`."""
-    from runmanager.training.loaders import TensorLoader, to_unit
+    from runmanager.core.loaders import TensorLoader, to_unit
 
     samples = data(1000 if IS_SMALL else 5000)
     plain = [
@@ -349,7 +349,7 @@ def waits_of_fit(num_batches: int, **options: Any) -> int:
     import torch
 
     from runmanager import RunManager, fit
-    from runmanager.training.loaders import TensorLoader
+    from runmanager.core.loaders import TensorLoader
 
     if not GPU and options.get("precision") == "fp16":
         return 0
@@ -422,7 +422,7 @@ def weights_after(root: Path, precision: str, stops: list[int | None]) -> list[A
     import torch
 
     from runmanager import RunManager, fit
-    from runmanager.training.loaders import TensorLoader
+    from runmanager.core.loaders import TensorLoader
 
     for stop in stops:
         torch.manual_seed(7)
@@ -525,7 +525,7 @@ def train_short(run: Any, manager: "RunManager") -> None:
     import torch
     from torch.nn import functional
 
-    from runmanager.training.loaders import TensorLoader
+    from runmanager.core.loaders import TensorLoader
 
     epoch = 0
 
@@ -571,7 +571,7 @@ def loaders() -> Iterator[Claim]:
     from torch.utils.data import DataLoader, TensorDataset
 
     from runmanager import RunManager, fit
-    from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
+    from runmanager.core.loaders import ImageTensors, TensorLoader, to_unit
 
     samples = data(2000)
     mixed = ImageTensors(samples.images.to(DEVICE), samples.labels)

@@ -21,8 +21,8 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager import EpochRecord, Run, SuccessiveHalving, run_grid
+from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.datasets import fashion_mnist
-from runmanager.training.loaders import ImageTensors, TensorLoader
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.measuring import seconds, spread
 from runmanager import load_results
-from runmanager.board import event_file
-from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.tensorboard import event_file
 
 RUNS, EPOCHS, WITH_EVENTS = 10_000, 20, 500
 METRICS = (*LEADING, "test_loss", "test_accuracy")

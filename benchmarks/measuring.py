@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runmanager import RunManager
-from runmanager.board.run_log import RunLogs
-from runmanager.storage.folders import RunFolders
-from runmanager.training.grid_context import GridContext
-from runmanager.training.hooks import Hooks
+from runmanager.core.folders import RunFolders
+from runmanager.core.grid_context import GridContext
+from runmanager.core.hooks import Hooks
+from runmanager.tensorboard.run_log import RunLogs
 
 
 def seconds(function: Callable[[], object], times: int) -> list[float]:

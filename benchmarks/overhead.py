@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
-from runmanager.storage.journal import Journal
+from runmanager.core.journal import Journal
 
 Cost = list[tuple[float, float]]
 """Seconds that passed and seconds of this thread's processor time, of each pair."""

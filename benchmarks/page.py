@@ -15,10 +15,10 @@ from unittest import mock
 from benchmarks.browser import CHROMIUM, browser
 from benchmarks.colors import SIGHTS, contrast, least_distance
 from runmanager import IntRange, LogUniform, RunBuilder, write_report
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report import render
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
 
 NUMBERS = (12, 300, 1_000, 20_000)
 EPOCHS = 10

@@ -15,8 +15,8 @@ from torch.nn import functional
 from benchmarks.measuring import quiet_manager
 from experiments.fashion_grid import make_network
 from runmanager import fit
+from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.datasets import fashion_mnist
-from runmanager.training.loaders import ImageTensors, TensorLoader
 
 SEEDS, IMAGES, BATCH_SIZE, EPOCHS, LR = 10, 10_000, 100, 2, 0.002
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager import run_grid
-from runmanager.training.loaders import ImageTensors, TensorLoader
+from runmanager.core.loaders import ImageTensors, TensorLoader
 
 RUNS, IMAGES, PAIRS = 8, 60_000, 3
 

@@ -15,12 +15,12 @@ import torch
 
 from benchmarks.measuring import seconds, spread
 from runmanager import RunManager, load_runs, load_steps
-from runmanager.launch.manager import hooks_of
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
-from runmanager.storage.steps import StepFile
-from runmanager.training import step_log
+from runmanager.core import step_log
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.steps import StepFile
+from runmanager.front.manager import hooks_of
 
 CALLS, ROUNDS = 2000, 9
 RUNS, EPOCHS, STEPS, AT_ONCE = 10, 20, 5000, 1000  # steps of an epoch, and of a block: a million in all

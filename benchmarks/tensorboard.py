@@ -21,13 +21,13 @@ from torchvision.utils import make_grid
 
 from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
-from runmanager.board import histograms
-from runmanager.board.confusion import Confusion, draw
-from runmanager.board.run_log import RunLog
-from runmanager.board.tags import tag
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import Run
-from runmanager.storage.folders import Experiment
+from runmanager.core.folders import Experiment
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run import Run
+from runmanager.tensorboard import histograms
+from runmanager.tensorboard.confusion import Confusion, draw
+from runmanager.tensorboard.run_log import RunLog
+from runmanager.tensorboard.tags import tag
 
 PAIRS, EPOCHS = 21, 10
 METRICS = {"loss": 1.0, "accuracy": 0.5, "epoch duration": 2.0, "run duration": 3.0, "test_loss": 1.0}

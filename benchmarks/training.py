@@ -25,8 +25,8 @@ from benchmarks.measuring import spread
 from benchmarks.tutorial import train_epoch
 from experiments.fashion_grid import make_network
 from runmanager import RunManager, fit
+from runmanager.core.loaders import TensorLoader, to_unit
 from runmanager.datasets import fashion_mnist
-from runmanager.training.loaders import TensorLoader, to_unit
 
 BATCH_SIZES, ROUNDS, LR = (1000, 10_000), 5, 0.01
 FLOOR = 0.19  # s: 73.3 GFLOP on two AVX-512 cores

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
     from runmanager.answers.show import show as show
     from runmanager.answers.verdict import Verdict as Verdict
     from runmanager.answers.verdict import verdict as verdict
-    from runmanager.board.import_events import from_tensorboard as from_tensorboard
-    from runmanager.board.launch import open_tensorboard as open_tensorboard
-    from runmanager.board.options import TensorBoard as TensorBoard
-    from runmanager.configurations import expand as expand
+    from runmanager.core.configurations import expand as expand
+    from runmanager.core.grid import RunBuilder as RunBuilder
+    from runmanager.core.listener import Listener as Listener
+    from runmanager.core.loaders import ImageTensors as ImageTensors
+    from runmanager.core.loaders import TensorLoader as TensorLoader
+    from runmanager.core.outcome import EpochRecord as EpochRecord
+    from runmanager.core.outcome import Outcome as Outcome
+    from runmanager.core.outcome import Status as Status
+    from runmanager.core.ranges import IntRange as IntRange
+    from runmanager.core.ranges import LogUniform as LogUniform
+    from runmanager.core.ranges import Uniform as Uniform
+    from runmanager.core.run import Run as Run
     from runmanager.datasets import fashion_mnist as fashion_mnist
     from runmanager.devices.describe import describe_devices as describe_devices
     from runmanager.devices.torch_devices import available_devices as available_devices
@@ -40,22 +48,11 @@ if TYPE_CHECKING:
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
     from runmanager.executors.lanes import LanesExecutor as LanesExecutor
     from runmanager.executors.ray import RayExecutor as RayExecutor
-    from runmanager.grid import RunBuilder as RunBuilder
-    from runmanager.integrations.mlflow import export_mlflow as export_mlflow
-    from runmanager.integrations.wandb import export_wandb as export_wandb
-    from runmanager.launch.fit import fit as fit
-    from runmanager.launch.manager import RunManager as RunManager
-    from runmanager.launch.run_grid import run_grid as run_grid
-    from runmanager.launch.script import main as main
-    from runmanager.listener import Listener as Listener
-    from runmanager.outcome import EpochRecord as EpochRecord
-    from runmanager.outcome import Outcome as Outcome
-    from runmanager.outcome import Status as Status
-    from runmanager.ranges import IntRange as IntRange
-    from runmanager.ranges import LogUniform as LogUniform
-    from runmanager.ranges import Uniform as Uniform
+    from runmanager.front.fit import fit as fit
+    from runmanager.front.manager import RunManager as RunManager
+    from runmanager.front.run_grid import run_grid as run_grid
+    from runmanager.front.script import main as main
     from runmanager.report import write_report as write_report
-    from runmanager.run import Run as Run
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
@@ -68,14 +65,17 @@ if TYPE_CHECKING:
     from runmanager.tables.one_run import load_run as load_run
     from runmanager.tables.ranking import best as best
     from runmanager.tables.step_table import load_steps as load_steps
-    from runmanager.training.loaders import ImageTensors as ImageTensors
-    from runmanager.training.loaders import TensorLoader as TensorLoader
+    from runmanager.tensorboard.import_events import from_tensorboard as from_tensorboard
+    from runmanager.tensorboard.launch import open_tensorboard as open_tensorboard
+    from runmanager.tensorboard.options import TensorBoard as TensorBoard
+    from runmanager.trainers.mlflow import export_mlflow as export_mlflow
+    from runmanager.trainers.wandb import export_wandb as export_wandb
 
 _HOMES = {
-    "board.import_events": ("from_tensorboard",),
-    "board.launch": ("open_tensorboard",),
-    "board.options": ("TensorBoard",),
-    "configurations": ("expand",),
+    "tensorboard.import_events": ("from_tensorboard",),
+    "tensorboard.launch": ("open_tensorboard",),
+    "tensorboard.options": ("TensorBoard",),
+    "core.configurations": ("expand",),
     "datasets": ("fashion_mnist",),
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
@@ -88,15 +88,15 @@ _HOMES = {
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
     "executors.ray": ("RayExecutor",),
-    "grid": ("Run", "RunBuilder"),
-    "integrations.mlflow": ("export_mlflow",),
-    "integrations.wandb": ("export_wandb",),
+    "core.grid": ("Run", "RunBuilder"),
+    "trainers.mlflow": ("export_mlflow",),
+    "trainers.wandb": ("export_wandb",),
     "session.grid_outcome": ("GridOutcome",),
-    "launch.run_grid": ("run_grid",),
-    "launch.script": ("main",),
-    "listener": ("Listener",),
-    "outcome": ("EpochRecord", "Outcome", "Status"),
-    "ranges": ("IntRange", "LogUniform", "Uniform"),
+    "front.run_grid": ("run_grid",),
+    "front.script": ("main",),
+    "core.listener": ("Listener",),
+    "core.outcome": ("EpochRecord", "Outcome", "Status"),
+    "core.ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),
     "answers.effects": ("compare", "effects"),
     "tables.files": ("export", "load_table"),
@@ -111,9 +111,9 @@ _HOMES = {
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "search.optuna_search": ("OptunaSearch",),
-    "launch.fit": ("fit",),
-    "training.loaders": ("ImageTensors", "TensorLoader"),
-    "launch.manager": ("RunManager",),
+    "front.fit": ("fit",),
+    "core.loaders": ("ImageTensors", "TensorLoader"),
+    "front.manager": ("RunManager",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -122,7 +122,7 @@ __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - a list of names, as
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        from runmanager.close_names import closest
+        from runmanager.core.close_names import closest
 
         close = closest(name, _HOME)
         hint = f"; did you mean {close!r}?" if close else ""

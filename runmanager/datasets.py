@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from runmanager.core.loaders import ImageTensors
 from runmanager.errors import InvalidArgumentError, RunManagerError
-from runmanager.training.loaders import ImageTensors
 
 CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",

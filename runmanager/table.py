@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from runmanager import markup
-from runmanager.outcome import Status
-from runmanager.wording import aligned, cell, printable
+from runmanager.core.outcome import Status
+from runmanager.core.wording import aligned, cell, printable
 
 if TYPE_CHECKING:
     import pandas as pd

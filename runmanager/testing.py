@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core.outcome import Status
+from runmanager.core.run import Run
 from runmanager.errors import GridError, InvalidArgumentError
-from runmanager.launch.run_grid import run_grid
-from runmanager.launch.train_function import Train, manager_of
-from runmanager.outcome import Status
-from runmanager.run import Run
+from runmanager.front.run_grid import run_grid
+from runmanager.front.train_function import Train, manager_of
 from runmanager.search.decide import Decide
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.session import Session
@@ -18,7 +18,7 @@ from runmanager.tables.evidence import ERROR
 
 if TYPE_CHECKING:
     from runmanager.answers.verdict import Verdict
-    from runmanager.launch.manager import RunManager
+    from runmanager.front.manager import RunManager
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"

@@ -24,8 +24,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from runmanager.core import open_epoch, optimizer_step
 from runmanager.devices import torch_devices
-from runmanager.training import open_epoch, optimizer_step
 
 PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
 WELL, FULL, HANGS = "well", "full", "hangs"

@@ -134,6 +134,6 @@ def minutes_of(item):
 def pytest_sessionfinish():
     """Leave the runs that tests have left open as they are, and say nothing about them."""
     gc.unfreeze()
-    at_exit = sys.modules.get("runmanager.launch.at_exit")
+    at_exit = sys.modules.get("runmanager.front.at_exit")
     if at_exit:
         at_exit._watched.clear()

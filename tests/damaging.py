@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from runmanager.storage.journal import to_line
+from runmanager.core.journal import to_line
 
 NO_PROCESS = 2**22 + 1
 """A number above the largest of a process."""

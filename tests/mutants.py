@@ -19,8 +19,8 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1]
 MODULES = {
-    "runmanager.storage.journal": ["test_journal.py", "test_large_journals.py"],
-    "runmanager.storage.durable": ["test_durable.py"],
+    "runmanager.core.journal": ["test_journal.py", "test_large_journals.py"],
+    "runmanager.core.durable": ["test_durable.py"],
 }
 """Module -> its unit tests in tests/storage."""
 

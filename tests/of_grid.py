@@ -1,12 +1,12 @@
 """A manager whose tables, screen and end belong to a grid."""
 
 from runmanager import RunManager
-from runmanager.board.run_log import RunLogs
-from runmanager.goal import parse_goal
-from runmanager.storage.design import Design
-from runmanager.storage.folders import RunFolders
-from runmanager.training.grid_context import GridContext
-from runmanager.training.hooks import Hooks
+from runmanager.core.design import Design
+from runmanager.core.folders import RunFolders
+from runmanager.core.goal import parse_goal
+from runmanager.core.grid_context import GridContext
+from runmanager.core.hooks import Hooks
+from runmanager.tensorboard.run_log import RunLogs
 
 
 def manager_of_grid(experiment, root, grid=None, *, tensorboard=False, batch_size=None, goal=None):

@@ -20,11 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from runmanager import RunManager, run_grid
-from runmanager.board import run_log  # noqa: F401
+from runmanager.core.grid import RunBuilder
+from runmanager.core.run import Run
 from runmanager.devices import ranks
-from runmanager.grid import RunBuilder
-from runmanager.run import Run
 from runmanager.tables import columns as tables  # noqa: F401
+from runmanager.tensorboard import run_log  # noqa: F401
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from runmanager.storage import paths
+from runmanager.core import paths
 
 
 def trials(experiment: Path) -> list[dict[str, Any]]:

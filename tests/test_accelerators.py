@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runmanager import RunManager, fit, load_results, load_runs, run_grid
-from runmanager.board import histograms
+from runmanager.core.loaders import ImageTensors, TensorLoader, to_unit
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.process_state import process_state, set_back
 from runmanager.errors import GridError, RunsWarning
-from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
+from runmanager.tensorboard import histograms
 from tests.accelerators import FULL, WELL, Machine, installed
 
 CUDA = torch.device("cuda:0")
@@ -215,7 +215,7 @@ def waits_per_batch(here, work):
 @pytest.fixture
 def reduced(monkeypatch):
     """Let the device have reduced precisions: autocast leaves pretended tensors alone, the scaler does not."""
-    monkeypatch.setattr("runmanager.training.optimizer_step._computes", lambda *_: True)
+    monkeypatch.setattr("runmanager.core.optimizer_step._computes", lambda *_: True)
 
 
 def fitted(here, **options):
@@ -543,7 +543,7 @@ def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
         return send(batch, device)
 
     monkeypatch.setattr(torch_devices, "send", slow_send)
-    monkeypatch.setattr("runmanager.training.open_epoch.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("runmanager.core.open_epoch.perf_counter", lambda: float(next(clock)))
     manager = RunManager("exp", tmp_path, display=False)
     with manager.run({"device": "cuda:0"}, network(), LOADERS["of torch"]()):
         for _ in manager.epochs(1):

@@ -1,4 +1,4 @@
-from runmanager.outcome import Status
+from runmanager.core.outcome import Status
 
 
 def test_shapes_tell_what_failed_what_was_stopped_and_what_is_done():

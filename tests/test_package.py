@@ -127,7 +127,7 @@ import torch
 from torch import nn
 
 import runmanager
-from runmanager import (RunManagerError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report)
+from runmanager import RunManagerError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report
 
 DATA = ImageTensors(torch.arange(32 * 64, dtype=torch.uint8).reshape(32, 1, 8, 8), torch.arange(32) % 2)
 

@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from runmanager import fit, run_grid
-from runmanager.outcome import Outcome, Status
-from runmanager.training.loaders import TensorLoader
+from runmanager.core.loaders import TensorLoader
+from runmanager.core.outcome import Outcome, Status
 from tests import accelerators
 from tests.accelerators import Machine, installed
 from tests.executors.test_pool import execute

@@ -17,12 +17,12 @@ from runmanager.answers.findings import Findings, find
 from runmanager.answers.importance import importances, what_matters
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.verdict_sentence import Race
+from runmanager.core.goal import companion
+from runmanager.core.hyperparameters import COLUMNS
+from runmanager.core.outcome import LEADING, Status, counts_of
+from runmanager.core.wording import percents, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
-from runmanager.goal import companion
-from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LEADING, Status, counts_of
 from runmanager.tables.ranking import Setting, completed, intervals, mean_of, metrics_of, own_goals, scores_of
-from runmanager.wording import percents, printable
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
 """The measures of importance: mean change between settings, Optuna's PED-ANOVA, and share of the variation."""

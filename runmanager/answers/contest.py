@@ -17,11 +17,12 @@ from runmanager.answers.effects import told_apart
 from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.luck import luck_of
 from runmanager.answers.verdict_sentence import Race
+from runmanager.core.design import SEEDS, Rule
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.wording import all_of, brief, labels, listed, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
-from runmanager.storage.design import SEEDS, Rule
-from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.power import chance
@@ -34,7 +35,6 @@ from runmanager.tables.ranking import (
     settings_without,
     statuses_of,
 )
-from runmanager.wording import all_of, brief, labels, listed, printable
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 

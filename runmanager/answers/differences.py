@@ -10,17 +10,17 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
+from runmanager.core.fingerprint_changes import changes_between
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
+from runmanager.core.hyperparameters import NUMBER, counted, kind, text
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import cell, join, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.hyperparameters import NUMBER, counted, kind, text
-from runmanager.storage.fingerprint_changes import changes_between
-from runmanager.storage.folders import Experiment
-from runmanager.storage.run_state import RunResult
 from runmanager.tables import columns as tables
 from runmanager.tables.evidence import difference
 from runmanager.tables.loading import read_results, warn_of
 from runmanager.tables.ranking import own_goals, ranking_of
-from runmanager.wording import cell, join, printable
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
 _MOST_VALUES = 6  # maximum number of listed values of a hyperparameter

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.sampled import in_parts, is_sampled
+from runmanager.core.design import assumption
+from runmanager.core.hyperparameters import text
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import text
-from runmanager.storage.design import assumption
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
 from runmanager.tables.evidence import difference
 from runmanager.tables.ranking import (
@@ -30,7 +31,6 @@ from runmanager.tables.ranking import (
     settings_without,
     t_quantile,
 )
-from runmanager.wording import printable
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from runmanager.outcome import Status, advice
+from runmanager.core.outcome import Status, advice
+from runmanager.core.wording import VARIABLE, all_of, brief, label, printable
 from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
-from runmanager.wording import VARIABLE, all_of, brief, label, printable
 
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
 _MOST_VALUES = 3  # maximum number of values of a hyperparameter that failed runs may share

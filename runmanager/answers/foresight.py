@@ -9,17 +9,17 @@ import numpy as np
 
 from runmanager.answers.leads import differences
 from runmanager.answers.verdict import compared
+from runmanager.core import paths
+from runmanager.core.design import Design, Rule
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import Experiment
+from runmanager.core.identity import identity
+from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.storage import paths
-from runmanager.storage.design import Design, Rule
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import identity
-from runmanager.storage.run_state import RunResult, read_run
 from runmanager.tables.columns import runs_table
 from runmanager.tables.evidence import fewest
 from runmanager.tables.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
-from runmanager.wording import printable
 
 _OFTEN = f"{round(10 * PROMISED)} of 10 cases"
 _FURTHER = 3  # the second difference in the sentence is smaller by this factor

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from runmanager.answers.sampled import is_in_magnitudes, is_missing, is_sampled
+from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import percents, printable
 from runmanager.errors import MissingExtraError
-from runmanager.hyperparameters import counted
 from runmanager.tables.columns import check_table
 from runmanager.tables.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
-from runmanager.wording import percents, printable
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

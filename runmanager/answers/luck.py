@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from runmanager.outcome import Status
-from runmanager.storage import paths
-from runmanager.storage.journal import read_attempt
-from runmanager.storage.run_numbers import KEPT
+from runmanager.core import paths
+from runmanager.core.journal import read_attempt
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
 from runmanager.tables.columns import Numbers
 
 _SIDE = 1.96  # half the width of a 95 % interval, in standard errors

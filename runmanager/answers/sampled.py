@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runmanager.core.wording import cell
 from runmanager.tables.columns import Numbers
-from runmanager.wording import cell
 
 _FEWEST = 10  # minimum number of distinct numbers of a sampled axis
 _MANY = 30  # minimum number of distinct numbers of a sampled axis on which numbers repeat

@@ -12,9 +12,10 @@ from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
-from runmanager.goal import Goal, companion
-from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LEADING, Status, counts_of
+from runmanager.core.goal import Goal, companion
+from runmanager.core.hyperparameters import COLUMNS
+from runmanager.core.outcome import LEADING, Status, counts_of
+from runmanager.core.wording import cell
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.tables.ranking import (
     ASSUMED,
@@ -30,7 +31,6 @@ from runmanager.tables.ranking import (
     rows_of,
 )
 from runmanager.tables.view import View, notes_of_view, same_in_all, span
-from runmanager.wording import cell
 
 _LEADING = ("experiment", "run", "epoch")
 _TIME = "run duration"

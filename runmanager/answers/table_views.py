@@ -18,7 +18,8 @@ from runmanager.answers.effects import (
     OVERLAP,
 )
 from runmanager.answers.findings import Findings
-from runmanager.hyperparameters import counted
+from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import cell
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.tables.ranking import (
     ALL_REPEATS,
@@ -30,7 +31,6 @@ from runmanager.tables.ranking import (
     numbered,
 )
 from runmanager.tables.view import View, notes_of_view, same_in_all, span
-from runmanager.wording import cell
 
 _LACKS = {NO_RUN: "a run that does not exist", "no number": "a run without a number"}
 

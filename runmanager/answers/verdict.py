@@ -11,9 +11,10 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
+from runmanager.core.design import Rule, assumption
+from runmanager.core.goal import Goal
+from runmanager.core.wording import labels, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.goal import Goal
-from runmanager.storage.design import Rule, assumption
 from runmanager.table import Table
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
 from runmanager.tables.evidence import ERROR, fewest
@@ -26,7 +27,6 @@ from runmanager.tables.ranking import (
     repeats_of,
     scores_of,
 )
-from runmanager.wording import labels, printable
 
 _SETTING = "setting"  # the value of `axis` that compares settings
 

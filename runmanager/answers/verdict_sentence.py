@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runmanager.answers.leads import Lead
+from runmanager.core.wording import capital, cell
 from runmanager.tables.evidence import fewest, needed, visible
-from runmanager.wording import capital, cell
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
 """The possible outcomes of a verdict."""

@@ -71,9 +71,9 @@ def tensorboard_command(
     from rich.style import Style
     from rich.text import Text
 
-    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
-    from runmanager.board.link import page_of
     from runmanager.console import wide_console
+    from runmanager.tensorboard.launch import ALL_ADDRESSES, LOCALHOST, Server
+    from runmanager.tensorboard.link import page_of
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):

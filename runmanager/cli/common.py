@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from runmanager.core.wording import did_you_mean
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
-from runmanager.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from runmanager.storage.folders import RunFolder
+    from runmanager.core.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 means success, even if a reader such as `head` closes the pipe early."""
@@ -75,7 +75,7 @@ def say(message: str) -> None:
 
 def write(text: str, *, err: bool = False) -> None:
     """Write lines, with terminal control sequences escaped."""
-    from runmanager.wording import printable
+    from runmanager.core.wording import printable
 
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
@@ -102,8 +102,8 @@ def write_json(content: Any) -> None:
 
 def find_experiment(path: Path) -> Path:
     """Find the folder of an experiment; links are not followed."""
-    from runmanager.storage import paths
-    from runmanager.storage.folders import is_experiment, no_experiment
+    from runmanager.core import paths
+    from runmanager.core.folders import is_experiment, no_experiment
 
     absolute = paths.absolute(path)
     if absolute.is_symlink():
@@ -115,8 +115,8 @@ def find_experiment(path: Path) -> Path:
 
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     """Find an experiment, or a run in an experiment; links are not followed."""
-    from runmanager.storage import paths
-    from runmanager.storage.folders import is_experiment
+    from runmanager.core import paths
+    from runmanager.core.folders import is_experiment
     from runmanager.tables.one_run import find_run
 
     parent = paths.absolute(path).parent
@@ -126,7 +126,7 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
 
 def check_folder(root: Path) -> None:
     """Raise an error unless the path is a folder."""
-    from runmanager.storage import paths
+    from runmanager.core import paths
 
     if not root.is_dir():
         rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
@@ -135,7 +135,7 @@ def check_folder(root: Path) -> None:
 
 def check_target(path: Path) -> None:
     """Raise an error if the folder of a file does not exist."""
-    from runmanager.storage import paths
+    from runmanager.core import paths
 
     if not path.parent.is_dir():
         raise FileNotFoundError(

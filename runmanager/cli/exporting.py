@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from runmanager.cli.common import check_target, say
+from runmanager.core.hyperparameters import counted
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import counted
 
 _RUNS = Path("runs")
 
@@ -39,9 +39,9 @@ def report_command(
         output (FILE): File to write. Default: report.html, or index.html in the root.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
+    from runmanager.core import paths
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
-    from runmanager.storage import paths
 
     goal = goals[0] if goals and len(goals) == 1 else goals or None
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
@@ -91,20 +91,20 @@ def export_command(
     if files:
         _export_files(folder, files, epochs=epochs)
     if mlflow is not None:
-        from runmanager.integrations.mlflow import export_mlflow
+        from runmanager.trainers.mlflow import export_mlflow
 
         number = len(export_mlflow(folder, tracking_uri=mlflow))
         rest = "each replaces its earlier export, runs that have not changed are not logged again"
         say(f"{mlflow}: {counted(number, 'run')} logged; {rest}")
     if wandb is not None:
-        from runmanager.integrations.wandb import export_wandb
+        from runmanager.trainers.wandb import export_wandb
 
         number = len(export_wandb(folder, folder=wandb))
         say(f"{wandb}: {counted(number, 'run')} written")
 
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
-    from runmanager.storage.folders import no_runs
+    from runmanager.core.folders import no_runs
     from runmanager.tables.files import export as write
     from runmanager.tables.loading import load_results, load_runs
 

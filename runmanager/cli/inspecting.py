@@ -11,16 +11,16 @@ from runmanager.cli.common import write
 from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
-from runmanager.hyperparameters import json_value
-from runmanager.storage import paths
-from runmanager.storage.design import first_line_of_note
-from runmanager.storage.folders import Experiment
-from runmanager.wording import cell, durations, file_size, join
+from runmanager.core import paths
+from runmanager.core.design import first_line_of_note
+from runmanager.core.folders import Experiment
+from runmanager.core.hyperparameters import json_value
+from runmanager.core.wording import cell, durations, file_size, join
 
 if TYPE_CHECKING:
-    from runmanager.storage.design import Design
-    from runmanager.storage.folders import RunFolder
-    from runmanager.storage.run_state import RunResult
+    from runmanager.core.design import Design
+    from runmanager.core.folders import RunFolder
+    from runmanager.core.run_state import RunResult
 
 _LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
@@ -39,7 +39,7 @@ def show_command(run: Path) -> Answer:
 
     Exit codes: 0 shown; 1 one of its files is damaged; 2 no such run.
     """
-    from runmanager.storage.run_state import read_run
+    from runmanager.core.run_state import read_run
     from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []
@@ -94,7 +94,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs and the best epoch; its row is bold, and a line below gives its number."""
     from runmanager.console import print_fitted
-    from runmanager.goal import default_goal
+    from runmanager.core.goal import default_goal
     from runmanager.table import Table
     from runmanager.tables.view import TIMES
 
@@ -140,7 +140,7 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
 
 def _files_of(run: "RunFolder") -> dict[str, int]:
     """Return the files in a run's folder, including its artifacts: name -> size in bytes."""
-    from runmanager.storage import artifacts
+    from runmanager.core import artifacts
 
     if not run.path.is_dir():
         return {}

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from runmanager.cli.common import check_folder, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
+from runmanager.core import paths
+from runmanager.core.design import first_line_of_note
+from runmanager.core.folders import Experiment
+from runmanager.core.hyperparameters import counted, json_value
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import ranked_numbers
+from runmanager.core.wording import duration, file_size
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import counted, json_value
-from runmanager.outcome import Status
-from runmanager.storage import paths
-from runmanager.storage.design import first_line_of_note
-from runmanager.storage.folders import Experiment
-from runmanager.storage.run_numbers import ranked_numbers
-from runmanager.wording import duration, file_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.storage.run_state import RunResult
+    from runmanager.core.run_state import RunResult
 
 RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
@@ -47,8 +47,8 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
-    from runmanager.storage.folders import experiments, no_runs
-    from runmanager.storage.run_state import read_experiment
+    from runmanager.core.folders import experiments, no_runs
+    from runmanager.core.run_state import read_experiment
 
     check_folder(root)
     if (root / paths.RUN).is_file():

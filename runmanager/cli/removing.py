@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from runmanager.cli.common import SOME_WRONG, find_experiment, find_target, say
-from runmanager.hyperparameters import counted
-from runmanager.wording import listed
+from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import listed
 
 if TYPE_CHECKING:
-    from runmanager.storage.folders import RunFolder
+    from runmanager.core.folders import RunFolder
     from runmanager.tables.removal import Contents
 
 _MIB = 2**20
@@ -47,8 +47,8 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove runs and experiments after a confirmation."""
-    from runmanager.storage.folders import read_runs
-    from runmanager.storage.lock import check_free
+    from runmanager.core.folders import read_runs
+    from runmanager.core.lock import check_free
     from runmanager.tables import removal
 
     pairs = [find_target(path) for path in targets]
@@ -80,7 +80,7 @@ def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove the checkpoints of runs, experiments or roots after a confirmation."""
-    from runmanager.storage.lock import check_free
+    from runmanager.core.lock import check_free
     from runmanager.tables import removal
 
     by_experiment: dict[Path, dict[str, RunFolder]] = {}
@@ -107,7 +107,7 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
     """Yield the experiment and the folder of each run that is a target or inside a target."""
-    from runmanager.storage.folders import experiments, is_experiment, read_runs
+    from runmanager.core.folders import experiments, is_experiment, read_runs
     from runmanager.tables.one_run import find_run
 
     for path in targets:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from runmanager.cli.common import say
+from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class Selection:
 
 def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
     """Load those runs of the folders that meet a condition."""
-    from runmanager.storage.folders import no_runs
+    from runmanager.core.folders import no_runs
     from runmanager.tables.loading import load_runs
 
     runs = load_runs(folders)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from runmanager.core.outcome import News, Outcome, Status
+from runmanager.core.run import Run
 from runmanager.errors import InvalidArgumentError, Problems, is_count
-from runmanager.outcome import News, Outcome, Status
-from runmanager.run import Run
 
 Report = Callable[[News], str | None]
 """Called for each committed epoch and for some batches. If its argument is a question, it returns the

@@ -10,11 +10,11 @@ from contextlib import suppress
 from multiprocessing import process
 from typing import Any
 
+from runmanager.core.outcome import BatchProgress, EpochRecord
+from runmanager.core.run import Run
 from runmanager.executors import serialize, worker
 from runmanager.executors.deaths import MOST_LINES
 from runmanager.executors.process_start import without_main
-from runmanager.outcome import BatchProgress, EpochRecord
-from runmanager.run import Run
 
 PREFIX = "lane "
 """The prefix of a lane's process name."""

@@ -7,18 +7,18 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+from runmanager.core.outcome import Outcome
+from runmanager.core.run import Run, device_of
 from runmanager.executors import serialize
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
 from runmanager.executors.process_start import signals_blocked, without_main
-from runmanager.outcome import Outcome
-from runmanager.run import Run, device_of
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",
-    "runmanager.launch.manager",
-    "runmanager.board.run_log",
+    "runmanager.front.manager",
+    "runmanager.tensorboard.run_log",
     "torch._dynamo",  # torch imports this module when the first optimizer is created
 ]
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from multiprocessing import connection as connections
 from typing import Any
 
+from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
+from runmanager.core.run import Run, device_of
 from runmanager.errors import GridError
 from runmanager.executors import serialize
 from runmanager.executors.base import Watch, uncommitted
@@ -15,8 +17,6 @@ from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.process_start import signals_blocked
 from runmanager.executors.worker import Binding, Lost, Raised, Ready, Refused
-from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
-from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # grace period before a lane is killed

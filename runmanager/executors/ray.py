@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runmanager.core.outcome import Outcome
+from runmanager.core.run import Run
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, MissingExtraError
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.serialize import dump
 from runmanager.executors.signals import signals_wait
-from runmanager.outcome import Outcome
-from runmanager.run import Run
 
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 

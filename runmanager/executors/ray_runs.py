@@ -18,14 +18,14 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
+from runmanager.core.paths import HOLDER
+from runmanager.core.run import Run, device_of
 from runmanager.errors import first_line
 from runmanager.executors.base import Task, Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.serialize import dump, dump_error, load_dumped, send_to_children_by_value
 from runmanager.executors.worker import Raised
-from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
-from runmanager.run import Run, device_of
-from runmanager.storage.paths import HOLDER
 
 _MOST_LOSSES = 20  # maximum number of lost nodes per run
 _GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine

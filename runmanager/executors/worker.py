@@ -17,11 +17,11 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import NamedTuple
 
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question
 from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # constants of malloc.h

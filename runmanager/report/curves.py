@@ -5,6 +5,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from runmanager.core.run_state import RunResult
+from runmanager.core.x_axis import x_column, x_of
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.run_colors import color, color_of
 from runmanager.report.svg import (
@@ -22,8 +24,6 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import x_column, x_of
 from runmanager.tables.ranking import t_quantile
 
 MANY = 100  # maximum number of lines that are visible at first

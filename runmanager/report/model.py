@@ -13,19 +13,19 @@ from runmanager.answers.answers import CHANGE, Answers, answers_of
 from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
-from runmanager.goal import Goal, is_larger_better
-from runmanager.hyperparameters import text
-from runmanager.outcome import Status
-from runmanager.storage.design import first_line_of_note
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import canonical
-from runmanager.storage.run_numbers import KEPT
-from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import EPOCH, x_value
+from runmanager.core.design import first_line_of_note
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal, is_larger_better
+from runmanager.core.hyperparameters import text
+from runmanager.core.identity import canonical
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import brief, concise, printable
+from runmanager.core.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
 from runmanager.tables.ranking import own_goals
-from runmanager.wording import brief, concise, printable
 
 MISSING = "none"
 

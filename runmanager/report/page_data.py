@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.hyperparameters import text
+from runmanager.core.hyperparameters import text
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import printable
+from runmanager.core.x_axis import x_column, x_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.report.run_colors import color_of
-from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import x_column, x_of
-from runmanager.wording import printable
 
 MOST_VIEWS = 300  # maximum number of runs with all details in the page
 # if there are more runs, columns of mostly distinct values are left out, and numbers are rounded
@@ -169,7 +169,7 @@ def confusion_matrices(folder: Path) -> dict[str, str]:
     """Return the last confusion matrix of each evaluation of a run, as data URLs of PNG images."""
     if next(folder.glob("events.out.tfevents.*"), None) is None:
         return {}
-    from runmanager.board import event_file  # this import is slow
+    from runmanager.tensorboard import event_file  # this import is slow
 
     pictures: dict[str, str] = {}
     for path in event_file.event_files(folder):

@@ -17,24 +17,24 @@ from urllib.parse import quote
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
+from runmanager.core import durable, paths
+from runmanager.core.design import first_line_of_note
+from runmanager.core.folders import experiments as folders_of
+from runmanager.core.folders import no_runs, read_runs
+from runmanager.core.goal import companion
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.wording import aligned, cell, durations, printable
 from runmanager.errors import InvalidArgumentError, StorageError
-from runmanager.goal import companion
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
 from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
-from runmanager.storage import durable, paths
-from runmanager.storage.design import first_line_of_note
-from runmanager.storage.folders import experiments as folders_of
-from runmanager.storage.folders import no_runs, read_runs
-from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
 from runmanager.tables.view import TIMES
-from runmanager.wording import aligned, cell, durations, printable
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
+from runmanager.core import paths
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.core.wording import aligned, cell, duration, join, printable
 from runmanager.report import text
 from runmanager.report.model import ReportData
-from runmanager.storage import paths
-from runmanager.wording import aligned, cell, duration, join, printable
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.hyperparameters import counted
+from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import aligned, cell
 from runmanager.report.charts import points
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.search_text import scale_of, with_number
@@ -21,7 +22,6 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.report.timeline import Busy
-from runmanager.wording import aligned, cell
 
 NUM_CLASSES = 6  # number of classes of scores, one per color of the ramp
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
-from runmanager.wording import cell, printable
+from runmanager.core.wording import cell, printable
 
 WIDTH, HEIGHT = 400, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32

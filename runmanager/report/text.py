@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
-from runmanager.goal import is_larger_better
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
+from runmanager.core.goal import is_larger_better
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import aligned, capital, cell
 from runmanager.report.model import PageAxis, ReportData
-from runmanager.storage.run_state import RunResult
 from runmanager.tables.ranking import is_same
-from runmanager.wording import aligned, capital, cell
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence

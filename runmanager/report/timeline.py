@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
+from runmanager.core.hyperparameters import counted
+from runmanager.core.journal import read_attempt
+from runmanager.core.outcome import Status
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import duration, printable
 from runmanager.report.model import PageAxis
 from runmanager.report.run_colors import color
 from runmanager.report.svg import Figure, Scale, cut_text, spaced
-from runmanager.storage.journal import read_attempt
-from runmanager.storage.run_state import RunResult
-from runmanager.wording import duration, printable
 
 _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from runmanager.core.design import Design
+from runmanager.core.folder_names import varying
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import cell, join, label, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.outcome import Status
-from runmanager.storage.design import Design
-from runmanager.storage.folder_names import varying
-from runmanager.storage.run_numbers import KEPT
-from runmanager.storage.run_state import RunResult
-from runmanager.wording import cell, join, label, printable
 
 
 class BestSoFar:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from runmanager.outcome import Outcome, Status
+from runmanager.core.folders import RunFolder
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.wording import durations, join, printable
 from runmanager.screen.run_rows import DEVICE, DURATION, Row
 from runmanager.screen.running import Running
-from runmanager.storage.folders import RunFolder
-from runmanager.wording import durations, join, printable
 
 
 def ended_row(

@@ -10,13 +10,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from runmanager.board.link import page_of
 from runmanager.console import choose_screen
+from runmanager.core import paths
+from runmanager.core.design import Design
+from runmanager.core.folders import RunFolder
+from runmanager.core.goal import default_goal
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.run_numbers import KEPT, ranked_numbers
+from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.wording import VARIABLE, listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
-from runmanager.goal import default_goal
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.run import Run
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
@@ -27,12 +32,7 @@ from runmanager.search.search import Search
 from runmanager.session.display import Display
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Plan
-from runmanager.storage import paths
-from runmanager.storage.design import Design
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_numbers import KEPT, ranked_numbers
-from runmanager.storage.run_state import RunResult, read_run
-from runmanager.wording import VARIABLE, listed, printable
+from runmanager.tensorboard.link import page_of
 
 if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion

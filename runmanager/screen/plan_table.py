@@ -5,13 +5,13 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
+from runmanager.core import paths
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.core.wording import duration, join
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
 from runmanager.session.plan import Action, Plan, PlannedRun
-from runmanager.storage import paths
 from runmanager.table import Table
-from runmanager.wording import duration, join
 
 Seconds = Sequence[float | None]
 """The estimated remaining time of each run; None if the run is not executed or there is no estimate."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager.outcome import LEADING
-from runmanager.storage.run_numbers import KEPT
+from runmanager.core.outcome import LEADING
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.wording import brief, cell, join, printable, steady
 from runmanager.table import GAP, Table
-from runmanager.wording import brief, cell, join, printable, steady
 
 DEVICE = "device"
 

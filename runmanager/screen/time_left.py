@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from runmanager.hyperparameters import text
-from runmanager.wording import duration
+from runmanager.core.hyperparameters import text
+from runmanager.core.wording import duration
 
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""

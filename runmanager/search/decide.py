@@ -5,15 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runmanager.core.design import Rule
+from runmanager.core.folders import RunFolder
+from runmanager.core.hyperparameters import counted
+from runmanager.core.identity import identity
+from runmanager.core.outcome import Outcome
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import duration, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Outcome
 from runmanager.search.search import Decision, Search, run_seconds
-from runmanager.storage.design import Rule
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import identity
-from runmanager.storage.run_state import RunResult
-from runmanager.wording import duration, printable
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
-from runmanager.goal import Goal
-from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Status
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
+from runmanager.core.run_state import RunResult
 from runmanager.search.search import Pruner
-from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from runmanager.core.goal import Goal
+from runmanager.core.ranges import IntRange
+from runmanager.core.run_trials import without_text
 from runmanager.errors import GridError, MissingExtraError, first_line
-from runmanager.goal import Goal
-from runmanager.ranges import IntRange
 from runmanager.search.optuna_pruner import silent
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchAxis, SearchSpace
-from runmanager.storage.run_trials import without_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

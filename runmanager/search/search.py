@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.goal import Goal
+from runmanager.core.listener import Listener
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.run_state import RunResult
+from runmanager.core.run_trials import KeptTrial
 from runmanager.errors import of_grid
-from runmanager.goal import Goal
-from runmanager.listener import Listener
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import Run
-from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.run_state import RunResult
-from runmanager.storage.run_trials import KeptTrial
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.goal import Goal
+from runmanager.core.hyperparameters import counted
+from runmanager.core.identity import identity
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.run_numbers import kept
+from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.run_trials import KeptTrial, read_trials, write_run
+from runmanager.core.wording import did_you_mean, join
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Outcome, Status
-from runmanager.run import Run
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import Decision, Search, run_seconds
 from runmanager.search.space import Point, SearchSpace
-from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.identity import identity
-from runmanager.storage.run_numbers import kept
-from runmanager.storage.run_state import RunResult, read_run
-from runmanager.storage.run_trials import KeptTrial, read_trials, write_run
-from runmanager.wording import did_you_mean, join
 
 MOST_REPEATS = 100
 """The number of repeated suggestions in a row after which the search ends."""

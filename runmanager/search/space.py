@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from runmanager.axes import space_of
-from runmanager.hyperparameters import common_kind, decode, encode, kind
-from runmanager.nested import Grid
-from runmanager.ranges import IntRange, Range
-from runmanager.run import Run, make_run
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import canonical, identity
+from runmanager.core.axes import space_of
+from runmanager.core.folders import RunFolder
+from runmanager.core.hyperparameters import common_kind, decode, encode, kind
+from runmanager.core.identity import canonical, identity
+from runmanager.core.nested import Grid
+from runmanager.core.ranges import IntRange, Range
+from runmanager.core.run import Run, make_run
 
 Point = Mapping[str, Any]
 """A point of the space: name of each searched axis -> a number of its range, or the index of a listed value."""

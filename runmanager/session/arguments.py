@@ -5,26 +5,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runmanager.board.options import x_axis_of
+from runmanager.checks.fingerprint import fingerprint
+from runmanager.core import paths
+from runmanager.core.design import Design, check_note
+from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core.goal import parse_goal
+from runmanager.core.grid import RunBuilder
+from runmanager.core.hyperparameters import RESERVED
+from runmanager.core.identity import identity
+from runmanager.core.nested import flat, mapping_of
+from runmanager.core.run import Run, device_of
+from runmanager.core.wording import did_you_mean
+from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunsWarning
-from runmanager.goal import parse_goal
-from runmanager.grid import RunBuilder
-from runmanager.hyperparameters import RESERVED
-from runmanager.nested import flat, mapping_of
-from runmanager.run import Run, device_of
 from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.train_call import check_calls
-from runmanager.storage import paths
-from runmanager.storage.design import Design, check_note
-from runmanager.storage.fingerprint import fingerprint
-from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.identity import identity
-from runmanager.storage.x_axis import check_x_axis
+from runmanager.tensorboard.options import x_axis_of
 from runmanager.user_frames import user_level
-from runmanager.wording import did_you_mean
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 

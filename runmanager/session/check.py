@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from runmanager.core import durable
+from runmanager.core.folders import Experiment
+from runmanager.core.hyperparameters import column, counted
+from runmanager.core.identity import canonical
+from runmanager.core.lock import check_free
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run, device_of
+from runmanager.core.wording import duration
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
-from runmanager.hyperparameters import column, counted
-from runmanager.outcome import Outcome, Status
-from runmanager.run import Run, device_of
 from runmanager.session.dispatch import Dispatcher
 from runmanager.session.display import Display
 from runmanager.session.task import RunTask
-from runmanager.storage import durable
-from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import canonical
-from runmanager.storage.lock import check_free
-from runmanager.wording import duration
 
 LONGEST_S = 300.0
 """The time limit (s) after which no further check of a setting begins."""
@@ -122,7 +122,7 @@ def try_settings(
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
     """Return one run of each setting, ordered so that the first runs cover each value of each axis.
 
-    >>> from runmanager.grid import RunBuilder
+    >>> from runmanager.core.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
     >>> [run[:2] for run in settings_of(runs, ["seed"])]
     [(1, 8), (1, 16), (2, 8), (2, 16)]

@@ -5,22 +5,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from runmanager.core import paths
+from runmanager.core.design import Design
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import Experiment
+from runmanager.core.listener import Listener
+from runmanager.core.outcome import Status
+from runmanager.core.run import device_of
+from runmanager.core.run_state import read_run
+from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener
-from runmanager.outcome import Status
-from runmanager.run import device_of
 from runmanager.session.dispatch import Dispatcher
 from runmanager.session.display import Display
 from runmanager.session.plan import Plan
 from runmanager.session.task import RunTask
-from runmanager.storage import paths
-from runmanager.storage.design import Design
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment
-from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
-from runmanager.wording import listed
 
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:

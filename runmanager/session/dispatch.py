@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from runmanager.core.identity import identity
+from runmanager.core.listener import Listener, Slot, fault_of, problem_of
+from runmanager.core.outcome import EpochRecord, News, Outcome, Question
+from runmanager.core.run import Run, copy_of
+from runmanager.core.wording import printable
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener, Slot, fault_of, problem_of
-from runmanager.outcome import EpochRecord, News, Outcome, Question
-from runmanager.run import Run, copy_of
-from runmanager.storage.identity import identity
-from runmanager.wording import printable
 
 ANSWER_S = 10.0
 """The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""

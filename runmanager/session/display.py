@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from runmanager.core.design import Design
+from runmanager.core.folders import RunFolder
+from runmanager.core.listener import Listener
+from runmanager.core.run_state import RunResult
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener
 from runmanager.search.search import Search
 from runmanager.session.plan import Plan
-from runmanager.storage.design import Design
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:
     from runmanager.answers.foresight import Foresight

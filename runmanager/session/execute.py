@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from runmanager.board.link import hint
+from runmanager.core import paths
+from runmanager.core.design import Design
+from runmanager.core.outcome import Outcome
+from runmanager.core.run import Run
+from runmanager.core.run_state import RunResult, read_run
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 from runmanager.executors import Executor
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.outcome import Outcome
-from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
 from runmanager.session.announce import announce
 from runmanager.session.dispatch import Dispatcher, Guarded
@@ -24,9 +26,7 @@ from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.session.stopwatch import Stopwatch
 from runmanager.session.task import RunTask
 from runmanager.session.unread_axes import unread_axes
-from runmanager.storage import paths
-from runmanager.storage.design import Design
-from runmanager.storage.run_state import RunResult, read_run
+from runmanager.tensorboard.link import hint
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 means that no run was started."""

@@ -4,21 +4,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from runmanager.listener import Listener
-from runmanager.outcome import Outcome, Status
-from runmanager.run import params_of
+from runmanager.core import durable, paths
+from runmanager.core.journal import end_abandoned_attempt
+from runmanager.core.listener import Listener
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import params_of
+from runmanager.core.run_state import read_experiment, read_run
 from runmanager.session.plan import PlannedRun
 from runmanager.session.task import RunTask
-from runmanager.storage import durable, paths
-from runmanager.storage.journal import end_abandoned_attempt
-from runmanager.storage.run_state import read_experiment, read_run
 
 
 def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     """Return the outcome of a run, and commit it if needed."""
     if outcome.is_committed:
         return outcome
-    from runmanager.board.run_log import end_abandoned as end_board
+    from runmanager.tensorboard.run_log import end_abandoned as end_board
 
     folder = planned.folder
     result = read_run(folder)

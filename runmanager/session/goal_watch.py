@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from runmanager.goal import Goal
-from runmanager.listener import Listener
-from runmanager.outcome import Outcome, Status
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.missing_goal import missing_goal
+from runmanager.core.folders import RunFolder
+from runmanager.core.goal import Goal
+from runmanager.core.listener import Listener
+from runmanager.core.missing_goal import missing_goal
+from runmanager.core.outcome import Outcome, Status
 
 
 class GoalWatch(Listener):

@@ -8,17 +8,17 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board.options import TensorBoard, check_tensorboard
+from runmanager.core.flags import argument
+from runmanager.core.listener import Listener
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type
 from runmanager.executors.inline import InlineExecutor
-from runmanager.flags import argument
-from runmanager.listener import Listener
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
+from runmanager.tensorboard.options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -144,7 +144,7 @@ class GridOptions:
     check: bool | str = _option(
         False,
         _is_checked,
-        flag="try two steps and one evaluation batch of each setting first; resume: whether it resumes",
+        flag="try two steps of each setting; resume: whether it resumes",
         nargs="?",
         const=True,
         choices=["resume"],

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core import paths
+from runmanager.core.folders import Experiment, read_runs
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.run_state import read_run
+from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
-from runmanager.outcome import Outcome, Status
-from runmanager.run import Run
 from runmanager.session.announce import Say
 from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.session.exports import write_tables
 from runmanager.session.plan import Plan
-from runmanager.storage import paths
-from runmanager.storage.folders import Experiment, read_runs
-from runmanager.storage.run_state import read_run
-from runmanager.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,24 +21,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from runmanager.core import checkpoints
+from runmanager.core.causes import cause_of
+from runmanager.core.ending import LeaveTrain
+from runmanager.core.folders import Experiment
+from runmanager.core.hooks import Hooks
+from runmanager.core.listeners import RunListener
+from runmanager.core.open_epoch import OpenEpoch
+from runmanager.core.open_run import OpenRun
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.resuming import ResumeState
+from runmanager.core.run import device_of
+from runmanager.core.trainer_state import TrainerState
+from runmanager.core.user_code import is_users_file
 from runmanager.devices import ranks
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import device_of
 from runmanager.session.train_call import call
 from runmanager.session.trial import CheckedEvaluation, Cut
-from runmanager.storage import checkpoints
-from runmanager.storage.folders import Experiment
-from runmanager.storage.user_code import is_users_file
-from runmanager.training.causes import cause_of
-from runmanager.training.ending import LeaveTrain
-from runmanager.training.hooks import Hooks
-from runmanager.training.listeners import RunListener
-from runmanager.training.open_epoch import OpenEpoch
-from runmanager.training.open_run import OpenRun
-from runmanager.training.resuming import ResumeState
-from runmanager.training.trainer_state import TrainerState
 
 NUM_EPOCHS, NUM_STEPS = 2, 6
 """The maximum number of epochs, and of steps in an epoch."""

@@ -7,18 +7,18 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from runmanager.core import paths
+from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core.flags import argument
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import RunFolder
+from runmanager.core.hyperparameters import counted
+from runmanager.core.loaded_files import changes_since, files_digest
+from runmanager.core.outcome import Status
+from runmanager.core.run import Run
+from runmanager.core.run_state import RunResult, read_run
 from runmanager.devices import ranks
-from runmanager.flags import argument
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
-from runmanager.run import Run
 from runmanager.search.search import Search
-from runmanager.storage import paths
-from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.loaded_files import changes_since, files_digest
-from runmanager.storage.run_state import RunResult, read_run
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
 

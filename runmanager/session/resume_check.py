@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core.outcome import BatchProgress, Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.wording import listed
 from runmanager.devices import ranks
 from runmanager.executors import Report, serialize
 from runmanager.executors.lanes import fresh_process
 from runmanager.executors.process_start import without_main
-from runmanager.outcome import BatchProgress, Outcome, Status
-from runmanager.run import Run
 from runmanager.session.check import CheckTask
-from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.session.observed_run import Functions, Point

@@ -3,9 +3,9 @@
 from time import perf_counter
 from typing import Any
 
+from runmanager.core.listeners import RunListener
+from runmanager.core.outcome import BatchProgress, EpochRecord, News, Question
 from runmanager.executors import Report
-from runmanager.outcome import BatchProgress, EpochRecord, News, Question
-from runmanager.training.listeners import RunListener
 
 
 class Messenger(RunListener):

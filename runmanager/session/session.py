@@ -7,15 +7,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from runmanager.board import hparams
+from runmanager.checks.fingerprint import note_changes_by_runs
+from runmanager.core import durable, folder_names
+from runmanager.core.design import Design
+from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.goal import Goal, is_larger_better
+from runmanager.core.hyperparameters import counted
+from runmanager.core.identity import identity
+from runmanager.core.import_guard import check_beginning
+from runmanager.core.lock import hold
+from runmanager.core.outcome import BY_TRAIN, Status
+from runmanager.core.run import Run
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
-from runmanager.goal import Goal, is_larger_better
-from runmanager.hyperparameters import counted
-from runmanager.outcome import BY_TRAIN, Status
-from runmanager.run import Run
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
 from runmanager.search.search import AllRuns, Pruner, Search
@@ -30,14 +37,7 @@ from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_t
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
 from runmanager.session.resume_check import ResumeTask
 from runmanager.session.task import RunTask, Train
-from runmanager.storage import durable, folder_names
-from runmanager.storage.design import Design
-from runmanager.storage.fingerprint import note_changes_by_runs
-from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.identity import identity
-from runmanager.storage.import_guard import check_beginning
-from runmanager.storage.lock import hold
+from runmanager.tensorboard import hparams
 
 if TYPE_CHECKING:
     from runmanager.answers.foresight import Foresight

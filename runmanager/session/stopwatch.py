@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from runmanager.listener import Listener
-from runmanager.outcome import Outcome
-from runmanager.run import Run
+from runmanager.core.listener import Listener
+from runmanager.core.outcome import Outcome
+from runmanager.core.run import Run
 
 
 class Stopwatch(Listener):

@@ -9,26 +9,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board import run_logs
-from runmanager.board.options import TensorBoard
+from runmanager.core import loaded_files, paths
+from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core.folders import Experiment, RunFolders
+from runmanager.core.goal import Goal
+from runmanager.core.listener import Listener
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run, copy_of, params_of
+from runmanager.core.run_state import read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
-from runmanager.goal import Goal
-from runmanager.listener import Listener
-from runmanager.outcome import Outcome, Status
-from runmanager.run import Run, copy_of, params_of
 from runmanager.session.train_call import call
-from runmanager.storage import loaded_files, paths
-from runmanager.storage.fingerprint_changes import Fingerprint
-from runmanager.storage.folders import Experiment, RunFolders
-from runmanager.storage.run_state import read_run
+from runmanager.tensorboard import run_logs
+from runmanager.tensorboard.options import TensorBoard
 
 if TYPE_CHECKING:
-    from runmanager.training.evaluation import OpenEvaluation
-    from runmanager.training.grid_context import GridContext
-    from runmanager.training.hooks import Hooks
-    from runmanager.training.open_epoch import OpenEpoch
+    from runmanager.core.evaluation import OpenEvaluation
+    from runmanager.core.grid_context import GridContext
+    from runmanager.core.hooks import Hooks
+    from runmanager.core.open_epoch import OpenEpoch
 
 Train = Callable[[Run, Any], object]  # a function that is called with a run and its manager
 
@@ -62,12 +62,12 @@ class RunTask:
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run; commit and return its outcome."""
+        from runmanager.core.grid_context import GridContext
+        from runmanager.core.hooks import Hooks
+        from runmanager.core.listeners import RunListener, UserListeners
+        from runmanager.core.threads import Threads
         from runmanager.devices import ranks
         from runmanager.session.run_listeners import Messenger
-        from runmanager.training.grid_context import GridContext
-        from runmanager.training.hooks import Hooks
-        from runmanager.training.listeners import RunListener, UserListeners
-        from runmanager.training.threads import Threads
 
         listeners = [listener for listener in self.listeners if isinstance(listener, RunListener)]
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]

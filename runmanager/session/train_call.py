@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from runmanager.core.run import Run
 from runmanager.errors import Problems
-from runmanager.run import Run
 
 _OWN = 2  # number of leading parameters: the run and the manager
 

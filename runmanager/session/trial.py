@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import Run
+from runmanager.core.ending import LeaveTrain
+from runmanager.core.evaluation import OpenEvaluation
+from runmanager.core.listeners import RunListener
+from runmanager.core.metrics import How
+from runmanager.core.open_epoch import OpenEpoch
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run import Run
 from runmanager.session.train_call import call
-from runmanager.training.ending import LeaveTrain
-from runmanager.training.evaluation import OpenEvaluation
-from runmanager.training.listeners import RunListener
-from runmanager.training.metrics import How
-from runmanager.training.open_epoch import OpenEpoch
 
 _NUM_STEPS = 2  # number of steps of a check
 _NUM_BATCHES = 1  # number of batches of each evaluation of a check

@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from runmanager.checks.fingerprint import reached_source
+from runmanager.core.wording import listed
 from runmanager.session.train_call import parameters_of
-from runmanager.storage.fingerprint import reached_source
-from runmanager.wording import listed
 
 _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
 """Functions that get the run, and read no axis that is not named elsewhere."""

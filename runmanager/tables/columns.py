@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runmanager.core import paths
+from runmanager.core.design import Design, first_line_of_note
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal, is_larger_better
+from runmanager.core.hyperparameters import COLUMNS, column
+from runmanager.core.outcome import LEADING, Status, in_order
+from runmanager.core.run_numbers import KEPT, ranked_numbers
+from runmanager.core.run_state import RunResult
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal, is_larger_better
-from runmanager.hyperparameters import COLUMNS, column
-from runmanager.outcome import LEADING, Status, in_order
-from runmanager.storage import paths
-from runmanager.storage.design import Design, first_line_of_note
-from runmanager.storage.folders import Experiment
-from runmanager.storage.run_numbers import KEPT, ranked_numbers
-from runmanager.storage.run_state import RunResult
-from runmanager.wording import printable
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""

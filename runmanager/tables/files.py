@@ -13,11 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from runmanager.core import durable, paths
+from runmanager.core.durable import strict_json
+from runmanager.core.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
+from runmanager.core.outcome import LEADING, Status
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
-from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
-from runmanager.outcome import LEADING, Status
-from runmanager.storage import durable, paths
-from runmanager.storage.durable import strict_json
 from runmanager.tables.columns import (
     ALL_GOALS,
     GOALS,
@@ -31,7 +32,6 @@ from runmanager.tables.columns import (
     hyperparameters_of,
 )
 from runmanager.tables.ranking import goals_of
-from runmanager.wording import printable
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
 """The first characters of text that a spreadsheet would execute; such text gets a ``'`` in front.

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runmanager.core import paths
+from runmanager.core.folders import Experiment, experiments, is_experiment, read_runs
+from runmanager.core.run_state import RunResult, read_experiment, read_run
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.storage import paths
-from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
-from runmanager.storage.run_state import RunResult, read_experiment, read_run
 from runmanager.user_frames import user_level
-from runmanager.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd

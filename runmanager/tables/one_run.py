@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core import artifacts, loaded_files, paths
+from runmanager.core.folders import RunFolder, is_experiment, no_experiment, read_runs
+from runmanager.core.hyperparameters import counted
+from runmanager.core.run_state import read_run
+from runmanager.core.wording import listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
-from runmanager.hyperparameters import counted
-from runmanager.storage import artifacts, loaded_files, paths
-from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
-from runmanager.storage.run_state import read_run
 from runmanager.tables.loading import load_results, warn_of
-from runmanager.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class LoadedRun:
             ...         manager.track_loss(0.5, 8)
             >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
         """
-        from runmanager.storage import checkpoints
+        from runmanager.core import checkpoints
 
         loaded_files.note_run(self.folder)
         if not self.epochs and not (self.folder / paths.WEIGHTS).exists():

@@ -20,14 +20,15 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
+from runmanager.core.design import SEEDS, Design, assumption
+from runmanager.core.folder_names import varying
+from runmanager.core.goal import Goal, default_goal, parse_goal
+from runmanager.core.hyperparameters import COLUMNS, RESERVED, counted
+from runmanager.core.identity import canonical
+from runmanager.core.outcome import Status
+from runmanager.core.run_numbers import KEPT
+from runmanager.core.wording import aligned, all_of, cell, did_you_mean, labels, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.goal import Goal, default_goal, parse_goal
-from runmanager.hyperparameters import COLUMNS, RESERVED, counted
-from runmanager.outcome import Status
-from runmanager.storage.design import SEEDS, Design, assumption
-from runmanager.storage.folder_names import varying
-from runmanager.storage.identity import canonical
-from runmanager.storage.run_numbers import KEPT
 from runmanager.tables.columns import (
     ALL_GOALS,
     EARLY,
@@ -42,7 +43,6 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
-from runmanager.wording import aligned, all_of, cell, did_you_mean, labels, printable
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""

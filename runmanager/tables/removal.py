@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runmanager.core import durable, paths
+from runmanager.core.folders import Experiment, RunFolder, read_runs
+from runmanager.core.lock import hold
+from runmanager.core.outcome import Status
+from runmanager.core.run_state import read_experiment, read_run
 from runmanager.errors import ExperimentLockedError
-from runmanager.outcome import Status
-from runmanager.storage import durable, paths
-from runmanager.storage.folders import Experiment, RunFolder, read_runs
-from runmanager.storage.lock import hold
-from runmanager.storage.run_state import read_experiment, read_run
 
 _CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (

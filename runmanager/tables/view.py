@@ -14,9 +14,9 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.console import for_output
+from runmanager.core.wording import did_you_mean, durations, join, listed, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.table import ENDLESS, Table, wrapped
-from runmanager.wording import did_you_mean, durations, join, listed, printable
 
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that are displayed as durations."""

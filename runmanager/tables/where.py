@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core.hyperparameters import text
+from runmanager.core.outcome import Status
+from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import text
-from runmanager.outcome import Status
 from runmanager.tables.view import check_columns
-from runmanager.wording import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,16 +21,16 @@ from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
-from runmanager.goal import parse_goal
-from runmanager.grid import RunBuilder
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.core.design import Design
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import parse_goal
+from runmanager.core.grid import RunBuilder
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run_state import read_experiment
+from runmanager.core.wording import capital, duration
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
-from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
-from runmanager.storage.run_state import read_experiment
-from runmanager.wording import capital, duration
 from tests.report.reading import Reader, by_id, parse, text_of
 
 AXES = {"lr", "width", "dropout"}

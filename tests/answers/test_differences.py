@@ -2,9 +2,9 @@ import pytest
 
 from runmanager import RunManager
 from runmanager.answers.differences import diff
+from runmanager.core.design import Design
+from runmanager.core.folders import Experiment
 from runmanager.errors import RunsWarning
-from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment
 
 
 @pytest.fixture

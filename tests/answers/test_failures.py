@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from runmanager.answers.failures import failures
-from runmanager.outcome import Status
+from runmanager.core.outcome import Status
 from runmanager.tables.columns import HYPERPARAMETERS, REPEATS
 
 GRID = list(itertools.product([0.1, 0.01], [32, 128], [50, 100], [1, 2]))

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import run_grid, verdict
 from runmanager.answers.luck import half_width
-from runmanager.training.evaluation import OpenEvaluation
+from runmanager.core.evaluation import OpenEvaluation
 
 N = 400
 LABELS = torch.arange(N) % 2

@@ -31,19 +31,19 @@ from runmanager.answers.effects import effects
 from runmanager.answers.importance import importances
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
+from runmanager.core.design import Design, assumption
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
+from runmanager.core.grid import RunBuilder
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.run import make_run
+from runmanager.core.run_state import read_experiment
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.grid import RunBuilder
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.run import make_run
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
 from runmanager.session.check import settings_of
-from runmanager.storage.design import Design, assumption
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
-from runmanager.storage.run_state import read_experiment
 from runmanager.tables.ranking import ranking_of
 from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of

@@ -1,7 +1,7 @@
 import re
 
 from runmanager.answers.time_spent import RunTime, time_spent
-from runmanager.outcome import EpochRecord, Status
+from runmanager.core.outcome import EpochRecord, Status
 
 
 def epoch(number, run_duration, **times):

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from runmanager import RunManager, RunsWarning, load_runs
-from runmanager.board import confusion
-from runmanager.board.confusion import MOST, Confusion, class_names, draw
+from runmanager.tensorboard import confusion
+from runmanager.tensorboard.confusion import MOST, Confusion, class_names, draw
 from tests.board.reading import LABELS, LOADER, event_files, make_network, train, values_in
 
 PREDICTED = torch.tensor([0, 1, 1, 2, 0])

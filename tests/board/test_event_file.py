@@ -17,8 +17,8 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from runmanager.board import event_file
-from runmanager.board.hparams import SessionFormat
+from runmanager.tensorboard import event_file
+from runmanager.tensorboard.hparams import SessionFormat
 from tests.board.reading import accumulated, event_files, events_in, texts_in
 
 

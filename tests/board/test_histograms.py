@@ -9,8 +9,8 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util.tensor_util import make_ndarray
 from torch import nn
 
-from runmanager.board import event_file, histograms
-from runmanager.board.histograms import BINS, gradient_norm, statistics, tensors
+from runmanager.tensorboard import event_file, histograms
+from runmanager.tensorboard.histograms import BINS, gradient_norm, statistics, tensors
 from tests.board.reading import make_network
 
 FLOATS = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)

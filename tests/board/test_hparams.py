@@ -11,13 +11,13 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
-from runmanager.board import event_file, hparams
-from runmanager.board.link import page_of
+from runmanager.core import durable, paths, processes
+from runmanager.core.folders import Experiment
+from runmanager.core.hyperparameters import TEXT
+from runmanager.core.journal import to_line
 from runmanager.errors import StorageError
-from runmanager.hyperparameters import TEXT
-from runmanager.storage import durable, paths, processes
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import to_line
+from runmanager.tensorboard import event_file, hparams
+from runmanager.tensorboard.link import page_of
 from tests.board.reading import event_files, scalars_in, sessions_in, train
 from tests.damaging import as_if_killed, journals
 

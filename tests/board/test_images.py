@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from runmanager.board.images import is_images, num_shown, sheet
+from runmanager.tensorboard.images import is_images, num_shown, sheet
 
 
 def decoded(images: torch.Tensor) -> np.ndarray:

@@ -13,10 +13,10 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch.utils.tensorboard import SummaryWriter
 
 from runmanager import RunManager, best, compare, from_tensorboard, load_results, run_grid, show, verdict
-from runmanager.board import event_file
-from runmanager.board.import_events import _column
-from runmanager.board.tags import tag
 from runmanager.errors import InvalidArgumentError, RunsWarning
+from runmanager.tensorboard import event_file
+from runmanager.tensorboard.import_events import _column
+from runmanager.tensorboard.tags import tag
 from tests.board.reading import event_files, train
 
 STEPS = range(3)

@@ -16,9 +16,9 @@ from werkzeug.test import Client
 from werkzeug.wrappers import Request, Response
 
 from runmanager import RunManager, RunManagerError
-from runmanager.board import launch
-from runmanager.board.launch import Server
-from runmanager.storage.folders import Experiment
+from runmanager.core.folders import Experiment
+from runmanager.tensorboard import launch
+from runmanager.tensorboard.launch import Server
 from tests.board.reading import train
 
 HOME = Path(__file__).parents[2]
@@ -152,7 +152,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
     (tmp_path / "queue.py").write_text("raise ImportError('not the queue of Python')")
     program = (
         f"import sys; sys.path[:] = [*sys.path[1:], {str(HOME)!r}]; from pathlib import Path\n"
-        "from runmanager.board.launch import Server\n"
+        "from runmanager.tensorboard.launch import Server\n"
         f"with Server(Path({str(root)!r})) as server: print(server.url)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -168,7 +168,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
 @pytest.mark.slow
 def test_it_ends_with_a_process_that_is_killed(root):
     program = (
-        "import time; from pathlib import Path; from runmanager.board.launch import Server\n"
+        "import time; from pathlib import Path; from runmanager.tensorboard.launch import Server\n"
         f"print(Server(Path({str(root)!r})).url, flush=True); time.sleep(60)"
     )
 

@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from runmanager import InvalidArgumentError, RunManager, RunManagerError
-from runmanager.board import link
-from runmanager.board.link import hint, page_of
-from runmanager.board.tags import tag
-from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import identity
+from runmanager.core.design import Design
+from runmanager.core.folders import Experiment
+from runmanager.core.identity import identity
+from runmanager.tensorboard import link
+from runmanager.tensorboard.link import hint, page_of
+from runmanager.tensorboard.tags import tag
 from tests.board.reading import scalars_in, train
 
 HOME = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.board.launch import Server
-from runmanager.board.link import page_of
-from runmanager.board.tags import OF_GOAL
+from runmanager.tensorboard.launch import Server
+from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.tags import OF_GOAL
 from tests.board.reading import LOADER, make_network, train
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
 from tests.browser import OPTIONS as FOR_ROOT

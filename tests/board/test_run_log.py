@@ -19,12 +19,12 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 
 from runmanager import RunManager, RunsWarning, TensorBoard, load_results, load_runs, load_steps, run_grid
-from runmanager.board import event_file, histograms, images, run_log
-from runmanager.board.run_log import GoalScalars
-from runmanager.board.tags import OF_GOAL, tag
-from runmanager.goal import Goal
-from runmanager.outcome import EpochRecord
-from runmanager.storage.folders import Experiment
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import EpochRecord
+from runmanager.tensorboard import event_file, histograms, images, run_log
+from runmanager.tensorboard.run_log import GoalScalars
+from runmanager.tensorboard.tags import OF_GOAL, tag
 from tests.board.reading import (
     LOADER,
     event_files,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from runmanager import RunManager, load_steps
-from runmanager.board import run_log
-from runmanager.board.tags import tag
+from runmanager.tensorboard import run_log
+from runmanager.tensorboard.tags import tag
 from tests.board.reading import event_files, folder_scalars
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from runmanager import RunManager, load_results, run_grid
-from runmanager.board import images
-from runmanager.board.tags import OF_GOAL, tag
 from runmanager.errors import RunsWarning
+from runmanager.tensorboard import images
+from runmanager.tensorboard.tags import OF_GOAL, tag
 from tests.board.reading import LOADER, event_files, make_network, train
 from tests.damaging import as_if_killed, flip
 

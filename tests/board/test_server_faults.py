@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid
-from runmanager.board.hparams import decide
-from runmanager.board.link import page_of
-from runmanager.board.run_log import RunLog
-from runmanager.board.tags import tag
+from runmanager.core.folders import Experiment
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning
-from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.session.grid_outcome import GridOutcome
-from runmanager.storage.folders import Experiment
+from runmanager.tensorboard.hparams import decide
+from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.run_log import RunLog
+from runmanager.tensorboard.tags import tag
 from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve
 from tests.nightly import of_night_but

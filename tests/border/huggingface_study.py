@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCall
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from runmanager import run_grid
-from runmanager.integrations.huggingface import RunManagerCallback, checkpoint_path, training_arguments
+from runmanager.trainers.huggingface import RunManagerCallback, checkpoint_path, training_arguments
 
 NUM_EPOCHS = 4
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import run_grid
-from runmanager.integrations.lightning import checkpoint_path, trainer_options
+from runmanager.trainers.lightning import checkpoint_path, trainer_options
 
 NUM_EPOCHS = 4
 

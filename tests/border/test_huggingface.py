@@ -197,10 +197,10 @@ def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
 
 def test_without_transformers_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "runmanager.integrations.huggingface", raising=False)
+    monkeypatch.delitem(sys.modules, "runmanager.trainers.huggingface", raising=False)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[huggingface\]'"):
-        importlib.import_module("runmanager.integrations.huggingface")
+        importlib.import_module("runmanager.trainers.huggingface")
 
 
 @pytest.mark.nightly

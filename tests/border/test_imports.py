@@ -9,7 +9,7 @@ import runmanager
 
 HOME = Path(__file__).parents[2]
 FILES = sorted(Path(__file__).parent.rglob("*.py"))
-OPEN = ("runmanager.integrations", "runmanager.testing")
+OPEN = ("runmanager.trainers", "runmanager.testing")
 
 
 def imports_of(path):

@@ -157,7 +157,7 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
 def test_a_fresh_attempt_has_only_its_own_model_checkpoints(tmp_path, study, case):
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from runmanager.integrations.lightning import RunManagerCallback, checkpoint_path
+    from runmanager.trainers.lightning import RunManagerCallback, checkpoint_path
 
     def train(run, manager, stop=None, max_epochs=2):
         with manager.run(run):
@@ -219,7 +219,7 @@ def test_early_stopping_of_lightning_ends_a_run_that_was_interrupted_after_the_s
 
 def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):
     L, manager = study.L, RunManager("exp", tmp_path, tensorboard=False, display=False)  # noqa: N806
-    from runmanager.integrations.lightning import trainer_options
+    from runmanager.trainers.lightning import trainer_options
 
     with manager.run({"lr": 0.1}):
         trainer = L.Trainer(**trainer_options(manager, max_epochs=1))
@@ -238,7 +238,7 @@ def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path
     execute(tmp_path, partial(study.train, stop=Stopped(2)))
 
     def forget(run, manager):
-        from runmanager.integrations.lightning import checkpoint_path, trainer_options
+        from runmanager.trainers.lightning import checkpoint_path, trainer_options
 
         with manager.run(run):
             trainer = study.L.Trainer(**trainer_options(manager, max_epochs=3))
@@ -252,7 +252,7 @@ def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path
 
 
 def test_a_second_fit_in_one_run_is_refused(tmp_path, study):
-    from runmanager.integrations.lightning import checkpoint_path, trainer_options
+    from runmanager.trainers.lightning import checkpoint_path, trainer_options
 
     def fit_twice():
         manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
@@ -269,7 +269,7 @@ def test_a_second_fit_in_one_run_is_refused(tmp_path, study):
 
 
 def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
-    from runmanager.integrations.lightning import trainer_options
+    from runmanager.trainers.lightning import trainer_options
 
     class Stream(IterableDataset[Any]):
         def __iter__(self):
@@ -284,7 +284,7 @@ def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
 
 
 def test_a_callback_that_saves_nothing_takes_the_place_of_the_other(tmp_path, study):
-    from runmanager.integrations.lightning import RunManagerCallback, trainer_options
+    from runmanager.trainers.lightning import RunManagerCallback, trainer_options
 
     manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
     with manager.run({"lr": 0.1}):
@@ -306,7 +306,7 @@ def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
 def test_a_logger_of_fabric_fills_columns_and_curves(tmp_path, study):
     from lightning.fabric import Fabric
 
-    from runmanager.integrations.lightning import RunManagerLogger
+    from runmanager.trainers.lightning import RunManagerLogger
 
     manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
     with manager.run({"lr": 0.1}):
@@ -329,11 +329,11 @@ def test_a_logger_of_fabric_fills_columns_and_curves(tmp_path, study):
 def test_without_lightning_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", None)
     for name in ("lightning", "lightning_logger"):
-        monkeypatch.delitem(sys.modules, f"runmanager.integrations.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"runmanager.trainers.{name}", raising=False)
     monkeypatch.delitem(sys.modules, "pytorch_lightning", raising=False)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[lightning\]'"):
-        importlib.import_module("runmanager.integrations.lightning")
+        importlib.import_module("runmanager.trainers.lightning")
 
 
 @pytest.mark.nightly

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from runmanager.storage import checkpoints, durable, lock, paths
-from runmanager.storage.journal import Journal
+from runmanager.core import checkpoints, durable, lock, paths
+from runmanager.core.journal import Journal
+from runmanager.core.resuming import ResumeState
 from runmanager.tables import files
-from runmanager.training.resuming import ResumeState
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only repairs, and reading."""

@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 
 from runmanager import load_results, load_runs, load_steps
-from runmanager.storage import checkpoints, folders, paths
+from runmanager.core import checkpoints, folders, paths
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]

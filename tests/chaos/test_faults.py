@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager.storage import paths
+from runmanager.core import paths
 from tests.chaos.faults import CALLS, JOURNAL
 from tests.chaos.harness import Witness, Zygote, result, show
 from tests.chaos.work import EXPERIMENT, axes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runmanager.storage import paths
+from runmanager.core import paths
 from tests.chaos.harness import Zygote
 from tests.chaos.work import EXPERIMENT, axes
 from tests.nightly import of_night

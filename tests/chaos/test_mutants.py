@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from runmanager.storage import paths, processes
+from runmanager.core import paths, processes
 from tests.chaos.harness import Witness, show
 from tests.chaos.test_faults import PARAMS, Faults, begun  # noqa: F401 - a fixture
 from tests.chaos.test_kills import Killer

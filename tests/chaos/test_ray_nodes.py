@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RayExecutor, run_grid
-from runmanager.storage.journal import read_attempt
+from runmanager.core.journal import read_attempt
 
 NUM_KILLS = 12
 NUM_EPOCHS = 90

@@ -29,7 +29,7 @@ from runmanager import (
     Uniform,
     run_grid,
 )
-from runmanager.training import step_log
+from runmanager.core import step_log
 
 EXPERIMENT = "grid"
 FINAL = "final.pt"

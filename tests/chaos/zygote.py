@@ -21,12 +21,12 @@ import torch._dynamo  # so that no process has to: optimizers do
 import torch.utils.tensorboard  # noqa: F401 - so that no process has to
 
 from runmanager import StorageError
-from runmanager.board import run_log  # noqa: F401
+from runmanager.core import provenance
 from runmanager.errors import ExperimentLockedError
 from runmanager.executors.signals import SIGNALS
 from runmanager.screen import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
-from runmanager.storage import provenance
 from runmanager.tables import columns as tables  # noqa: F401
+from runmanager.tensorboard import run_log  # noqa: F401
 from tests.chaos import faults, work
 
 PATIENCE_S = 60.0

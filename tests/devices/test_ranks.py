@@ -10,9 +10,9 @@ import torch
 from torch.distributed.distributed_c10d import BackendConfig
 
 from runmanager import GridError, load_results, load_runs, load_steps, run_grid
+from runmanager.core.journal import read_attempt
 from runmanager.devices import ranks
 from runmanager.errors import RunManagerError
-from runmanager.storage.journal import read_attempt
 from tests.accelerators import Machine, installed
 
 RANKS = Path(__file__).parents[1] / "ranks.py"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import runmanager
-from runmanager.launch import manager
+from runmanager.front import manager
 
 PROPERTIES = (property, manager._settable)
 NOTHING = (None, "None", inspect.Signature.empty)

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import (
-    RunManager,
-    RunManagerError,
-    load_results,
-    load_runs,
-    open_tensorboard,
-    write_report,
-)
+from runmanager import RunManager, RunManagerError, load_results, load_runs, open_tensorboard, write_report
 from runmanager.cli.app import app
 
 SOURCE = Path(__file__).parents[2] / "runs" / "README.md"

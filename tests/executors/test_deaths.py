@@ -2,9 +2,9 @@ import signal
 
 import pytest
 
+from runmanager.core.outcome import EpochRecord, Status
 from runmanager.executors import BatchProgress, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
-from runmanager.outcome import EpochRecord, Status
 
 
 @pytest.mark.parametrize(

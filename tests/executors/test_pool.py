@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from runmanager import GridError, RunBuilder, run_grid
+from runmanager.core.outcome import Outcome, Status
 from runmanager.executors import pool
 from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor
-from runmanager.outcome import Outcome, Status
 from tests import accelerators
 from tests.accelerators import DEAD, FULL, HANGS, NO_HANDLE, WELL, Machine, installed
 from tests.border.test_executors import Watcher

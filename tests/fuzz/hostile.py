@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from runmanager.board import event_file
+from runmanager.tensorboard import event_file
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [

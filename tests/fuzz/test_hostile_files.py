@@ -35,9 +35,9 @@ from runmanager.answers.effects import compare, effects
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
+from runmanager.core import paths
+from runmanager.core.folders import experiments
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.storage import paths
-from runmanager.storage.folders import experiments
 from runmanager.tables import ranking
 from tests.fuzz import hostile
 from tests.nightly import of_night

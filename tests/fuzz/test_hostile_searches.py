@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from runmanager import OptunaSearch, Uniform, run_grid
+from runmanager.core import paths
 from runmanager.errors import RunsWarning
-from runmanager.storage import paths
 from tests.fuzz import hostile
 
 NUM_BEFORE, NUM_AFTER = 4, 6

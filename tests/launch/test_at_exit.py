@@ -6,10 +6,10 @@ import textwrap
 import pytest
 
 from runmanager import RunManager, RunsWarning, load_runs
+from runmanager.core import paths
+from runmanager.core.hooks import LEFT_OPEN
 from runmanager.errors import StorageError
-from runmanager.launch import at_exit
-from runmanager.storage import paths
-from runmanager.training.hooks import LEFT_OPEN
+from runmanager.front import at_exit
 from tests.locations import line_with
 
 START = """

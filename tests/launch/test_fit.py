@@ -11,8 +11,8 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
 from runmanager import RunManager, fit, load_results
+from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.errors import InvalidArgumentError
-from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files
 from tests.of_grid import manager_of_grid
 

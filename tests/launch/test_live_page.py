@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, run_grid
-from runmanager.launch import live_page
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.front import live_page
 from tests.report.reading import by_id, parse, text_of
 
 OPTIONS: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}

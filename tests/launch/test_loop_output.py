@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from runmanager import RunManager
-from runmanager.launch.loop_output import epoch_line
-from runmanager.outcome import EpochRecord
+from runmanager.core.outcome import EpochRecord
+from runmanager.front.loop_output import epoch_line
 
 PARAMS = {"lr": 0.01, "batch_size": 100, "device": "cpu"}
 METRICS = {

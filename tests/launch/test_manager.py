@@ -9,18 +9,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import (
-    InvalidArgumentError,
-    LifecycleError,
-    RunManager,
-    RunsWarning,
-    load_results,
-    load_runs,
-)
+from runmanager import InvalidArgumentError, LifecycleError, RunManager, RunsWarning, load_results, load_runs
+from runmanager.core import processes
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord
 from runmanager.devices import torch_devices
-from runmanager.outcome import EpochRecord
-from runmanager.storage import processes
-from runmanager.storage.journal import Journal
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from runmanager import run_grid
+from runmanager.core.outcome import Status
 from runmanager.errors import RunsWarning
 from runmanager.executors import signals
-from runmanager.outcome import Status
 
 
 class Unwritable(Exception):  # noqa: N818 - a nasty one

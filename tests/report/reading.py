@@ -7,10 +7,10 @@ from typing import Any
 from unittest import mock
 from xml.etree import ElementTree as ET
 
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
-from runmanager.storage.paths import ERROR_LOG
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.paths import ERROR_LOG
 
 _VOID = {"meta", "input", "br", "link", "img", "wbr"}
 

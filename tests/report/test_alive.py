@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runmanager import write_report
-from runmanager.outcome import Outcome, Status
+from runmanager.core.outcome import Outcome, Status
 from runmanager.tables.where import select
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
 from tests.report.reading import write_runs

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from runmanager import RunManager, write_report
-from runmanager.outcome import Outcome, Status
+from runmanager.core.outcome import Outcome, Status
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
 from tests.report.reading import write_runs
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from benchmarks.colors import SIGHTS, contrast, distance, least_distance
 from benchmarks.page import themes
 from runmanager import write_report
-from runmanager.board.event_file import EventFile, event, image
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
 from runmanager.report.timeline import Busy, timeline
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
+from runmanager.tensorboard.event_file import EventFile, event, image
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
 GRID = [{"lr": lr, "seed": seed, "device": "cpu"} for lr in (0.1, 0.01) for seed in range(4)]

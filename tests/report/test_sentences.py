@@ -12,12 +12,12 @@ import pytest
 from scipy import stats
 
 from runmanager.answers.verdict import verdict
-from runmanager.outcome import EpochRecord, Status
+from runmanager.core.folders import RunFolder
+from runmanager.core.identity import canonical, identity
+from runmanager.core.outcome import EpochRecord, Status
+from runmanager.core.run_state import RunResult
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import canonical, identity
-from runmanager.storage.run_state import RunResult
 
 KINDS = ("even", "uneven", "random", "failed", "ties", "single", "loss")
 NAMES = ("lr", "width", "net", "seed")

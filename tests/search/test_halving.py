@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from runmanager import GridError, InvalidArgumentError, SuccessiveHalving, load_results, load_runs, run_grid
-from runmanager.outcome import EpochRecord
+from runmanager.core.outcome import EpochRecord
 from tests.damaging import as_if_killed
 
 THIRD = SuccessiveHalving("test_loss", factor=3)

@@ -18,9 +18,9 @@ from runmanager import (
     load_runs,
     run_grid,
 )
-from runmanager.goal import parse_goal
-from runmanager.listener import Slot
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.core.goal import parse_goal
+from runmanager.core.listener import Slot
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from tests.damaging import as_if_killed
 from tests.nightly import of_night_but
 

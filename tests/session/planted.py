@@ -188,7 +188,7 @@ import torch
 import lightning as L
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager.integrations.lightning import checkpoint_path, trainer_options
+from runmanager.trainers.lightning import checkpoint_path, trainer_options
 
 DATA = TensorDataset(torch.linspace(-1, 1, 640).reshape(80, 8).sin(), torch.arange(80) % 2)
 
@@ -219,7 +219,7 @@ TRANSFORMERS = """
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer
 
-from runmanager.integrations.huggingface import RunManagerCallback, checkpoint_path, training_arguments
+from runmanager.trainers.huggingface import RunManagerCallback, checkpoint_path, training_arguments
 
 TOKENS = torch.arange(320).reshape(40, 8) % 50
 ROWS = [{"input_ids": each, "labels": int(each.sum() % 2)} for each in TOKENS]

@@ -12,10 +12,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
+from runmanager.core.lock import hold
+from runmanager.core.outcome import Status
 from runmanager.errors import ExperimentLockedError, GridError
-from runmanager.outcome import Status
 from runmanager.session import check
-from runmanager.storage.lock import hold
 from tests.accelerators import Machine, fail_kernels, installed
 from tests.locations import line_with
 
@@ -264,7 +264,7 @@ def test_what_is_done_before_is_not_checked(tmp_path, caplog):
 
 def test_an_experiment_that_is_running_is_not_checked(tmp_path, monkeypatch):
     (tmp_path / "runs" / "e").mkdir(parents=True)
-    monkeypatch.setattr("runmanager.storage.lock._is_this_thread", lambda _: False)
+    monkeypatch.setattr("runmanager.core.lock._is_this_thread", lambda _: False)
 
     with hold(tmp_path / "runs" / "e"), pytest.raises(ExperimentLockedError):
         start(tmp_path, {"loop": [_refuse], "seed": [1]})

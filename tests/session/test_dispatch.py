@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from runmanager import GridError, Listener, RunBuilder, RunsWarning, load_results, load_runs, run_grid
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.executors.signals import Stop
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.session import dispatch
 from runmanager.session.dispatch import Dispatcher, Guarded
 

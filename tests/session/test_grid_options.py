@@ -17,7 +17,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.errors import Problems
-from runmanager.launch.script import Script
+from runmanager.front.script import Script
 from runmanager.session.grid_options import GridOptions
 
 DOCS = Path(__file__).parents[2] / "docs"

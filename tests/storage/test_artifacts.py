@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from runmanager.core import artifacts, durable
+from runmanager.core.artifacts import keep
 from runmanager.errors import InvalidArgumentError, StorageError
-from runmanager.storage import artifacts, durable
-from runmanager.storage.artifacts import keep
 
 
 @pytest.fixture

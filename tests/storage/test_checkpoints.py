@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
+from runmanager.core import checkpoints, durable
+from runmanager.core.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, StorageError
-from runmanager.outcome import EpochRecord
-from runmanager.storage import checkpoints, durable
-from runmanager.storage.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 CPU = torch.device("cpu")
 ID = "a1b2c3d4"

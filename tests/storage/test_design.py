@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from runmanager.goal import Goal
-from runmanager.storage.design import Design, Rule
-from runmanager.storage.folders import Experiment
+from runmanager.core.design import Design, Rule
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
 
 REWARD = Design(Goal("reward", 1), ("seed",))
 

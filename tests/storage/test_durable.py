@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from runmanager.errors import StorageError
-from runmanager.storage import durable
-from runmanager.storage.durable import (
+from runmanager.core import durable
+from runmanager.core.durable import (
     AppendFile,
     copy_file,
     create_file,
@@ -20,6 +19,7 @@ from runmanager.storage.durable import (
     sync_folder,
     write_file,
 )
+from runmanager.errors import StorageError
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from runmanager.storage import fingerprint as module
-from runmanager.storage.fingerprint import fingerprint, note_changes_by_runs
-from runmanager.training.loaders import ImageTensors
+from runmanager.checks import fingerprint as module
+from runmanager.checks.fingerprint import fingerprint, note_changes_by_runs
+from runmanager.core.loaders import ImageTensors
 from tests.storage.comparing import fingerprint_changes
 
 HEAD = """

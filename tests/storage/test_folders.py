@@ -17,10 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
-from runmanager.storage.folder_names import varying
-from runmanager.storage.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
-from runmanager.storage.identity import identity
-from runmanager.storage.journal import to_line
+from runmanager.core.folder_names import varying
+from runmanager.core.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
+from runmanager.core.identity import identity
+from runmanager.core.journal import to_line
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.hyperparameters import check_value
-from runmanager.storage.identity import canonical, identity
+from runmanager.core.hyperparameters import check_value
+from runmanager.core.identity import canonical, identity
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TORCH = st.sampled_from(

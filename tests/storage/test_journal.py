@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from runmanager.core.hyperparameters import COLUMNS
+from runmanager.core.journal import Attempt, Journal, NoJournal, end_abandoned_attempt, read_attempt, to_line
+from runmanager.core.outcome import LARGEST, EpochRecord, Outcome, Status
 from runmanager.errors import StorageError
-from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LARGEST, EpochRecord, Outcome, Status
-from runmanager.storage.journal import Attempt, Journal, NoJournal, end_abandoned_attempt, read_attempt, to_line
 
 RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
@@ -344,7 +344,7 @@ def test_a_journal_is_closed_by_its_end(tmp_path):
 
 
 def test_a_finished_journal_is_read_at_once(journal, monkeypatch):
-    monkeypatch.delattr("runmanager.storage.journal._read_lines")
+    monkeypatch.delattr("runmanager.core.journal._read_lines")
 
     attempt = read_attempt(journal)
 

@@ -5,12 +5,12 @@ import time
 import pytest
 
 from runmanager import load_runs
+from runmanager.core import journal
+from runmanager.core.durable import AppendFile
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal, end_abandoned_attempt, read_attempt
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning, StorageError
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import journal
-from runmanager.storage.durable import AppendFile
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal, end_abandoned_attempt, read_attempt
 
 NUM_EPOCHS = 50
 DONE = Outcome(Status.COMPLETED, "", NUM_EPOCHS)

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from runmanager import load_run, load_runs, run_grid, write_report
 from runmanager.cli.app import app
-from runmanager.storage.folders import read_runs
-from runmanager.storage.loaded_files import changes_since
-from runmanager.storage.run_state import read_run
+from runmanager.core.folders import read_runs
+from runmanager.core.loaded_files import changes_since
+from runmanager.core.run_state import read_run
 
 SCALE = {"value": 1.0}
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from runmanager.core import durable, lock, processes
 from runmanager.errors import ExperimentLockedError
-from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
 from tests.nightly import of_night_but
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager import RunManager, run_grid
+from runmanager.core import paths
 from runmanager.errors import GridError
-from runmanager.storage import paths
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too

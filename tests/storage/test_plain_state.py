@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from runmanager.core.plain_state import OF_TENSORS, copied, fill, is_plain_state
 from runmanager.errors import CheckpointError
-from runmanager.storage.plain_state import OF_TENSORS, copied, fill, is_plain_state
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

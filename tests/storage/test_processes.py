@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager.storage import processes
+from runmanager.core import processes
 from tests.damaging import NO_PROCESS
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import runmanager
-from runmanager.storage import provenance as module
+from runmanager.core import provenance as module
 
 GIT = shutil.which("git") or ""
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager.storage.fingerprint import fingerprint
-from runmanager.training.loaders import ImageTensors
+from runmanager.checks.fingerprint import fingerprint
+from runmanager.core.loaders import ImageTensors
 from tests.storage.comparing import fingerprint_changes
 
 CODE = '''

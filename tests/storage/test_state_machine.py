@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs
+from runmanager.core import lock
+from runmanager.core.folders import Experiment
 from runmanager.errors import ExperimentLockedError, RunsWarning
-from runmanager.storage import lock
-from runmanager.storage.folders import Experiment
 from tests.damaging import NO_PROCESS, as_if_killed, journals
 from tests.nightly import of_night
 

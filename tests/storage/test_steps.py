@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.outcome import EpochRecord
-from runmanager.storage import journal, paths, steps
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal, to_line
-from runmanager.storage.steps import StepFile, read_steps
+from runmanager.core import journal, paths, steps
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal, to_line
+from runmanager.core.outcome import EpochRecord
+from runmanager.core.steps import StepFile, read_steps
 
 BLOCK = {"type": "steps", "epoch": 1, "metrics": {"score": [[1, 2], [0.5, 0.25]]}}
 NUMBERS = st.dictionaries(st.integers(1, 2**53), st.floats(), min_size=1, max_size=20)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_runs, run_grid
-from runmanager.storage.user_code import caller, is_users_file, location_of
+from runmanager.core.user_code import caller, is_users_file, location_of
 from tests.locations import line_with
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
+from runmanager.core.folders import Experiment, read_runs
+from runmanager.core.outcome import EpochRecord
+from runmanager.core.x_axis import check_x_axis, samples_of, x_of, x_value
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.outcome import EpochRecord
-from runmanager.storage.folders import Experiment, read_runs
-from runmanager.storage.x_axis import check_x_axis, samples_of, x_of, x_value
 from tests.board.reading import event_files, folder_scalars
 
 BATCHES = [torch.ones(8, 2), torch.ones(8, 2), torch.ones(4, 2)]

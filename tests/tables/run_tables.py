@@ -5,9 +5,9 @@ import math
 import pandas as pd
 from hypothesis import strategies as st
 
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
+from runmanager.core.folders import Experiment
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.tables.columns import HYPERPARAMETERS
 
 DONE = Outcome(Status.COMPLETED)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from runmanager import RunManager, best, compare, export, load_results, load_runs, load_table
+from runmanager.core import durable
 from runmanager.errors import GridError, StorageError
-from runmanager.storage import durable
 from runmanager.tables.columns import HYPERPARAMETERS, from_columns
 from runmanager.tables.files import FORMULA, to_csv, to_rows, write_results
 from tests.tables.run_tables import record, write_run

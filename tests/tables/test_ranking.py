@@ -23,11 +23,11 @@ from runmanager import (
     show,
 )  # fmt: skip
 from runmanager.answers.conclusion import conclude
+from runmanager.core.design import Design
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import Outcome, Status
 from runmanager.errors import GridError
-from runmanager.goal import Goal
-from runmanager.outcome import Outcome, Status
-from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment
 from runmanager.tables.columns import HYPERPARAMETERS
 from runmanager.tables.ranking import default_metric, own_goals, repeats_of
 from tests.tables.run_tables import METRIC, record, table_of, write_run

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from runmanager import best, compare, effects, load_runs, show
-from runmanager.outcome import Outcome, Status
-from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment
+from runmanager.core.design import Design
+from runmanager.core.folders import Experiment
+from runmanager.core.outcome import Outcome, Status
 from runmanager.tables.view import View
 from tests.report.reading import parse, write_runs
 from tests.screens import Terminal

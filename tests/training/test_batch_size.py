@@ -8,9 +8,9 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager
+from runmanager.core.batch_size import batch_size
+from runmanager.core.metrics import EpochSums
 from runmanager.errors import InvalidArgumentError
-from runmanager.training.batch_size import batch_size
-from runmanager.training.metrics import EpochSums
 
 IMAGES = [torch.zeros(3, 8, 8)] * 5
 

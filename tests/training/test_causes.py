@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from runmanager import RunManager, load_runs
+from runmanager.core.causes import cause_of, explain_devices, status_of
+from runmanager.core.outcome import Status
 from runmanager.errors import InvalidArgumentError
-from runmanager.outcome import Status
-from runmanager.training.causes import cause_of, explain_devices, status_of
 from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")

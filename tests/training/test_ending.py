@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_runs, run_grid
+from runmanager.core.ending import EarlyStop
+from runmanager.core.epoch_options import EpochOptions
+from runmanager.core.goal import Goal
+from runmanager.core.journal import Journal
+from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, InvalidArgumentError
-from runmanager.goal import Goal
-from runmanager.outcome import EpochRecord
-from runmanager.storage.journal import Journal
-from runmanager.training.ending import EarlyStop
-from runmanager.training.epoch_options import EpochOptions
 
 LOSS = Goal("validation_loss", -1)
 

@@ -10,12 +10,12 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from runmanager import RunManager, load_results
+from runmanager.core import evaluation
+from runmanager.core.evaluation import Evaluation, OpenEvaluation
+from runmanager.core.loaders import ImageTensors, TensorLoader
+from runmanager.core.metrics import EpochSums
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import InvalidArgumentError, LifecycleError
-from runmanager.training import evaluation
-from runmanager.training.evaluation import Evaluation, OpenEvaluation
-from runmanager.training.loaders import ImageTensors, TensorLoader
-from runmanager.training.metrics import EpochSums
 from tests.board.reading import folder_scalars
 
 CPU = torch.device("cpu")

@@ -18,14 +18,13 @@ from torch.utils.data import (
 )
 
 from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
+from runmanager.core import paths, weighted_sum
+from runmanager.core.folders import read_runs
+from runmanager.core.journal import read_attempt
+from runmanager.core.loaders import ImageTensors, TensorLoader
+from runmanager.core.outcome import Inside
+from runmanager.core.run_state import read_run
 from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError, RunsWarning
-from runmanager.outcome import Inside
-from runmanager.storage import paths
-from runmanager.storage.folders import read_runs
-from runmanager.storage.journal import read_attempt
-from runmanager.storage.run_state import read_run
-from runmanager.training import weighted_sum
-from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import folder_scalars
 from tests.damaging import flip
 
@@ -343,7 +342,7 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeyp
 
 @pytest.mark.slow(everywhere=True)
 def test_sums_of_tensors_continue_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+    monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
     monkeypatch.setattr(weighted_sum, "CHUNK", 4)
     train(tmp_path / "whole")
 
@@ -792,7 +791,7 @@ def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(t
 
 def test_several_ranks_save_nothing_inside_epochs_and_are_told_so(tmp_path, monkeypatch):
     ranks = SimpleNamespace(num_ranks=lambda: 2)
-    monkeypatch.setattr("runmanager.training.inside_epoch.ranks", ranks)
+    monkeypatch.setattr("runmanager.core.inside_epoch.ranks", ranks)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         train(tmp_path, num_epochs=1)

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 from torchvision.transforms.functional import to_tensor
 
-from runmanager.training.loaders import (
+from runmanager.core.loaders import (
     ImageTensors,
     TensorLoader,
     size_of_batch,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from runmanager import RunManager
+from runmanager.core.logged_image import image_of, may_be_image
 from runmanager.errors import InvalidArgumentError
-from runmanager.training.logged_image import image_of, may_be_image
 
 RAMP = torch.linspace(0, 1, 60)
 

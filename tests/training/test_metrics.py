@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
+from runmanager.core import metrics, weighted_sum
+from runmanager.core.correct import num_correct
+from runmanager.core.loaders import size_of_batch
+from runmanager.core.metrics import EpochSums, single
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.training import metrics, weighted_sum
-from runmanager.training.correct import num_correct
-from runmanager.training.loaders import size_of_batch
-from runmanager.training.metrics import EpochSums, single
 
 LOSSES = st.floats(-1e6, 1e6)
 NUMBER = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."

@@ -13,14 +13,14 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import RunManager, load_results, load_run, load_runs, run_grid
-from runmanager.board import event_file
-from runmanager.board.event_file import records
+from runmanager.core import provenance
+from runmanager.core.hyperparameters import counted
+from runmanager.core.journal import Journal, read_attempt
+from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, LifecycleError
-from runmanager.hyperparameters import counted
-from runmanager.storage import provenance
-from runmanager.storage.journal import Journal, read_attempt
-from runmanager.training.loaders import ImageTensors, TensorLoader
+from runmanager.tensorboard import event_file
+from runmanager.tensorboard.event_file import records
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed
 
@@ -373,7 +373,7 @@ def change(request, monkeypatch):
 
     def change_versions():
         now = {**provenance.versions(), "torch": "99.0"}
-        monkeypatch.setattr("runmanager.storage.fingerprint.versions", lambda: now)
+        monkeypatch.setattr("runmanager.checks.fingerprint.versions", lambda: now)
         return {"change": False}, {}
 
     return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]

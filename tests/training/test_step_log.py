@@ -6,13 +6,12 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
+from runmanager.core import paths, step_log
+from runmanager.core.journal import Journal
+from runmanager.core.step_log import StepLog
+from runmanager.core.steps import StepFile
+from runmanager.core.weighted_sum import read_values
 from runmanager.errors import InvalidArgumentError, StorageError
-from runmanager.storage import paths
-from runmanager.storage.journal import Journal
-from runmanager.storage.steps import StepFile
-from runmanager.training import step_log
-from runmanager.training.step_log import StepLog
-from runmanager.training.weighted_sum import read_values
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 
@@ -131,7 +130,7 @@ def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_pat
 
     monkeypatch.setattr(step_log, "read_values", read)
     if on_device:  # where a cpu's values wait as an accelerator's do
-        monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+        monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
 
     sizes = []
     for number in begin(manager, 3):
@@ -144,7 +143,7 @@ def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_pat
 
 
 def test_a_value_that_the_loop_changes_later_is_kept_as_it_was(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+    monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
     value = torch.zeros(())
     for _ in begin(manager):
         value += 1
@@ -278,7 +277,7 @@ def test_a_full_disk_interrupts_the_run_as_at_the_end_of_an_epoch(manager, tmp_p
 
 
 def test_ranks_but_the_first_check_their_values_and_write_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.training.step_log.ranks.is_main", lambda: False)
+    monkeypatch.setattr("runmanager.core.step_log.ranks.is_main", lambda: False)
     log = StepLog(tmp_path, 1, {})
 
     log.add({"score": 1}, 1)

@@ -3,10 +3,10 @@ import torch
 from torch import nn
 
 from runmanager import RunBuilder, RunManager, load_runs, run_grid
+from runmanager.core.journal import read_attempt, to_line
+from runmanager.core.threads import Threads
 from runmanager.devices import torch_devices
 from runmanager.errors import RunsWarning
-from runmanager.storage.journal import read_attempt, to_line
-from runmanager.training.threads import Threads
 
 
 class Train:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, run_grid
-from runmanager.training import causes
+from runmanager.core import causes
 
 optuna = pytest.importorskip("optuna")
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, RayExecutor, RunBuilder
+from runmanager.core.outcome import Outcome, Status
 from runmanager.errors import DeviceError, InvalidArgumentError, MissingExtraError
 from runmanager.executors import BatchProgress
 from runmanager.executors.base import uncommitted
 from runmanager.executors.ray import Node, connected
-from runmanager.outcome import Outcome, Status
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 COMPLETED = Outcome(Status.COMPLETED)
@@ -330,7 +330,7 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     (tmp_path / "main.py").write_text(
         textwrap.dedent("""
         import sys, time
-        from runmanager import (run_grid)
+        from runmanager import run_grid
 
         def train(run, manager):
             with manager.run(run):

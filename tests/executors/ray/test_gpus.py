@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 from runmanager import RunBuilder
+from runmanager.core.outcome import Outcome, Status
 from runmanager.executors.ray import RayExecutor
-from runmanager.outcome import Outcome, Status
 from tests.border.test_executors import Watcher
 
 ray = pytest.importorskip("ray")

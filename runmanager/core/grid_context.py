@@ -1,0 +1,52 @@
+"""The settings of a grid for the manager of one of its runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core.goal import Goal
+from runmanager.core.listeners import RunListener
+from runmanager.core.loaded_files import changes_since
+from runmanager.core.outcome import Status
+from runmanager.core.run import Run
+from runmanager.core.run_state import RunResult
+from runmanager.devices import ranks
+
+
+@dataclass(frozen=True)
+class GridContext:
+    """The settings of a `RunManager` that come from the grid; the grid writes the tables of its runs.
+
+    Attributes:
+        run: The only run that may begin; None if any run may begin.
+        jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
+        fingerprint: The code, data and versions that results depend on. A run that began with a different
+            fingerprint starts over.
+        keep_changed: Whether a run with a different fingerprint is resumed instead; such a run is marked as
+            mixed.
+        goal: The experiment's goal, which TensorBoard shows.
+        x_axis: The x-axis of the experiment's curves.
+        listeners: The listeners in the run's process, called after TensorBoard.
+    """
+
+    run: Run | None = None
+    jobs: int = 1
+    fingerprint: Fingerprint = field(default_factory=dict)
+    keep_changed: bool = False
+    goal: Goal | None = None
+    x_axis: str | None = None
+    listeners: Sequence[RunListener] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the grid's facts for the journal: the fingerprint, and the number of runs on the machine."""
+        shared = {name: n for name, n in (("jobs", self.jobs), ("ranks", ranks.num_ranks())) if n > 1}
+        return {"fingerprint": self.fingerprint, **shared}
+
+    def is_changed(self, earlier: RunResult) -> bool:
+        """Whether code, data, versions or loaded files have changed since a run began."""
+        return bool(changes_since(earlier, self.fingerprint))
+
+    def starts_over(self, earlier: RunResult) -> bool:
+        """Whether a run is executed from its first epoch, even if it has a checkpoint."""
+        return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)

@@ -1,0 +1,145 @@
+"""Nested mappings, data classes and OmegaConf configurations, flattened to values with dotted names."""
+
+import copy
+import dataclasses
+import sys
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from runmanager.core.hyperparameters import check_names
+from runmanager.core.ranges import Range
+from runmanager.errors import GridError, first_line
+
+
+class DataClass(Protocol):
+    """An instance of any data class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Grid: TypeAlias = Mapping[Any, Any] | DataClass
+"""The types in which users write a grid."""
+
+_DEEPEST = 50  # the maximum depth of nested mappings
+
+
+def mapping_of(value: Any) -> Mapping[Any, Any] | None:
+    """Return the fields of a mapping, a data class or an OmegaConf configuration; None for anything else.
+
+    >>> mapping_of({"lr": 0.1}), mapping_of([0.1])
+    ({'lr': 0.1}, None)
+    """
+    value = plain_config(value)
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, Range):
+        return None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    return None
+
+
+def plain_config(value: Any) -> Any:
+    """Convert an OmegaConf configuration to dicts and lists, with interpolations resolved; keep other values.
+
+    Raises:
+        GridError: A value is missing, or cannot be resolved.
+    """
+    omega = _omegaconf(value)
+    if omega is None:
+        return value
+    try:
+        return omega.to_container(value, resolve=True, throw_on_missing=True)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise GridError([f"the configuration cannot be read ({cause}): give it that value"]) from error
+
+
+def outline(config: Any) -> Any:
+    """Return the structure of a configuration, without an error for missing OmegaConf values."""
+    omega = _omegaconf(config)
+    return config if omega is None else omega.to_container(config, resolve=False)
+
+
+def _omegaconf(value: Any) -> Any:
+    """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
+    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
+    return omega if omega is not None and omega.is_config(value) else None
+
+
+def flat(grid: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the axes of a grid and their values, with dotted names for nested mappings.
+
+    >>> list(flat({"opt": {"lr": [0.1], ("a", "b"): [(1, 2)]}, "device": ["cpu"]}))
+    [('opt.lr', [0.1]), (('opt.a', 'opt.b'), [(1, 2)]), ('device', ['cpu'])]
+    """
+    return _flat(grid, "", 0)
+
+
+def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[Any, Any]]:
+    if depth > _DEEPEST:
+        raise GridError([f"mappings of a grid are nested more than {_DEEPEST} deep: make it flatter"])
+    for key, values in grid.items():
+        name = tuple(_below(prefix, part) for part in key) if isinstance(key, tuple) else _below(prefix, key)
+        # a data class may be an iterable of values, such as a custom range
+        is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__") or _omegaconf(values)
+        inner = mapping_of(values) if isinstance(key, str) and is_group else None
+        if inner:
+            yield from _flat(inner, f"{name}.", depth + 1)
+        else:
+            yield name, () if inner is not None else plain_config(values)
+
+
+def _below(prefix: str, name: Any) -> Any:
+    return f"{prefix}{name}" if isinstance(name, str) else name
+
+
+def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in a configuration by their dotted names.
+
+    >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
+    {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
+    """
+    for key, value in (mapping_of(config) or {}).items():
+        name = _below(prefix, key)
+        inner = None if name in unexpanded else mapping_of(value)
+        is_group = inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner)
+        if is_group and prefix.count(".") < _DEEPEST:
+            yield from leaves(value, unexpanded, f"{name}.")
+        else:
+            yield name, value
+
+
+def replaced(config: Any, values: Mapping[str, Any]) -> Any:
+    """Return a copy of a configuration with some values replaced, by dotted name; types do not change.
+
+    >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
+    {'opt': {'lr': 0.5, 'name': 'sgd'}}
+    """
+    config = copy.deepcopy(config)
+    if (omega := _omegaconf(config)) is not None:
+        is_readonly = omega.is_readonly(config)
+        omega.set_readonly(config, False)
+        for name, value in values.items():
+            omega.update(config, name, value, merge=False)
+        omega.set_readonly(config, is_readonly or None)
+        return config
+    return _replaced(config, values)
+
+
+def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
+    """Replace values of a configuration that the caller owns: in place if the configuration is mutable."""
+    changes: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            inner.setdefault(head, {})[rest] = value
+        else:
+            changes[head] = copy.deepcopy(value)
+    fields = mapping_of(config) or {}
+    changes |= {name: _replaced(changes.get(name, fields.get(name)), below) for name, below in inner.items()}
+    if isinstance(config, MutableMapping):
+        config.update(changes)
+        return config
+    return {**fields, **changes} if isinstance(config, Mapping) else dataclasses.replace(config, **changes)

@@ -1,0 +1,218 @@
+"""An open epoch: its sums, its clock and the parts of its time."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from runmanager.core import loaders, metrics
+from runmanager.core.batch_size import Measure
+from runmanager.core.outcome import LEADING, BatchProgress, EpochRecord
+from runmanager.core.step_log import StepLog
+from runmanager.devices import ranks, torch_devices
+
+_OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
+"""Phases whose time is not part of the epoch's duration."""
+# pairs (process, device) whose first epoch has been marked in the tables
+_begun: set[tuple[int, str, int]] = set()
+
+OnStep = Callable[[Callable[[], BatchProgress]], float]
+"""Called at each batch with a function that returns the progress.
+
+Returns the seconds that are not part of the epoch's duration.
+"""
+
+
+class OpenEpoch:
+    """The measurements between `begin_epoch` and `end_epoch`.
+
+    Only the begin and the end of the epoch wait for the device.
+
+    Args:
+        params: The run's hyperparameters; a metric cannot have such a name.
+        num_epochs: The number of epochs of the loop, None without a loop.
+        on_step: Called at each batch, or None.
+        measure: The user's function that counts the samples of a batch, None by default.
+    """
+
+    most_steps: int | None = None
+    """The maximum number of batches of an epoch when a run is only checked."""
+
+    commit_every: int | None = None
+    """The number of batches between two checkpoints inside an epoch, in place of ``checkpoint_every=``."""
+
+    def __init__(
+        self,
+        number: int,
+        device: torch.device,
+        loader: Any = None,
+        params: Mapping[str, Any] = MappingProxyType({}),
+        num_epochs: int | None = None,
+        on_step: OnStep | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        self.step = 0  # the number of the current batch, from 1
+        self.sums = metrics.EpochSums(measure)
+        self.counts_batches = False  # whether `step` counts batches of `batches` instead of losses
+        self.is_whole = True  # false while batches of `batches` remain
+        self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
+        self.number = number
+        self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
+        self._device = device
+        self._loader = loader
+        self._params = params
+        self._columns: set[str] = set()  # columns that `track` has checked
+        self._num_epochs = num_epochs
+        self._on_step = on_step
+        self._evaluated: dict[str, float] = {}
+        self._times: dict[str, float] = {}
+        self._end: float | None = None
+        self._resume_batch = 0  # the batch after which the epoch was resumed
+        self._continued = 0.0  # time when the state was restored (perf_counter, s)
+        self._seconds = 0.0
+        first_use = (os.getpid(), device.type, device.index or 0)
+        self._is_cold = first_use not in _begun
+        _begun.add(first_use)
+        torch_devices.wait_for(device)
+        self.start, self.start_time = perf_counter(), time.time()  # perf_counter (s), and wall time (s)
+
+    @property
+    def resume_batch(self) -> int:
+        """The last batch saved by an earlier attempt, after which `batches` resumes; 0 if there is none."""
+        position = self.inside.position if self.inside else None
+        return position.batch if position and position.epoch == self.number else self._resume_batch
+
+    def batches(self) -> Iterator[Any]:
+        """Start loading, and return an iterator over the loader's batches on the device."""
+        self.counts_batches, self.is_whole = True, False
+        step, before = self.step, perf_counter()
+        iterator = self.inside.begin_pass(self, self._loader) if self.inside else iter(self._loader)
+        self._resume_batch = self.step - step
+        self.add_seconds("phase_data_s", perf_counter() - max(before, self._continued))
+        return self._sent(iterator)
+
+    def _sent(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        sums, times, on_step, device, end = self.sums, self._times, self._on_step, self._device, object()
+        while True:
+            before = perf_counter()
+            batch = next(iterator, end)
+            times["phase_data_s"] += perf_counter() - before
+            if batch is end:
+                self.is_whole = True
+                return
+            batch = torch_devices.send(batch, device)
+            self.step += 1
+            sums.begin_batch(batch)
+            if on_step is not None and (seconds := on_step(self.progress)):
+                self.add_seconds("phase_log_s", seconds)
+            yield batch
+            if self.inside is not None:
+                self.inside.batch_ended(self)
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+        """Add the mean loss of a batch, see `EpochSums.add_loss`."""
+        self.sums.add_loss(loss, batch, self._expected)
+        if not self.counts_batches:
+            self.step += 1
+            self.report_step()
+            if self.inside is not None:
+                self.inside.is_uncounted()
+
+    def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
+        """Add values of the current batch, see `RunManager.track`."""
+        for name, value in values.items():
+            column = metrics.column_of(name)
+            if column not in self._columns:
+                metrics.check_column(column, self._params)
+                self._columns.add(column)
+            self.sums.track(column, value, how, self._expected)
+
+    def _expected(self) -> int | None:
+        return loaders.size_of_batch(self._loader, self.step if self.counts_batches else self.step + 1)
+
+    def report_step(self) -> None:
+        """Report progress to the listeners."""
+        if self._on_step is not None and (seconds := self._on_step(self.progress)):
+            self.add_seconds("phase_log_s", seconds)
+
+    def progress(self) -> BatchProgress:
+        """Return the progress in the epoch, without waiting for the device."""
+        loss = self.sums.loss_so_far()
+        return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
+
+    def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
+        """Add the columns and the duration of an evaluation."""
+        self._evaluated.update(values)
+        self.add_seconds("phase_eval_s", seconds)
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Add seconds to a phase of the epoch."""
+        self._times[phase] = self._times.get(phase, 0.0) + seconds
+
+    def state(self, now: float) -> dict[str, Any]:
+        """Return the measurements until `now` (perf_counter, s) for a checkpoint; waits for the device."""
+        return {
+            "step": self.step,
+            "seconds": now - self.start,
+            "times": dict(self._times),
+            "evaluated": dict(self._evaluated),
+            "cold": self._is_cold,
+            "sums": self.sums.state(self._expected),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Resume an epoch from saved measurements, replacing the current measurements."""
+        self._continued = perf_counter()
+        self.start = self._continued - state["seconds"]
+        self.step = state["step"]
+        for values, saved in ((self._times, state["times"]), (self._evaluated, state["evaluated"])):
+            values.clear()
+            values.update(saved)
+        self._is_cold = self._is_cold or state["cold"]
+        self.sums.load(state["sums"], self._device)
+
+    def leave(self) -> None:
+        """Stop the clock, as the loop over `epochs` was left."""
+        self.is_left = True
+        self.stop_clock()
+
+    def stop_clock(self) -> None:
+        """Stop the clock, unless it has stopped: later time is not part of the epoch's duration."""
+        if self._end is None:
+            torch_devices.wait_for(self._device)
+            self._end = perf_counter()
+            outside = sum(self._times.get(name, 0.0) for name in _OUTSIDE)
+            self._seconds = self._end - self.start - outside
+
+    def record(self, run_start: float, steps: StepLog) -> EpochRecord:
+        """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s)."""
+        self.stop_clock()
+        assert self._end is not None
+        num_steps = steps.end_epoch(self.step)
+        self.sums.settle(lambda batch: loaders.size_of_batch(self._loader, batch))
+        means = self.sums.means()
+        columns = {name: means.pop(name) for name in LEADING if name in means}
+        of_ranks = ranks.gather((self._seconds, self._end - run_start, self.sums.num_samples))
+        epoch_seconds, run_seconds, num_samples = zip(*of_ranks, strict=True)
+        columns |= {"epoch duration": max(epoch_seconds), "run duration": max(run_seconds)}
+        if "phase_data_s" in self._times:
+            self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
+        if any(num_samples):
+            self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
+        values = {**columns, **self._evaluated, **means, **steps.seen(sum(num_samples))}
+        return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
+
+    def divergence(self, mean: float, last_loss: float | None) -> str:
+        """Return a sentence about the first loss that is not finite, and the previous loss."""
+        if math.isfinite(mean):
+            return ""
+        step, loss, before = self.sums.first_not_finite() or (0, mean, None)
+        before = last_loss if step == 1 else before
+        where = f"epoch {self.number}" + (f", step {step}" if step else "")
+        finite = f"; before it was {before:.4g}" if before is not None and math.isfinite(before) else ""
+        return f"loss became {loss} in {where}{finite}"

@@ -1,0 +1,243 @@
+"""The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from runmanager.core import causes
+from runmanager.core.batch_size import Measure, batch_size, may_be_images, measured
+from runmanager.core.batch_step import BatchStep, Computed, Loss, has_classes, of_step
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Status
+from runmanager.devices.torch_devices import quiet
+from runmanager.errors import InvalidArgumentError
+
+_REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = ("fp32", *_REDUCED)
+
+
+def num_samples(batch: Any) -> int:
+    """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels."""
+    is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
+    if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
+        return len(batch[1])
+    try:
+        return batch_size(batch)
+    except InvalidArgumentError:
+        raise InvalidArgumentError(
+            f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
+            "leave it out, or let the loader yield tensors of one length"
+        ) from None
+
+
+def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
+    """Cut samples from a batch of `size` samples, or from a part of such a batch.
+
+    >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
+    {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
+    """
+    if isinstance(item, Mapping):
+        return {name: piece_of(part, size, piece, is_part=True) for name, part in item.items()}
+    if isinstance(item, (tuple, list)) and not isinstance(item, PackedSequence):
+        is_list = isinstance(item, list) and len(item) == size
+        # items with as many samples as the batch are parts, not samples
+        are_parts = all(isinstance(part, (torch.Tensor, list)) and len(part) == size for part in item)
+        if is_list and (may_be_images(item) or (is_part and not are_parts)):
+            return item[piece]  # each item is one sample
+        parts = [piece_of(part, size, piece, is_part=True) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
+    shape = getattr(item, "shape", None)
+    if isinstance(item, PackedSequence) or (shape and shape[0] != size):
+        description = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
+        raise InvalidArgumentError(
+            f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out"
+        )
+    return item[piece] if shape else item
+
+
+class OptimizerStep:
+    """The optimizer's step of a batch.
+
+    The arguments are the arguments of `fit`; `compute` is the argument `step`, `measure` is the argument
+    `batch_size`. The micro-batch size that "auto" has chosen is saved in checkpoints, as rounding depends on
+    this size.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        optimizer: Optimizer,
+        device: torch.device,
+        *,
+        compute: BatchStep | None = None,
+        precision: str = "fp32",
+        micro_batch: int | str | None = None,
+        memory_format: torch.memory_format | None = None,
+        clip_grad_norm: float | None = None,
+        checkpoint_activations: bool = False,
+        measure: Measure | None = None,
+    ) -> None:
+        self.autocast = _autocast(device, precision)
+        # the maximum number of samples per forward pass, None for whole batches
+        self.size = micro_batch if isinstance(micro_batch, int) else None
+        self._network, self._loss, self._optimizer = network, loss, optimizer
+        self._compute = compute
+        self._measure = measure
+        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self._is_auto = micro_batch == "auto"
+        self._memory_format = memory_format
+        self._clip_grad_norm = clip_grad_norm
+        self._computed_again = list(network.children()) if checkpoint_activations else []
+        # the buffers, as a forward pass may change them
+        self._buffers = list(network.buffers()) if self._is_auto else []
+
+    def __call__(self, batch: Any) -> Computed:
+        """Make one step for a batch of (inputs, labels), or with `compute` for any batch.
+
+        Returns:
+            The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
+
+        Raises:
+            InvalidArgumentError: `compute` returned no loss with a gradient, or the batch cannot be cut.
+        """
+        computed = self._gradients_within_memory(batch)
+        if self._clip_grad_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
+        self._scaler.step(self._optimizer)  # without loss scaling, the scaler makes a plain step
+        self._scaler.update()
+        return computed
+
+    @property
+    def reduced_to(self) -> int | None:
+        """The micro-batch size that was chosen when memory ran out, None before memory ran out."""
+        return self.size if self._is_auto else None
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts that a checkpoint needs for bit-identical further steps."""
+        parts: dict[str, Any] = {"network": self._network, "optimizer": self._optimizer}
+        if self._scaler.is_enabled():
+            parts["scaler"] = self._scaler
+        if self._is_auto:
+            parts["micro_batch"] = self
+        return parts
+
+    def state_dict(self) -> dict[str, int | None]:
+        """Return the micro-batch size."""
+        return {"size": self.size}
+
+    def load_state_dict(self, state: dict[str, int | None]) -> None:
+        """Continue with the micro-batch size of an earlier attempt."""
+        self.size = state["size"]
+
+    def _gradients_within_memory(self, batch: Any) -> Computed:
+        """Compute a batch's gradients; "auto" retries with smaller micro-batches until they fit into memory."""
+        if not self._is_auto:
+            return self._gradients(batch)
+        num = num_samples(batch)
+        while True:
+            before = [buffer.clone() for buffer in self._buffers]
+            try:
+                return self._gradients(batch)
+            except (RuntimeError, MemoryError) as error:
+                size = min(self.size or num, num)
+                if size == 1 or causes.status_of(error) is not Status.OUT_OF_MEMORY:
+                    raise
+            # restore after the except clause: the clause holds the exception, whose frames hold tensors
+            for buffer, value in zip(self._buffers, before, strict=True):
+                buffer.copy_(value)
+            self.size = (size + 1) // 2
+
+    def _gradients(self, batch: Any) -> Computed:
+        self._optimizer.zero_grad()
+        if self.size is None or self.size >= (num := num_samples(batch)):
+            return self._backward(batch)
+        starts = range(0, num, self.size)
+        pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in starts]
+        sizes = [self._count(piece) for piece in pieces]
+        whole = self._count(batch)
+        if sum(sizes) != whole:
+            raise InvalidArgumentError(
+                f"batch_size counts {counted(whole, 'sample')} in a batch, but {sum(sizes)} in its "
+                "micro-batches: count the samples of its argument"
+            )
+        parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
+        values, outputs, targets = zip(*parts, strict=True)
+        return torch.stack(values).sum(), _joined(outputs), _joined(targets)
+
+    def _count(self, batch: Any) -> int:
+        return measured(self._measure, batch) if self._measure else num_samples(batch)
+
+    def _backward(self, batch: Any, share: float = 1.0) -> Computed:
+        """Accumulate the gradients of a part of a batch."""
+        with self.autocast, _computed_again(self._computed_again):
+            value, outputs, targets = self._forward(batch)
+        is_loss = isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad
+        if self._compute and not is_loss:
+            rule = "step= must return one loss with a gradient"
+            raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+        value = value if share == 1 else value * share
+        self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
+        is_scores = has_classes(outputs, targets, self._compute)
+        return value.detach(), outputs.detach() if is_scores else None, targets
+
+    def _forward(self, batch: Any) -> Computed:
+        if self._compute is not None:
+            return of_step(self._compute(self._network, batch))
+        inputs, labels = batch
+        if self._memory_format is not None:
+            inputs = inputs.to(memory_format=self._memory_format)
+        preds = self._network(inputs)
+        return self._loss(preds, labels), preds, labels
+
+
+def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
+    """Concatenate the outputs or targets of the micro-batches, if they are tensors ``(n, ...)`` of samples."""
+    are_samples = all(isinstance(part, torch.Tensor) and part.ndim for part in parts)
+    return torch.cat(parts) if are_samples else None
+
+
+def usable_precisions(device: torch.device) -> list[str]:
+    """List the precisions in which a device can train, by trying each."""
+    return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
+
+
+def _computes(device: torch.device, precision: str) -> bool:
+    try:
+        with quiet(), _autocast(device, precision):  # torch warns that autocast has no effect
+            images = torch.ones(2, 1, 8, 8, device=device)
+            weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
+            features = functional.conv2d(images, weights).flatten(1)  # shape (2, 72)
+            product = features @ features.t()
+        product.float().sum().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return product.dtype == _REDUCED[precision]
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, _REDUCED[precision]) if precision in _REDUCED else nullcontext()
+
+
+@contextmanager
+def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
+    """Let the backward pass recompute the outputs of these modules; hooks of the modules run once."""
+    forwards = [vars(module).get("forward") for module in modules]
+    for module in modules:
+        vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for module, forward in zip(modules, forwards, strict=True):
+            del vars(module)["forward"]
+            if forward is not None:
+                vars(module)["forward"] = forward

@@ -1,0 +1,309 @@
+"""The status of a run, and the outcome of an attempt with its cause and the next step."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from runmanager.core.flags import argument
+
+LEADING = ("loss", "accuracy", "epoch duration", "run duration")
+"""The metrics in front of the hyperparameters, as in the tutorial's table."""
+
+LARGEST = 2**53
+"""The largest count in a file, as larger numbers in JSON are not exact."""
+
+BY_TRAIN = "train"
+"""The rule of a run that raised optuna.TrialPruned."""
+
+
+class Status(StrEnum):
+    """The status of a run: pending, in progress, or ended in one of nine ways.
+
+    Example:
+        >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
+        (True, False, 1)
+        >>> Status.KILLED.is_lost, Status.DIVERGED.is_lost, Status.INTERRUPTED.is_lost
+        (True, True, False)
+        >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
+        (True, True, True)
+        >>> Status.PENDING.is_due, Status.PENDING.is_open, Status.STALE.is_in_progress
+        (True, True, True)
+        >>> Status.HUNG.is_worth_a_retry, Status.HUNG.has_error_log, Status.HUNG.sign
+        (True, True, '✗')
+    """
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out of memory"
+    HUNG = "hung"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
+    UNAVAILABLE = "unavailable"
+    PENDING = "pending"
+    RUNNING = "running"
+    STALE = "stale"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run ended as planned: completed, or pruned."""
+        return self in (Status.COMPLETED, Status.PRUNED)
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the run would end in the same way again; such a run is executed again only on request."""
+        return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run needs another execution to get a result."""
+        return self.is_fault or self is Status.KILLED
+
+    @property
+    def is_exception(self) -> bool:
+        """Whether the training function raised an exception."""
+        return self in (Status.FAILED, Status.OUT_OF_MEMORY)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run was stopped from outside; the same command then resumes the run."""
+        return self in (Status.INTERRUPTED, Status.KILLED)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the same command executes the run on this machine."""
+        return self.is_stopped or self is Status.PENDING
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run may still get a result without a further request."""
+        return self.is_in_progress or self in (Status.PENDING, Status.INTERRUPTED)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the run has ended but may be resumed, so that its end is not final for TensorBoard."""
+        return self.is_stopped or self is Status.PRUNED
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether a process executes the run, or executed the run at the last sign of life."""
+        return self in (Status.RUNNING, Status.STALE)
+
+    @property
+    def is_worth_a_retry(self) -> bool:
+        """Whether the process was killed or hung, so that a retry may end differently."""
+        return self in (Status.KILLED, Status.HUNG)
+
+    @property
+    def has_error_log(self) -> bool:
+        """Whether error.log explains the end."""
+        return self.is_exception or self is Status.HUNG
+
+    @property
+    def sign(self) -> str:
+        """The symbol in front of the status, as colors alone are not accessible."""
+        if self.is_fault:
+            return "✗"
+        if self.is_stopped or self is Status.STALE:
+            return "!"
+        return {Status.COMPLETED: "✓", Status.RUNNING: "…"}.get(self, "·")
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a grid whose runs all have this status: 0, or 1 if the runs are not done."""
+        return 0 if self.is_success or self is Status.UNAVAILABLE else 1
+
+
+def retry_failed(effect: str) -> str:
+    """Return advice with the option that executes failed runs again.
+
+    >>> retry_failed("executes them again")
+    'retry_failed=True executes them again'
+    """
+    return f"{argument('retry_failed=True', '--retry-failed')} {effect}"
+
+
+def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
+    """Return the next step for runs of a status, "" without a next step."""
+    again = retry_failed(f"executes {them} again")
+    which = "the run" if them == "it" else "the runs"
+    steps = {
+        Status.FAILED: f"see {evidence}; once the cause is fixed, {retry_failed(f'executes {which} again')}",
+        Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
+        Status.DIVERGED: "not repeated: the same numbers would diverge again",
+        Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",
+        Status.KILLED: f"see {evidence}; {same} continues {them}",
+        Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
+    }
+    return steps.get(Status(status), "")
+
+
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+    """Count how often each status occurs, in the order of `Status`.
+
+    >>> counts_of(["failed", "completed", "failed"])
+    {'completed': 1, 'failed': 2}
+    """
+    counts = Counter(map(str, statuses))
+    return {str(status): counts[status] for status in Status if counts[status]}
+
+
+class EpochRecord(msgspec.Struct, frozen=True, gc=False):
+    """A finished epoch of a run.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        metrics: Columns of the table -> values; durations in seconds.
+        times: Parts of the epoch's duration and further times, in seconds; also the number of images per
+            second.
+        cold: Whether the epoch is the first epoch of its process on its device.
+        steps: The number of the epoch's steps: batches, or steps of `log`.
+
+    Example:
+        >>> record = EpochRecord(1, {"loss": 0.5, "epoch duration": 2.0})
+        >>> record.epoch, record.metrics["loss"]
+        (1, 0.5)
+    """
+
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    metrics: Mapping[str, float]
+    times: Mapping[str, float] = {}
+    cold: bool = False
+    steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
+
+    def copy(self) -> "EpochRecord":
+        """Copy the record.
+
+        Returns:
+            An equal record with separate mappings, for code that may modify them.
+
+        Example:
+            >>> record = EpochRecord(1, {"loss": 0.5})
+            >>> record.copy() == record, record.copy().metrics is record.metrics
+            (True, False)
+        """
+        return msgspec.structs.replace(self, metrics=dict(self.metrics), times=dict(self.times))
+
+
+class Inside(msgspec.Struct, frozen=True):
+    """A position inside an epoch, where a checkpoint was saved.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        batch: The number of the batch, from 1.
+        step: The last step of the run before this position.
+        num_batches: The number of batches of the epoch, None if unknown.
+
+    Example:
+        >>> print(Inside(epoch=3, batch=120, num_batches=600))
+        inside epoch 3, after batch 120 of 600
+    """
+
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    batch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    step: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
+    num_batches: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.num_batches is None else f" of {self.num_batches:,}"
+        return f"inside epoch {self.epoch}, after batch {self.batch:,}{of}"
+
+
+class BatchProgress(NamedTuple):
+    """The progress of a run within an epoch.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        batch: The number of the batch, from 1; 0 before the first batch.
+        num_epochs: The number of epochs of the run, None if unknown.
+        num_batches: The number of batches of the epoch, None if unknown.
+        loss: The mean loss of the epoch so far, None if reading it would wait for a device.
+    """
+
+    epoch: int
+    batch: int
+    num_epochs: int | None = None
+    num_batches: int | None = None
+    loss: float | None = None
+
+
+class Question(NamedTuple):
+    """A question of a run to its grid: whether the run continues after an epoch.
+
+    Attributes:
+        record: The last committed epoch.
+        is_new: Whether the epoch is new; otherwise the run was resumed after this epoch.
+    """
+
+    record: EpochRecord
+    is_new: bool = True
+
+
+News = EpochRecord | BatchProgress | Question
+"""A report of a run in progress; the answer to a question is the reason why the run should stop, or ""."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of an attempt.
+
+    Attributes:
+        status: A status of an ended run.
+        error: The cause in one line, empty if completed.
+        epochs: The number of committed epochs.
+        log: Further evidence of the cause, such as the last output of a dead process; not in the journal.
+        is_committed: Whether the outcome is in the journal; a dead process could not write it.
+        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` pruned it; "" if it is not pruned.
+
+    Example:
+        >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)
+        >>> outcome.status.exit_code, outcome.error
+        (1, 'ValueError: no data')
+    """
+
+    status: Status
+    error: str = ""
+    epochs: int = 0
+    log: str = ""
+    is_committed: bool = True
+    pruned_by: str = ""
+
+    def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
+        """Return a sentence on the epochs that remain, and on the next step.
+
+        Args:
+            error_log: The file with the traceback, named in the sentence.
+            is_retried: Whether the grid retries the run.
+
+        Returns:
+            One line, "" if there is nothing to do.
+
+        Example:
+            >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
+            '2 epochs are kept; not repeated: the same numbers would diverge again'
+        """
+        kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
+        step = advice(self.status, str(error_log), them="it")
+        if is_retried:
+            step = "it is executed again after the other runs"
+        # after an exception, the user's fix may change all epochs
+        is_kept = is_retried or (self.epochs and not self.status.is_exception)
+        return f"{kept}; {step}" if step and is_kept else step
+
+
+def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an epoch, or of all epochs, in the order of the results table.
+
+    >>> list(in_order(7, 1, {"lr": 0.1}, {"loss": 0.5, "f1": 0.25}))
+    ['run', 'epoch', 'loss', 'accuracy', 'epoch duration', 'run duration', 'lr', 'f1']
+    """
+    leading = {name: metrics.get(name, math.nan) for name in LEADING}
+    further = {name: value for name, value in metrics.items() if name not in leading and name not in params}
+    return {"run": run, "epoch": epoch, **leading, **params, **further}

@@ -1,0 +1,94 @@
+"""User code: the files that belong to the user, and the line that raised an exception."""
+
+import functools
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from runmanager.core.paths import for_people
+from runmanager.core.wording import printable
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+_INSTALLED = ("site-packages", "dist-packages")  # folders in the path of an installed file
+_GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
+_CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
+# the names that Python gives to code without a file
+_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")
+_WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: int
+    name: str  # name of the function
+
+
+def is_users_file(file: str) -> bool:
+    """Whether a file is the user's: not a file of Python, of an installed package or of this package."""
+    return not file.startswith("<") and not _is_library(file)
+
+
+def location_of(error: BaseException) -> str:
+    """Return the innermost line of user code in an exception's traceback, "" if there is none.
+
+    >>> location_of(ValueError("was never raised"))
+    ''
+    """
+    frames = [*_frames(error)]
+    typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
+    users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
+    # the frames of an installed training function that this package called
+    installed = [frame for frame in frames if _is_installed(frame.file)][:1]
+    return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
+
+
+def caller() -> tuple[str, int]:
+    """Return the file and line of the user code that called this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
+    while frame.f_back and not (is_users_file(frame.f_code.co_filename) or _is_typed(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _is_typed(file: str) -> bool:
+    return file.startswith(_TYPED) or bool(_CELL.search(file))
+
+
+def _frames(error: BaseException) -> Iterator[_Frame]:
+    """Yield the frames of an exception, innermost last."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+    remote = [error.__cause__] if type(error.__cause__).__name__.endswith("RemoteTraceback") else []
+    for text in map(str, [error, *remote]):
+        for match in _WRITTEN.finditer(text):
+            yield _Frame(match["file"], int(match["line"]), match["name"] or "")
+
+
+def _in_words(frame: _Frame) -> str:
+    if cell := _CELL.search(frame.file):
+        of = f" of {frame.name}()" if frame.name.isidentifier() else ""
+        return f"{'cell ' + cell['number'] if cell['number'] else 'notebook cell'}{of}, line {frame.line}"
+    path = for_people(Path(frame.file))
+    return printable(f"{path.name if path.is_absolute() else path}:{frame.line}")
+
+
+def _is_installed(file: str) -> bool:
+    return any(part in _INSTALLED for part in Path(file).parts)
+
+
+@functools.cache
+def _is_library(file: str) -> bool:
+    path = Path(os.path.realpath(file))
+    is_foreign = _is_installed(file) or _GENERATED.search(file)
+    return bool(is_foreign) or any(path.is_relative_to(folder) for folder in _libraries())
+
+
+@functools.cache
+def _libraries() -> list[Path]:
+    return [_PACKAGE.resolve(), *(Path(sysconfig.get_path(name)).resolve() for name in _LIBRARIES)]

@@ -1,0 +1,67 @@
+"""The x-axis of curves: epochs, steps, samples seen, or a tracked column."""
+
+import math
+from collections.abc import Iterable
+
+from runmanager.core.hyperparameters import COLUMNS
+from runmanager.core.outcome import LARGEST, EpochRecord
+from runmanager.errors import InvalidArgumentError
+
+EPOCH = "epoch"
+_SEEN = {"steps": "steps seen", "samples": "samples seen"}
+
+
+def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
+    """Validate the x-axis of curves.
+
+    >>> check_x_axis("samples"), check_x_axis("env_steps")
+    ('samples', 'env_steps')
+    """
+    reserved = {*COLUMNS, *hyperparameters} - {EPOCH}
+    if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in reserved:
+        return x_axis
+    rule = "x_axis must be 'epoch', 'steps', 'samples' or a metric that is tracked, as 'env_steps'"
+    raise InvalidArgumentError([f"{rule}, got {x_axis!r:.60}"])
+
+
+def x_column(x_axis: str | None) -> str:
+    """Return the column of an x-axis.
+
+    >>> x_column("samples"), x_column("env_steps"), x_column(None)
+    ('samples seen', 'env_steps', 'epoch')
+    """
+    return EPOCH if x_axis is None else _SEEN.get(x_axis, x_axis)
+
+
+def x_of(record: EpochRecord, x_axis: str | None) -> int:
+    """Return the x value of an epoch; without an x value, the number of the epoch."""
+    value = x_value(record, x_axis)
+    return record.epoch if value is None else value
+
+
+def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
+    """Return the x value of an epoch, rounded down; None without an x value.
+
+    >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
+    120000
+    """
+    value = record.metrics.get(x_column(x_axis), math.nan)
+    if x_axis in (None, EPOCH):
+        return record.epoch
+    return int(value) if 0 <= value <= LARGEST else None
+
+
+def seen(x_axis: str | None, num_steps: int, num_samples: float) -> dict[str, float]:
+    """Return the column of steps or samples seen, if the x-axis is one of these."""
+    numbers = {"steps": num_steps, "samples": num_samples}
+    return {_SEEN[x_axis]: float(numbers[x_axis])} if x_axis in _SEEN and x_axis else {}
+
+
+def samples_of(records: Iterable[EpochRecord]) -> float:
+    """Return the number of samples seen: from the last epoch that records it, else from the throughput."""
+    total = 0.0
+    for record in records:
+        per_second = record.times.get("throughput_images_per_s", 0.0)
+        total += round(per_second * record.metrics.get("epoch duration", 0.0))
+        total = record.metrics.get(_SEEN["samples"], total)
+    return total

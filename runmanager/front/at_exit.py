@@ -1,0 +1,99 @@
+"""The end of runs that are still open when the program exits, in a loop without a `with` block."""
+
+import atexit
+import os
+import sys
+import warnings
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+
+from runmanager.core import paths
+from runmanager.core.folders import RunFolder
+from runmanager.core.hooks import LEFT_OPEN, Hooks
+from runmanager.core.hyperparameters import counted
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run_state import end_if_running, read_run
+from runmanager.core.user_code import caller
+from runmanager.devices import ranks
+from runmanager.errors import RunsWarning, StorageError
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """An open run.
+
+    Its hooks are a weak reference, so that its network may be garbage-collected before the exit.
+    """
+
+    hooks: "weakref.ref[Hooks]"
+    folder: RunFolder
+    attempt: int
+    begun_at: tuple[str, int]  # file and line at which the run began
+    process: int
+    is_first: bool  # whether no uncaught exception came before; a failed test leaves one
+
+
+_watched: list[_Watched] = []  # a single list for all managers, as the program exits only once
+
+
+def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
+    """Make the program end this run at its exit, unless `forget` is called before."""
+    if not _watched:
+        atexit.unregister(_end_open_runs)
+        atexit.register(_end_open_runs)  # the handler is registered last, so that it is called first
+    is_first = _uncaught() is None
+    _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
+
+
+def forget(hooks: "Hooks") -> None:
+    """Stop watching the ended run of these hooks."""
+    _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
+
+
+def _end_open_runs() -> None:
+    problems: list[tuple[str, str, int]] = []
+    runs = _watched.copy()
+    _watched.clear()
+    for watched in runs:
+        is_ours = watched.process == os.getpid() and ranks.is_main()
+        if not is_ours or not watched.folder.path.exists():  # a temporary folder may be removed
+            continue
+        error = _uncaught() if watched.is_first and not _is_prompt() else None
+        with suppress(StorageError):
+            hooks = watched.hooks()
+            outcome = hooks.end_at_exit(error) if hooks else _end_without(watched)
+            if hooks is None or error is None:
+                problems.append((_problem(watched, outcome), *watched.begun_at))
+    for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
+        warnings.warn_explicit(message, RunsWarning, file, line)
+
+
+def _end_without(watched: _Watched) -> Outcome:
+    """End a run whose manager was garbage-collected."""
+    from runmanager.tables.files import write_results  # this import loads pandas
+    from runmanager.tables.loading import load_results
+
+    end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
+    experiment = watched.folder.path.parent
+    write_results(load_results(experiment), experiment)
+    return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(watched.folder).epochs))
+
+
+def _problem(watched: _Watched, outcome: Outcome) -> str:
+    results = paths.for_people(watched.folder.path.parent / paths.RESULTS_CSV)
+    return (
+        f"run {watched.folder.number} was not ended: it is recorded as {outcome.status}, with "
+        f"{counted(outcome.epochs, 'epoch')} in {results}; call end_run() after its last epoch"
+    )
+
+
+def _uncaught() -> BaseException | None:
+    """Return the uncaught exception that ends the program, None without one."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def _is_prompt() -> bool:
+    """Whether the program is interactive: an exception ends a line or a cell, not the program."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)

@@ -1,0 +1,130 @@
+"""The output of a loop without a grid: a line per epoch, the tutorial's table, and results.csv."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.core import durable
+from runmanager.core.outcome import LEADING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+from rich.cells import cell_len
+
+from runmanager.console import choose_screen
+from runmanager.core.goal import Goal
+from runmanager.core.hooks import Hooks
+from runmanager.core.hyperparameters import text
+from runmanager.core.open_run import OpenRun
+from runmanager.core.outcome import EpochRecord
+from runmanager.core.wording import durations, join, printable, steady
+from runmanager.devices import ranks
+from runmanager.front import at_exit
+
+# The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
+_VALUE = len("0.0000")
+_TIME = len("0.250 s")
+
+
+class LoopOutput:
+    """Shows the lines and tables of a loop, writes its results.csv, and ends runs that are open at the exit.
+
+    Args:
+        show: False shows nothing.
+    """
+
+    def __init__(self, *, show: bool) -> None:
+        self._screen = choose_screen(show=show)
+
+    def run_began(self, hooks: Hooks, opened: OpenRun) -> None:
+        """Register the run; the exit of the program then ends the run."""
+        at_exit.watch(hooks, opened.folder, opened.attempt)
+
+    def epoch_ended(self, hooks: Hooks, opened: OpenRun, record: EpochRecord) -> None:
+        """Show the line or the table for an epoch."""
+        if ranks.is_main():
+            number, params = opened.folder.number, opened.folder.params
+            self._screen.epoch_ended(
+                lambda: table_of(hooks.rows),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width, hooks.goal),
+            )
+
+    def run_ends(self, hooks: Hooks) -> None:
+        """Stop watching the run."""
+        at_exit.forget(hooks)
+
+    def run_ended(self, hooks: Hooks) -> None:
+        """Write the tables, and show the results."""
+        if not ranks.is_main():
+            return
+        from runmanager.tables.files import write_results
+        from runmanager.tables.loading import load_results
+
+        path = hooks.folders.experiment.path
+        write_results(load_results(path), path)
+        if self._screen.is_shown:
+            self._screen.run_ended(table_of(hooks.rows))
+
+
+def epoch_line(
+    number: int,
+    params: Mapping[str, Any],
+    record: EpochRecord,
+    num_epochs: int | None,
+    width: int,
+    goal: Goal | None = None,
+) -> str:
+    """Write an epoch as one line that fits `width`; hyperparameters are dropped before metrics.
+
+    >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
+    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
+    'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
+    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, None, 68)
+    'run 1 lr=0.1 … · epoch 2 · loss 0.2500 · accuracy 0.8750 ·  1.50 s'
+    """
+    epoch = f"epoch {record.epoch}"
+    if num_epochs is not None:
+        epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
+    values = {name: steady(value) for name, value in record.metrics.items() if "duration" not in name}
+    names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
+    metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
+    (seconds,) = durations([record.metrics["epoch duration"]])
+    end = f"{seconds:>{_TIME}}"
+    labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
+
+    def line(num_metrics: int, num_labels: int) -> str:
+        name = " ".join([f"run {number}", *_first(labels, num_labels)])
+        return join([name, epoch, *_first(metrics, num_metrics), end])
+
+    counts = product(range(len(metrics), -1, -1), range(len(labels), -1, -1))
+    lines = (line(*each) for each in counts)
+    return next((each for each in lines if cell_len(each) <= width), join([f"run {number}", epoch, end]))
+
+
+def _first(parts: list[str], count: int) -> list[str]:
+    return parts if count == len(parts) else [*parts[:count], "…"]
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
+    """Return rows as a table that has the columns of every row."""
+    import pandas as pd
+
+    from runmanager.tables.columns import from_columns
+
+    names = dict.fromkeys(name for row in rows for name in row) or ("run", "epoch", *LEADING)
+    return from_columns({name: [row.get(name, pd.NA) for row in rows] for name in names}, ())
+
+
+def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write rows to ``path.csv``, with the index as its first column, and ``path.json``, a list of objects."""
+    from runmanager.tables.files import to_csv, to_rows
+
+    table = table_of(rows)
+    objects = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
+    durable.make_folder(path.absolute().parent)
+    for suffix, content in (("csv", to_csv(table, index=True)), ("json", objects)):
+        encoded = content.encode("utf-8", "backslashreplace")  # strict_json does the same replacement
+        durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)

@@ -1,0 +1,300 @@
+"""The format of event files: records and protos, written and read.
+
+The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Event proto, their masked CRC-32C
+(https://www.tensorflow.org/tutorials/load_data/tfrecord). Classic forms are used throughout (simple_value,
+Summary.image, HistogramProto), as every reader understands them.
+"""
+
+import itertools
+import mmap
+import re
+import socket
+import struct
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.error import HParamsError
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+
+from runmanager.core import durable
+
+_NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number in a scalar."""
+
+_OPENING = 4  # number of records to search: the third record is the start of the session
+ERROR = "run/error"
+"""The tag of the cause of a run's end."""
+
+_ENDS = (ERROR, hparams_metadata.SESSION_END_INFO_TAG)
+_HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
+_NOT_ZERO = re.compile(rb"[^\0]")
+_MASK = 0xA282EAD8
+
+
+class EventFile:
+    """An event file, open for appending; when `write` returns, the operating system has the events.
+
+    The file name contains the `attempt`. TensorBoard drops the values of the run's earlier files from
+    `first_step` on.
+    """
+
+    def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
+        host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())
+        self.path = folder / f"events.out.tfevents.{_timestamp(folder)}.{host}.{getpid()}.{attempt}"
+        self._file = self.path.open("xb", buffering=0)
+        version = Event(wall_time=time.time(), file_version="brain.Event:2")
+        # TensorBoard's Python loader drops superseded steps only in runs whose first file has a START too
+        session = SessionLog(status=SessionLog.START)
+        start = Event(wall_time=time.time(), step=first_step, session_log=session)
+        try:
+            self.write(version, start)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, *events: Event) -> None:
+        """Append events, usually with one system call."""
+        rest = memoryview(b"".join(framed(event.SerializeToString()) for event in events))
+        while rest:
+            # on a nearly full disk, a call writes a part, and only the next call fails
+            rest = rest[self._file.write(rest) :]
+
+    def close(self) -> None:
+        """Close the file; a repeated call does nothing."""
+        self._file.close()
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Replace an event file atomically; a running TensorBoard keeps reading the old content."""
+    # TensorBoard ignores files with this name, and no other writer uses the name
+    temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_bytes(content)
+        durable.rename(temporary, path)
+    finally:
+        durable.remove_file(temporary)
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the event files of a run in TensorBoard's order of reading, without links."""
+    paths = folder.glob("events.out.tfevents.*")
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Read the events of a file up to its end or the first damaged record."""
+    with mapped(path) as content:
+        for _, event in _events(content):
+            yield event
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
+    """Open an event file of any size for reading."""
+    with durable.opened(path) as (descriptor, state):
+        if not state.st_size:  # an empty file cannot be mapped
+            yield b""
+            return
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+            yield content
+
+
+def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
+    for position in records(content):
+        record = content[position]
+        if not record or not is_intact(record):
+            return
+        try:
+            event = Event.FromString(body(record))
+        except DecodeError:  # the content is not an Event, despite a valid checksum
+            return
+        yield position, event
+
+
+def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
+    """Return the first HParams session in the first bytes of a file: position, event and content; or None."""
+    for position, event in itertools.islice(_events(content), _OPENING):
+        for value in event.summary.value:
+            if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
+                return position, event, started(value)
+    return None
+
+
+def started(value: Summary.Value) -> SessionStartInfo:
+    """Return the start of an HParams session; empty if the session is unreadable."""
+    try:
+        return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    except (DecodeError, HParamsError):
+        return SessionStartInfo()
+
+
+def reopen_session(path: Path) -> None:
+    """Drop the error and the end of a run's HParams session, whose status TensorBoard would keep forever."""
+    with mapped(path) as content:
+        kept = [
+            content[position]
+            for position, event in _events(content)
+            if not any(value.tag in _ENDS for value in event.summary.value)
+        ]
+        size = len(content)
+    if sum(map(len, kept)) < size:
+        replace(path, b"".join(kept))
+
+
+def framed(content: bytes) -> bytes:
+    """Frame the bytes of an Event as a TFRecord."""
+    length = struct.pack("<Q", len(content))
+    return b"".join((length, _checksum(length), content, _checksum(content)))
+
+
+def records(content: bytes | mmap.mmap) -> Iterator[slice]:
+    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one."""
+    offset = 0
+    while offset + _HEADER <= len(content):
+        header = content[offset : offset + _HEADER]
+        if not _has_checksum(header):
+            yield slice(offset, offset)
+            offset = _next_header(content, offset + 1)
+            continue
+        end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
+        if end > len(content):
+            return  # the record is incomplete: it is being written, or was cut off
+        yield slice(offset, end)
+        offset = end
+
+
+def body(record: bytes) -> bytes:
+    """Return the content of a TFRecord."""
+    return record[_HEADER:-_FOOTER]
+
+
+def is_intact(record: bytes) -> bool:
+    """Whether the content of a TFRecord matches its checksum."""
+    return _has_checksum(record[_HEADER:])
+
+
+def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
+    """Return the position of the next valid length; its last four bytes are 0, as records are below 4 GiB."""
+    while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
+        offset = zeros - 4
+        header = content[offset : offset + _HEADER]
+        if _has_checksum(header):
+            return offset
+        offset += 1
+        if not any(header):  # a power cut may leave a long range of zeros
+            end = _NOT_ZERO.search(content, offset)
+            offset = max(offset, end.start() - _HEADER + 1) if end else len(content)
+    return len(content)
+
+
+def _has_checksum(checked: bytes) -> bool:
+    return _checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
+
+
+def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
+    """Create an Event with several values."""
+    when = time.time() if wall_time is None else wall_time
+    return Event(step=step, wall_time=when, summary=Summary(value=values))
+
+
+def scalar(tag: str, value: float) -> Summary.Value:
+    """Create a scalar; a value infinite in float32 becomes NaN, as it would break TensorBoard's axes."""
+    return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
+
+
+def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
+    """Create an image from PNG bytes."""
+    content = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=channels)
+    return Summary.Value(tag=tag, image=content)
+
+
+def text_value(tag: str, markdown: str) -> Summary.Value:
+    """Create a text, shown as Markdown."""
+    # TextPluginData(version=0) is the empty message
+    return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
+
+
+def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Value:
+    """Create a custom-scalars layout: category -> chart -> regular expressions of its tags."""
+    from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
+
+    def drawn(charts: Mapping[str, Sequence[str]]) -> list[Chart]:
+        return [Chart(title=name, multiline=MultilineChartContent(tag=tags)) for name, tags in charts.items()]
+
+    content = Layout(
+        category=[Category(title=name, chart=drawn(charts)) for name, charts in categories.items()]
+    )
+    return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
+
+
+def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
+    """Create the start of a run's HParams session; values other than numbers, bools and text become text."""
+    info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
+    for name, value in hparams.items():
+        if isinstance(value, bool):
+            info.hparams[name].bool_value = value
+        elif isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
+    return _hparams(hparams_metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=info))
+
+
+def session_end(*, success: bool) -> Summary.Value:
+    """Create the end of a run's HParams session; TensorBoard keeps the first end that it reads."""
+    status = Status.STATUS_SUCCESS if success else Status.STATUS_FAILURE
+    info = SessionEndInfo(status=status, end_time_secs=time.time())
+    return _hparams(hparams_metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
+
+
+def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
+    """Create a histogram from min, max, sum, sum of squares, and counts of equal buckets from min to max."""
+    low, high, total, squares, *counts = stats
+    if low == high:
+        low, high, counts = low - 0.5, high + 0.5, [sum(counts)]
+    limits = np.linspace(low, high, len(counts) + 1)[1:]  # the first bucket begins at the minimum
+    content = HistogramProto(
+        min=low, max=high, num=sum(counts), sum=total, sum_squares=squares,
+        bucket_limit=limits.tolist(), bucket=counts,
+    )  # fmt: skip
+    return Summary.Value(tag=tag, histo=content)
+
+
+def _hparams(tag: str, content: HParamsPluginData) -> Summary.Value:
+    metadata = hparams_metadata.create_summary_metadata(content)
+    return Summary.Value(tag=tag, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
+
+
+def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
+    tensor = TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto())
+    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+
+
+def _timestamp(folder: Path) -> int:
+    # files are read by name, so a clock that was set back must not put the new file first
+    earlier = (match for path in folder.iterdir() if (match := _NAME.match(path.name)))
+    return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
+
+
+def _checksum(content: bytes) -> bytes:
+    """Return the masked CRC-32C of bytes, as in TFRecords."""
+    crc: int = google_crc32c.value(content)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)

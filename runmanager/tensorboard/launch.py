@@ -1,0 +1,240 @@
+"""The start of TensorBoard in a server process; the server ends with this process."""
+
+import atexit
+import ipaddress
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from runmanager.console import in_notebook
+from runmanager.errors import RunManagerError
+from runmanager.tensorboard.link import page_of, shared_hparams
+
+LOCALHOST = "127.0.0.1"
+ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
+
+_START_S, _STOP_S = 60.0, 5.0
+# a file beside a notebook may have the name of a Python module, so the notebook's folder is last on the import
+# path
+_PROGRAM = """
+import json, sys
+sys.path += json.loads(sys.argv.pop(1))
+from runmanager.tensorboard.launch import serve
+serve()
+"""
+_HPARAMS = "/data/plugin/hparams/experiment"  # the request for all hyperparameters
+_ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
+
+_SERVERS: dict[Path, "Server"] = {}  # a repeated cell reuses its server
+
+
+def open_tensorboard(
+    root: str | os.PathLike[str] = "runs", experiment: str | None = None, *, height: int = 800
+) -> None:
+    """Start TensorBoard on this machine and show it below the cell, configured for these runs.
+
+    TensorBoard starts once per folder and ends with the kernel. Behind a notebook proxy, set the environment
+    variable TENSORBOARD_PROXY_URL to the proxy's path of a port, such as ``/proxy/%PORT%/``. Outside a
+    notebook, only the link is printed.
+
+    Args:
+        root: The root of all experiments, an experiment's folder, or any folder with event files.
+        experiment: The name of the experiment to show; None for all.
+        height: The height in pixels.
+
+    Raises:
+        InvalidArgumentError: The folder does not exist or has no runs, or the experiment does not exist.
+        RunManagerError: TensorBoard did not start.
+
+    Example:
+        >>> from runmanager import RunManager
+        >>> manager = RunManager("example", display=False)
+        >>> with manager.run({"lr": 0.1}):
+        ...     for epoch in manager.epochs(1):
+        ...         manager.track_loss(0.5, 8)
+        >>> open_tensorboard("runs", "example")  # doctest: +ELLIPSIS
+        TensorBoard: http://...
+    """
+    page = page_of(Path(root), experiment)
+    logdir = page.logdir.resolve()
+    server = _SERVERS.get(logdir)
+    if server is None or not server.lives:
+        server = _SERVERS[logdir] = Server(logdir)
+    proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
+    link = page.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))
+    print(f"TensorBoard: {link}")  # noqa: T201 - for the user
+    if in_notebook():
+        from IPython.display import IFrame, display
+
+        display(IFrame(link, width="100%", height=height))
+
+
+class Server:
+    """A TensorBoard server that ends with this process, even if this process is killed.
+
+    Args:
+        logdir: The folder with event files.
+        port: The port; 0 for any free port, None for 6006 or the next free port.
+        host: The address to listen on. None listens on all addresses: everyone who reaches the machine can then
+            see the runs.
+
+    Raises:
+        RunManagerError: TensorBoard did not start.
+    """
+
+    def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
+        # a folder for the info file, as the info file of a killed TensorBoard would mislead the next
+        # TensorBoard
+        self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
+        self._log = Path(self._folder.name, "log")
+        self._owner = os.getpid()
+        # the path of this package comes first, as the new process may lack it
+        module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+        address = ["--bind_all"] if host is None else ["--host", host]
+        options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(module_path), *options],
+                stdin=subprocess.PIPE,  # the pipe closes when this process ends
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "TMPDIR": self._folder.name},
+                start_new_session=True,  # only this process receives Ctrl-C
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
+            )
+        atexit.register(self.stop)
+        try:
+            self.url = self._wait_for_address(port, host)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def lives(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process.poll() is None
+
+    def wait(self) -> None:
+        """Wait until the server ends, which happens only on an error."""
+        self._process.wait()
+        raise RunManagerError(f"TensorBoard ended by itself: {self._last_line()}")
+
+    def stop(self) -> None:
+        """Stop the server; a repeated call does nothing."""
+        if os.getpid() != self._owner:
+            return  # this process is a forked child
+        atexit.unregister(self.stop)
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+    def _wait_for_address(self, port: int | None, host: str | None) -> str:
+        deadline = time.monotonic() + _START_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            match = _ADDRESS.search(self._log.read_text(errors="replace"))
+            if match:
+                return match[1]
+            time.sleep(0.05)
+        line = self._last_line()
+        if "already in use" in line:
+            raise RunManagerError(f"port {port} is in use: choose another, or 0 for any that is free")
+        raise RunManagerError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+
+
+def serve() -> None:
+    """Run TensorBoard's command in this process until standard input closes."""
+
+    def end_with_parent() -> None:
+        os.read(sys.stdin.fileno(), 1)  # the lock of sys.stdin could block the exit
+        os._exit(0)  # the data server ends with this process
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    from tensorboard import default, main_lib, program
+
+    main_lib.global_init()
+    make_server = program.create_port_scanning_werkzeug_server
+
+    def make_guarded_server(wsgi_app: Any, flags: Any) -> Any:
+        wsgi_app = _with_few_hparams(wsgi_app, Path(flags.logdir))
+        return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
+
+    board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
+    board.configure(sys.argv)
+    sys.exit(board.main())
+
+
+def _with_few_hparams(wsgi_app: Any, logdir: Path) -> Any:
+    """Show only hyperparameters that all runs have and that vary: TensorBoard selects the first five by itself.
+
+    TensorBoard draws no line for a run that lacks a selected hyperparameter; at a constant one, all lines meet
+    in a point.
+    """
+
+    def filtered(environ: dict[str, Any], start_response: Any) -> Any:
+        if not environ.get("PATH_INFO", "").endswith(_HPARAMS):
+            return wsgi_app(environ, start_response)
+        environ.pop("HTTP_ACCEPT_ENCODING", None)  # TensorBoard then answers with plain text
+        head: list[Any] = []
+        body = b"".join(wsgi_app(environ, lambda *answer: head.extend(answer)))
+        status, headers = head[:2]
+        if status.startswith("200"):
+            content = json.loads(body)
+            infos = content.get("hparamInfos", [])
+            names = shared_hparams(logdir)
+            infos = [info for info in infos if info["name"] in names] or infos
+            content["hparamInfos"] = [info for info in infos if info.get("differs")] or infos
+            body = json.dumps(content).encode()
+            headers = [(name, text) for name, text in headers if name.lower() != "content-length"]
+            headers.append(("Content-Length", str(len(body))))
+        start_response(status, headers)
+        return [body]
+
+    return filtered
+
+
+def _guarded(wsgi_app: Any, host: str | None) -> Any:
+    """Refuse requests whose Host header is neither an address nor a name of this server."""
+    proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
+    names = {"localhost", host, proxy.hostname}
+    is_hidden = bool(proxy.path) and not proxy.hostname  # the server is behind a proxy whose name is unknown
+
+    def guarded(environ: dict[str, Any], start_response: Any) -> Any:
+        name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+        if is_hidden or name in names or name.endswith(".localhost") or _is_address(name):
+            return wsgi_app(environ, start_response)
+        words = "This TensorBoard answers to localhost alone: open the link that runmanager printed.\n"
+        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("Content-Length", str(len(words)))])
+        return [words.encode()]
+
+    return guarded
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

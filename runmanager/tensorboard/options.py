@@ -1,0 +1,50 @@
+"""The options of TensorBoard's event files."""
+
+from dataclasses import dataclass
+
+from runmanager.core.x_axis import check_x_axis
+from runmanager.errors import InvalidArgumentError, Problems
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """The options of event files: the value of ``tensorboard=`` instead of True.
+
+    Args:
+        histogram_every: The number of epochs between two sets of histograms, 0 for no histograms; the last
+            epoch has a set.
+        x_axis: The x axis of curves in TensorBoard and the report: "epoch", the default; "steps" or "samples",
+            whose number so far then becomes a column; or a metric that `train` tracks, for example by
+            ``manager.track({"env_steps": n}, how="last")``. The x axis is stored with the experiment, like
+            `goal`: None keeps the stored one.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be used.
+
+    Example:
+        >>> from runmanager import RunManager
+        >>> manager = RunManager("example", tensorboard=TensorBoard(histogram_every=5, x_axis="samples"))
+    """
+
+    histogram_every: int = 1
+    x_axis: str | None = None
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        problems.check_count("histogram_every", self.histogram_every, 0)
+        with problems.collecting():
+            if self.x_axis is not None:
+                check_x_axis(self.x_axis)
+        problems.raise_if_any(InvalidArgumentError)
+
+
+def check_tensorboard(problems: Problems, _: str, value: object) -> None:
+    """Append a problem unless the value is True, False or a `TensorBoard`."""
+    if not isinstance(value, bool | TensorBoard):
+        example = "TensorBoard(histogram_every=5)"
+        problems.append(f"tensorboard must be True, False or {example}, got {value!r:.60}")
+
+
+def x_axis_of(tensorboard: bool | TensorBoard) -> str | None:
+    """Return the x axis of curves, None for the stored one."""
+    return tensorboard.x_axis if isinstance(tensorboard, TensorBoard) else None

@@ -1,0 +1,258 @@
+"""Adapter for the Trainer of Hugging Face's transformers."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from runmanager.core.ending import LeaveTrain
+from runmanager.devices import ranks
+from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
+from runmanager.front.manager import RunManager
+from runmanager.trainers.trainers import TrainedRun, columns
+
+try:
+    from transformers import TrainerCallback, TrainingArguments
+    from transformers.utils.logging import disable_progress_bar
+except ImportError as error:
+    raise MissingExtraError(
+        ["runmanager.trainers.huggingface needs transformers: pip install 'torch-runmanager[huggingface]'"]
+    ) from error
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl
+    from transformers import TrainerState as State
+
+_END = "train_runtime"  # the trainer logs this value last, after all epochs
+_SPEEDS = ("_runtime", "_per_second")  # suffixes of values that are left out, as the row has its own durations
+_LIMIT = 2  # maximum number of checkpoints: one of the last committed epoch, and one of the next epoch
+
+
+def training_arguments(
+    manager: RunManager, kind: type[TrainingArguments] = TrainingArguments, **options: Any
+) -> TrainingArguments:
+    """Return the arguments of transformers' Trainer for the open run: its device, its folder, its seed.
+
+    The trainer writes its checkpoints to the run's folder, and nothing to the working directory. It reports
+    only to the run, and shows no progress bar. A NaN loss is reported as NaN. The hyperparameter `seed`, if the
+    run has it, seeds the trainer.
+
+    Args:
+        manager: A manager with an open run.
+        kind: The class of the arguments, such as Seq2SeqTrainingArguments.
+        **options: Further arguments; they have precedence over the run's values.
+
+    Returns:
+        The arguments, for ``Trainer(model, training_arguments(manager, num_train_epochs=3), ...)``.
+
+    Raises:
+        LifecycleError: No run is open.
+    """
+    run = TrainedRun(manager)
+    device, seed = run.opened.device, run.opened.folder.params.get("seed")
+    arguments: dict[str, Any] = {
+        "output_dir": str(run.folder), "use_cpu": device.type == "cpu", "report_to": "none",
+        "disable_tqdm": True, "logging_strategy": "epoch", "logging_nan_inf_filter": False,
+        "save_strategy": "epoch", "save_total_limit": _LIMIT,
+    }  # fmt: skip
+    arguments |= {"seed": seed} if is_count(seed) else {}
+    training = kind(**{**arguments, **options})
+    if training.disable_tqdm:
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # that of its checkpoints
+    if device.type == "cuda" and ranks.num_ranks() == 1:
+        # otherwise the trainer uses the first GPU and splits batches over all GPUs
+        torch.cuda.set_device(device)
+        vars(training)["_setup_devices"] = training.distributed_state.device = device
+        training._n_gpu = 1  # noqa: SLF001 - as above
+    return training
+
+
+def checkpoint_path(manager: RunManager) -> str | None:
+    """Resume the open run: return the trainer's checkpoint of the last committed epoch.
+
+    Args:
+        manager: A manager with an open run, before its first epoch.
+
+    Returns:
+        A path for ``trainer.train(resume_from_checkpoint=checkpoint_path(manager))``; None for a run that
+        starts at its first epoch.
+
+    Raises:
+        LifecycleError: No run is open, or an epoch has begun already.
+    """
+    run = TrainedRun(manager)
+    after = run.resume_trainer(lambda committed: max(_of_epochs(run.folder, committed), default=0))
+    return str(_of_epochs(run.folder, after)[after]) if after else None
+
+
+class RunManagerCallback(TrainerCallback):
+    """Records the epochs of transformers' Trainer as epochs of the run.
+
+    Each epoch is a row with the trainer's logged values: the mean of `loss` over its steps, and the last value
+    of each other metric; speeds are left out. Values of single steps are curves in TensorBoard, and in
+    `load_steps`. Each epoch ends with a checkpoint of the trainer; then the row is committed. A loss that is
+    not finite, and pruning, stop the trainer.
+
+    Args:
+        manager: A manager with an open run.
+        checkpoint: False writes no checkpoints; an interrupted run then starts over.
+    """
+
+    def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
+        super().__init__()
+        self.run = TrainedRun(manager)
+        self._is_saving = checkpoint
+        self._values: dict[str, Any] = {}  # values that the trainer logged in the epoch
+        self._losses: list[tuple[float, int]] = []  # (loss, number of steps) of each log
+        self._first_step = self._logged_step = (
+            0  # step numbers of the trainer at the start of the epoch, and at the trainer's last log
+        )
+        self._has_ended = False  # whether the epoch has ended, and is committed with its checkpoint
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
+        args.logging_nan_inf_filter = False  # the filter would hide NaN losses of a diverged run
+        opened = self.run.opened
+        if not opened.has_begun:
+            checkpoint_path(self.run.manager)  # what the program has left out
+        after = round(state.epoch or 0)
+        step = "trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
+        optimizers = [kwargs["optimizer"]] if kwargs.get("optimizer") else []
+        loader = kwargs.get("train_dataloader")
+        self.run.begin(after, step, optimizers, loader, is_saving=self._is_saving)
+        if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
+            rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
+            advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
+            raise InvalidArgumentError([f"{rule}: write {advice}"])
+        self._logged_step = state.global_step
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Begin an epoch; commit the previous epoch if it had no checkpoint."""
+        self._commit(control)
+        self.run.begin_epoch(state.num_train_epochs)
+        self._first_step = state.global_step
+
+    def on_step_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Count the step; stop the clock if an evaluation follows."""
+        epoch = self.run.opened.epoch
+        assert epoch is not None
+        epoch.step += 1
+        epoch.report_step()
+        if control.should_evaluate:
+            self.run.begin_evaluation()
+        most = self.run.most_steps
+        if most and state.global_step - self._first_step >= most:
+            control.should_epoch_stop = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Stop the clock, and request the values and the checkpoint of the epoch from the trainer."""
+        epoch = self.run.opened.epoch
+        assert epoch is not None
+        epoch.stop_clock()
+        self._has_ended = control.should_log = True
+        control.should_save = self._is_saving and not self.run.most_steps
+        if control.should_evaluate:
+            self.run.begin_evaluation()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: "State",
+        control: "TrainerControl",
+        logs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Collect the trainer's logged values."""
+        logs = logs or {}
+        if _END in logs:
+            self._commit(control)
+        if not self.run.is_in_epoch:
+            return
+        values = {name: value for name, value in logs.items() if name != "epoch" and not name.endswith(_SPEEDS)}
+        if "loss" in values:
+            self._losses.append((values["loss"], state.global_step - self._logged_step))
+            self._logged_step = state.global_step
+        if self._has_ended and not math.isfinite(self._loss() or 0.0):
+            control.should_save, control.should_training_stop = False, True
+        self._values |= values
+        if not self._has_ended:
+            named = columns(values, self.run.opened.folder.params)
+            named = {f"step_{name}" if name in ("loss", "accuracy") else name: v for name, v in named.items()}
+            self.run.manager.log(named)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Cut the evaluation short if the run is only checked."""
+        if self.run.most_steps:
+            raise LeaveTrain
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Restart the clock."""
+        self.run.end_evaluation()
+
+    def on_save(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Commit the epoch, as its checkpoint is complete."""
+        self._commit(control)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Commit the last epoch; record early stopping of the trainer."""
+        self._commit(control)
+        self.run.end(state.num_train_epochs)
+
+    def on_predict(
+        self,
+        args: TrainingArguments,
+        state: "State",
+        control: "TrainerControl",
+        metrics: Mapping[str, Any],
+        **kwargs: Any,
+    ) -> None:
+        """Add the metrics of a test to the summary of the run."""
+        self.run.add_test({name: value for name, value in metrics.items() if not name.endswith(_SPEEDS)})
+
+    def _commit(self, control: "TrainerControl") -> None:
+        """Commit the ended epoch, if any."""
+        if not self._has_ended:
+            return
+        loss = self._loss()
+        values = self._values if loss is None else {**self._values, "loss": loss}
+        self._values, self._losses, self._has_ended = {}, [], False
+        if self.run.end_epoch(values):
+            control.should_training_stop = True
+
+    def _loss(self) -> float | None:
+        """Return the mean loss over the steps of the epoch, None without a logged loss."""
+        if len(self._losses) <= 1:
+            return self._losses[0][0] if self._losses else None  # a single loss is returned unchanged
+        return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
+
+
+def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
+    """Return the checkpoints at the ends of epochs up to epoch `most`: number of the epoch -> folder."""
+    saved: dict[int, Path] = {}
+    for path in folder.glob("checkpoint-*/trainer_state.json"):
+        try:
+            epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
+        except (OSError, ValueError, LookupError):
+            continue  # a kill interrupted the writing of this checkpoint
+        if epoch == int(epoch) and 0 < epoch <= most:
+            saved[int(epoch)] = path.parent
+    return saved

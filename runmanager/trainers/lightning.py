@@ -1,0 +1,325 @@
+"""Adapter for Lightning's Trainer, and a logger for Fabric."""
+
+import logging
+import os
+import re
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runmanager.core import artifacts, checkpoints, durable, paths
+from runmanager.core.loaders import generators
+from runmanager.devices import ranks
+from runmanager.errors import LifecycleError
+from runmanager.front.manager import RunManager, hooks_of
+from runmanager.trainers.lightning_logger import (
+    PACKAGE,
+    Checkpoint,
+    RunManagerLogger,
+    SIGTERMException,
+    extract_batch_size,
+)
+from runmanager.trainers.trainers import TrainedRun
+
+__all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
+
+
+def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
+    """Return the arguments of Lightning's Trainer for the open run: its device, its logger, its callback.
+
+    Lightning's progress bar, summary and hints are off, and nothing is written to the working directory: files
+    of your callbacks become artifacts of the run. Warnings stay.
+
+    Args:
+        manager: A manager with an open run.
+        **options: Further arguments of Trainer; they have precedence, except `callbacks` and `logger`, which
+            are added.
+
+    Returns:
+        The arguments, for ``Trainer(**trainer_options(manager, max_epochs=5))``.
+
+    Raises:
+        LifecycleError: No run is open.
+    """
+    run = TrainedRun(manager)
+    opened = run.opened
+    # Lightning's hints are off until the run ends, unless the user has set another level
+    logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
+    if not logger.level and logger.getEffectiveLevel() == logging.INFO:
+        logger.setLevel(logging.WARNING)
+        hooks_of(manager).scope.callback(logger.setLevel, logging.NOTSET)
+    lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
+    if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
+        lists["callbacks"].append(RunManagerCallback(manager))
+    device = opened.device
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.num_ranks() > 1 else 1
+    devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
+    arguments: dict[str, Any] = {
+        "accelerator": device.type,
+        "devices": devices if ranks.num_ranks() == 1 else num_local,
+        "num_nodes": ranks.num_ranks() // num_local,
+        "strategy": "auto" if ranks.num_ranks() == 1 else "ddp",
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": str(opened.folder.path / paths.ARTIFACTS),
+        **options,
+        "callbacks": lists["callbacks"],
+        "logger": [RunManagerLogger(manager), *lists["logger"]],
+    }
+    if run.most_steps:
+        limits = {"train": run.most_steps, "val": 1, "test": 1, "predict": 1}
+        arguments |= {f"limit_{name}_batches": number for name, number in limits.items()}
+        arguments |= {"max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0}
+    return arguments
+
+
+def checkpoint_path(manager: RunManager) -> Path | None:
+    """Resume the open run: return Lightning's checkpoint of the last committed epoch.
+
+    Args:
+        manager: A manager with an open run, before its first epoch.
+
+    Returns:
+        A path for ``trainer.fit(model, ckpt_path=checkpoint_path(manager))``; None for a run that starts at its
+        first epoch.
+
+    Raises:
+        LifecycleError: No run is open, or an epoch has begun already.
+    """
+    run = TrainedRun(manager)
+    saved = _numbers(run.folder)
+    after = run.resume_trainer(lambda committed: max((n for n in saved if n <= committed), default=0))
+    if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
+        artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1)
+    return _checkpoint_of(run.folder, after) if after else None
+
+
+class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
+    """Records the epochs of Lightning's Trainer as epochs of the run.
+
+    Each epoch is a row with the mean training loss as `loss`, and the module's logged values, from
+    ``trainer.callback_metrics`` at the end of the epoch. Before an epoch is committed, Lightning's checkpoint
+    of the epoch is written to the folder of the run, with the random states. A loss that is not finite, and
+    pruning, stop the trainer.
+
+    Args:
+        manager: A manager with an open run.
+        checkpoint: False writes no checkpoints; an interrupted run then starts over.
+    """
+
+    def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
+        super().__init__()
+        self.run = TrainedRun(manager)
+        self._is_saving = checkpoint
+        self._state: dict[str, Any] = {}  # this callback's state in Lightning's checkpoint
+        self._loaded: dict[str, Any] = {}  # this callback's state in the loaded checkpoint
+        self._reported: dict[str, Any] = {}  # the trainer's metrics at the end of the last epoch
+        self._sigint: Any = signal.SIG_DFL
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Check that the trainer's processes are the ranks of the run."""
+        for logger in trainer.loggers:
+            if isinstance(logger, RunManagerLogger):
+                logger.is_followed = True
+        self._sigint = signal.getsignal(signal.SIGINT)
+        if trainer.world_size != ranks.num_ranks():
+            raise LifecycleError(
+                f"Lightning trains in {trainer.world_size} processes, the run knows of {ranks.num_ranks()}: "
+                f"start the program with torchrun --nproc-per-node={trainer.world_size}"
+            )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of this callback from a checkpoint."""
+        self._loaded = state_dict
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this callback, for a checkpoint."""
+        return self._state
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Mark the epoch as complete.
+
+        Lightning marks the epoch only after the hooks, and after a resume would end the epoch twice.
+        """
+        if self._state:
+            for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
+                progress["completed"] = progress["processed"]
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Check that the trainer resumes at the run's epoch."""
+        opened = self.run.opened
+        if opened.number > (opened.resume_epoch or 0):
+            raise LifecycleError(
+                "trainer.fit() a second time in one run: give max_epochs= the epochs of both, or begin another "
+                "run"
+            )
+        if not opened.has_begun:
+            checkpoint_path(self.run.manager)  # what the program has left out
+        if self._loaded.get("run") != opened.folder.id:
+            self._loaded = {}  # the checkpoint is from another run; this run begins with its weights
+        step = "trainer.fit(..., ckpt_path=checkpoint_path(manager))"
+        after, optimizers = self._loaded.get("epoch", 0), trainer.optimizers
+        self.run.begin(after, step, optimizers, trainer.train_dataloader, is_saving=self._is_saving)
+        self.run.state.save_epoch = lambda number: self._save(trainer, number)
+        if self._loaded:
+            trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
+            # Lightning steps ReduceLROnPlateau only after its checkpoint
+            for index, value in self._loaded["plateau"].items():
+                scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
+                trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the epoch; restore the random states first if the trainer has just resumed."""
+        if self._loaded:
+            trainer.fit_loop.epoch_loop.restarting = (
+                False  # with max_steps, the trainer may resume inside an ended epoch
+            )
+            self._restore_random(trainer)
+        self._loaded = {}
+        self.run.begin_epoch(_num_epochs(trainer))
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add the loss of the batch to the mean of the epoch."""
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if not isinstance(loss, torch.Tensor):
+            return  # the step was skipped
+        if pl_module.automatic_optimization:
+            # Lightning divides the loss by accumulate_grad_batches
+            loss = loss * trainer.accumulate_grad_batches
+        self.run.manager.track_loss(loss, _batch_size(batch))
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Stop the clock of the epoch."""
+        if not trainer.sanity_checking and self.run.is_in_epoch:
+            self.run.begin_evaluation()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Restart the clock."""
+        self.run.end_evaluation()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Commit the epoch with its logged values."""
+        reported = dict(trainer.callback_metrics)
+        values = {
+            name: value
+            for name, value in reported.items()
+            # a value that was not logged again is from an earlier epoch
+            if value is not self._reported.get(name)
+            and not any(
+                name.endswith(end) and name.removesuffix(end) in reported for end in ("_step", "_epoch")
+            )
+        }
+        self._reported = reported
+        if self.run.end_epoch(values):
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Record early stopping of the trainer."""
+        self.run.end(_num_epochs(trainer))
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """Add the metrics of a test to the summary of the run."""
+        self.run.add_test(trainer.callback_metrics)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Let Ctrl-C and SIGTERM interrupt the run, as Lightning would exit with an error."""
+        if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1:
+            trainer._teardown()  # noqa: SLF001 - what Lightning does next
+            signal.signal(signal.SIGINT, self._sigint)
+            if isinstance(exception, KeyboardInterrupt):
+                raise exception
+            raise KeyboardInterrupt from exception
+
+    def _save(self, trainer: Any, number: int) -> None:
+        """Write Lightning's checkpoint of an epoch; keep the previous checkpoint until the commit."""
+        if not self._is_saving:
+            return
+        opened = self.run.opened
+        loader_states = {
+            name: generator.get_state() for name, generator in generators(trainer.train_dataloader)
+        }
+        random = ranks.gather((checkpoints.random_states(opened.device), loader_states))
+        plateau = {
+            str(index): float(trainer.callback_metrics[config.monitor])
+            for index, config in enumerate(trainer.lr_scheduler_configs)
+            if config.reduce_on_plateau
+            and config.interval == "epoch"
+            and number % config.frequency == 0
+            and config.monitor in trainer.callback_metrics
+        }
+        self._state = {
+            "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
+            "should_stop": bool(trainer.should_stop),
+        }  # fmt: skip
+        folder = self.run.folder
+        path = _checkpoint_of(folder, number)
+        if ranks.is_main():
+            durable.make_folder(folder)
+        trainer.save_checkpoint(path, weights_only=False)
+        # on disk before the epoch is committed; until then, the previous checkpoint is the valid one
+        if ranks.is_main():
+            for file in (path, *path.rglob("*")):
+                if file.is_file():
+                    durable.sync_file(file)
+            durable.sync_folder(folder)
+            for other in map(partial(_checkpoint_of, folder), _numbers(folder) - {number - 1, number}):
+                shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
+        self._state = {}
+
+    def _restore_random(self, trainer: Any) -> None:
+        """Restore the random states of the last epoch's end, which determine the order of batches."""
+        loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
+        # number of epochs of the current loader so far; 0 if a loader is created for each epoch
+        number = self._loaded["epoch"] % every if every else None
+        of_ranks = self._loaded.get("random", [])
+        if ranks.rank() < len(of_ranks):
+            random, loader_states = of_ranks[ranks.rank()]
+            for name, generator in generators(trainer.train_dataloader):
+                if name in loader_states and number != 0:
+                    generator.set_state(loader_states[name])
+            checkpoints.restore_random(random, self.run.opened.device)
+        if number is not None:
+            loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
+        if number == 0:
+            iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
+        if loop.is_resuming:  # needed only after a resume, as otherwise Lightning creates the iterator
+            iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
+
+
+def _num_epochs(trainer: Any) -> int | None:
+    return trainer.max_epochs if (trainer.max_epochs or 0) > 0 and trainer.max_steps < 0 else None
+
+
+def _as_list(argument: Any) -> list[Any]:
+    if argument in (None, True, False):
+        return []
+    return list(argument) if isinstance(argument, Sequence) else [argument]
+
+
+def _batch_size(batch: Any) -> int:
+    """Return the number of samples of a batch, counted by Lightning; 1 if Lightning cannot count them."""
+    try:
+        return max(int(extract_batch_size(batch)), 1)
+    except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
+        return 1
+
+
+_NAME = re.compile(r"epoch-(?P<epoch>\d+)\.ckpt")
+
+
+def _checkpoint_of(folder: Path, number: int) -> Path:
+    """Return the path of an epoch's checkpoint."""
+    return folder / f"epoch-{number}.ckpt"
+
+
+def _numbers(folder: Path) -> set[int]:
+    """Return the numbers of the epochs that have a checkpoint."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return {int(match["epoch"]) for name in names if (match := _NAME.fullmatch(name))}

@@ -1,0 +1,169 @@
+"""The common part of adapters for trainers: epochs, their values, and the trainer's checkpoints."""
+
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from runmanager.core import paths
+from runmanager.core.hyperparameters import RESERVED
+from runmanager.core.trainer_state import TrainerState
+from runmanager.devices import ranks, torch_devices
+from runmanager.errors import LifecycleError, RunsWarning
+from runmanager.front.manager import RunManager, hooks_of
+from runmanager.user_frames import user_level
+
+if TYPE_CHECKING:
+    from runmanager.core.open_run import OpenRun
+
+_FILLED = ("loss", "accuracy")  # a trainer's metric with one of these names fills the column of that name
+
+
+class TrainedRun:
+    """The open run of a manager, for the callbacks of a trainer.
+
+    Args:
+        manager: A manager with an open run, as in ``with manager.run(run):``.
+
+    Raises:
+        LifecycleError: No run is open.
+    """
+
+    def __init__(self, manager: RunManager) -> None:
+        self.manager = manager
+        self.folder: Path = self.opened.folder.path / paths.TRAINER
+        self._evaluation_start: float | None = None
+
+    @property
+    def opened(self) -> "OpenRun":
+        """The open run."""
+        return hooks_of(self.manager).open_run("a trainer's epoch")
+
+    @property
+    def is_in_epoch(self) -> bool:
+        """Whether an epoch is open."""
+        return hooks_of(self.manager).is_open and self.opened.epoch is not None
+
+    @property
+    def most_steps(self) -> int | None:
+        """The maximum number of steps of an epoch if the run is only checked; an evaluation has one batch."""
+        return self.opened.epoch_type.most_steps
+
+    def resume_trainer(self, last: Callable[[int], int]) -> int:
+        """Resume the run after the trainer's last checkpoint.
+
+        Args:
+            last: Number of committed epochs -> last epoch with a checkpoint, 0 for none.
+
+        Returns:
+            The number of the last epoch with a checkpoint.
+
+        Raises:
+            LifecycleError: An epoch has begun already.
+        """
+        if self.opened.has_begun:
+            raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
+        state = TrainerState(last=last, forget=lambda: remove_trainer_files(self.folder))
+        records, problems = self.opened.resume_with(state)
+        hooks_of(self.manager).add_rows(records)
+        if problems:
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
+        if not records:
+            remove_trainer_files(self.folder)  # these checkpoints come from changed code
+        return self.opened.number
+
+    @property
+    def state(self) -> TrainerState:
+        """The trainer's part of the run's checkpoints."""
+        state = self.opened.resume_state
+        assert isinstance(state, TrainerState)
+        return state
+
+    def begin(self, after: int, step: str, optimizers: Sequence[Any], loader: Any, *, is_saving: bool) -> None:
+        """Check that a trainer that starts after an epoch resumes at the run's epoch; `step` is what to write.
+
+        Raises:
+            LifecycleError: The trainer continues after another epoch.
+        """
+        opened = self.opened
+        if after != opened.number:
+            rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
+            raise LifecycleError(f"{rule}: write {step}")
+        self.state.is_saved = is_saving
+        self.state.learning_rate = lambda: next(
+            (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
+        )
+        if opened.loader is None:  # the loader of a stream has no length and therefore no truth value
+            opened.loader = loader
+
+    def begin_epoch(self, num_epochs: int | None) -> None:
+        """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
+        self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
+        self.manager.begin_epoch()
+
+    def begin_evaluation(self) -> None:
+        """Stop the clock of the epoch."""
+        torch_devices.wait_for(self.opened.device)
+        self._evaluation_start = perf_counter()
+
+    def end_evaluation(self) -> None:
+        """Restart the clock of the epoch."""
+        if self._evaluation_start is not None:
+            torch_devices.wait_for(self.opened.device)
+            seconds, self._evaluation_start = perf_counter() - self._evaluation_start, None
+            self.opened.add_evaluation({}, seconds)
+
+    def end_epoch(self, values: Mapping[str, Any]) -> bool:
+        """Commit the epoch with the trainer's values; return whether the trainer should stop."""
+        opened = self.opened
+        opened.add_evaluation(columns(values, opened.folder.params), 0.0)
+        self.manager.end_epoch()
+        return self.manager.should_stop
+
+    def end(self, num_epochs: int | None) -> None:
+        """Record that the trainer ended before its last epoch, unless the run has recorded a reason."""
+        opened = self.opened
+        if num_epochs and opened.number < num_epochs and not self.manager.should_stop:
+            sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
+            opened.ending.stopped_early = sentence
+
+    def add_test(self, values: Mapping[str, Any]) -> None:
+        """Add the metrics of a test after the epochs to the summary of the open run."""
+        if hooks_of(self.manager).is_open and not self.is_in_epoch:
+            of_test = {name: value for name, value in values.items() if name.startswith("test")}
+            self.opened.add_summary(columns(of_test, self.opened.folder.params))
+
+
+def remove_trainer_files(folder: Path) -> None:
+    """Remove the checkpoints of a run that has completed or starts over."""
+    if ranks.is_main():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
+    """Return those values of a trainer that are single numbers, by column.
+
+    Characters that are invalid in an identifier become ``_``. A name that is in use, for example by a
+    hyperparameter, gets the suffix ``_logged``, so that no name stops a trainer.
+
+    >>> columns({"val/loss": 0.5, "lr-SGD": 0.1, "lr": 0.1, "epoch": 1, "text": "1e3"}, {"lr": 0.1})
+    {'val_loss': 0.5, 'lr_SGD': 0.1, 'lr_logged': 0.1, 'epoch_logged': 1.0}
+    """
+    taken = (RESERVED - {*_FILLED}) | params.keys()
+    named: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, str):
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError):  # not a single number
+            continue
+        column = re.sub(r"\W", "_", name)
+        column = column if column.isidentifier() else f"_{column}"
+        while column in taken or column in named:
+            column += "_logged"
+        named[column] = number
+    return named

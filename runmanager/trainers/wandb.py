@@ -1,0 +1,101 @@
+"""The export of results to the offline format of Weights & Biases."""
+
+import hashlib
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from runmanager.core import durable
+from runmanager.core.outcome import LARGEST, Status
+from runmanager.errors import MissingExtraError
+from runmanager.tables.loading import read_results, warn_of
+from runmanager.trainers.cleaning import Cleaning
+
+_QUIET = {
+    "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
+    "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False,
+}  # fmt: skip
+"""Settings that switch off W&B's recording of the program, as this program did not train the runs."""
+
+_RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
+_REFUSED = re.compile(r"[/\\#?%:]")  # the invalid characters in the name of a project
+_LONGEST = 128  # the maximum number of characters of the name of a project, group or run
+
+
+def export_wandb(
+    path: str | os.PathLike[str] = "runs", *, folder: str | os.PathLike[str] = ".", project: str | None = None
+) -> list[Path]:
+    """Write executed runs in the offline format of Weights & Biases; nothing is uploaded.
+
+    ``wandb sync <folder>/wandb/offline-run-*`` uploads the runs. A run has the same id in every export: delete
+    its older export before you upload a newer export. Reserved and invalid names are replaced, with one
+    `RunsWarning`. Hyperparameters that are not JSON become text.
+
+    Args:
+        path: As for `load_results`.
+        folder: The parent of the folder ``wandb``, which gets one folder per run.
+        project: The project of W&B; by default, each experiment is a project.
+
+    Returns:
+        The folders of the runs.
+
+    Raises:
+        MissingExtraError: wandb is not installed.
+        FileNotFoundError: The path does not exist.
+        StorageError: `folder` cannot be created.
+
+    Example:
+        >>> folders = export_wandb("runs/circle", project="circle")  # then: wandb sync wandb/offline-run-*
+        >>> len(folders)
+        4
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise MissingExtraError(["export_wandb needs wandb: pip install 'torch-runmanager[wandb]'"]) from error
+    experiments, damaged = read_results(path)
+    warn_of(damaged, path)
+    durable.make_folder(Path(folder).absolute())
+    written: list[Path] = []
+    cleaning = Cleaning("W&B")
+    projects = cleaning.names("project", dict(experiments), lambda name: _REFUSED.sub("_", name), _LONGEST)
+    groups = cleaning.names("group", projects, lambda name: cleaning.text("", name), _LONGEST)
+    for name, runs in experiments:
+        metrics = {"epoch", *(metric for run in runs for record in run.epochs for metric in record.metrics)}
+        columns = cleaning.names("metric", sorted(metrics), _clean_key)
+        for run in [run for run in runs if run.attempts]:
+            params = run.folder.params
+            keys = cleaning.names("hyperparameter", params, _clean_key)
+            opened = wandb.init(
+                project=project or projects[name],
+                group=groups[name],
+                id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
+                name=cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name, _LONGEST),
+                config={keys[key]: _json_value(value, key, cleaning) for key, value in params.items()},
+                mode="offline",
+                dir=os.fspath(folder),
+                reinit="create_new",  # an open W&B run of the caller stays open
+                settings=wandb.Settings(**_QUIET),
+            )
+            for record in run.epochs:
+                values = {columns[metric]: value for metric, value in record.metrics.items()}
+                opened.log({"epoch": record.epoch, **values}, step=record.epoch)
+            opened.summary.update({"status": str(run.status), "error": cleaning.text("", run.error)})
+            written.append(Path(opened.settings.sync_dir))
+            opened.finish(exit_code=int(run.status is not Status.COMPLETED))
+    cleaning.warn()
+    return written
+
+
+def _clean_key(name: str) -> str:
+    return f"own{name}" if name in _RESERVED else name.replace("\0", "\\0")
+
+
+def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
+    """Return a hyperparameter as a JSON value; as text if it is not a JSON value."""
+    is_exact = (
+        math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) <= LARGEST
+    )
+    return value if value is None or is_exact else cleaning.text(f"hyperparameter {name!r}", str(value))
