@@ -21,9 +21,9 @@ from benchmarks.measuring import spread
 from runmanager.core.design import Design
 from runmanager.core.folders import RunFolder
 from runmanager.core.grid import RunBuilder
-from runmanager.core.identity import identity
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
+from runmanager.core.values import identity
 from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
 from runmanager.screen.live import GridProgress

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from runmanager.answers.show import show as show
     from runmanager.answers.verdict import Verdict as Verdict
     from runmanager.answers.verdict import verdict as verdict
-    from runmanager.core.configurations import expand as expand
     from runmanager.core.grid import RunBuilder as RunBuilder
+    from runmanager.core.grid import expand as expand
     from runmanager.core.listener import Listener as Listener
     from runmanager.core.loaders import ImageTensors as ImageTensors
     from runmanager.core.loaders import TensorLoader as TensorLoader
@@ -75,7 +75,6 @@ _HOMES = {
     "tensorboard.import_events": ("from_tensorboard",),
     "tensorboard.launch": ("open_tensorboard",),
     "tensorboard.options": ("TensorBoard",),
-    "core.configurations": ("expand",),
     "datasets": ("fashion_mnist",),
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
@@ -88,7 +87,7 @@ _HOMES = {
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
     "executors.ray": ("RayExecutor",),
-    "core.grid": ("Run", "RunBuilder"),
+    "core.grid": ("Run", "RunBuilder", "expand"),
     "trainers.mlflow": ("export_mlflow",),
     "trainers.wandb": ("export_wandb",),
     "session.grid_outcome": ("GridOutcome",),
@@ -122,7 +121,7 @@ __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - a list of names, as
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        from runmanager.core.close_names import closest
+        from runmanager.core.values import closest
 
         close = closest(name, _HOME)
         hint = f"; did you mean {close!r}?" if close else ""

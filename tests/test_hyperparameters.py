@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.core.hyperparameters import decode, encode, plain, text
+from runmanager.core.values import decode, encode, plain, text
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TORCH = st.sampled_from(

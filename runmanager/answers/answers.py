@@ -18,8 +18,8 @@ from runmanager.answers.importance import importances, what_matters
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.verdict_sentence import Race
 from runmanager.core.goal import companion
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.outcome import LEADING, Status, counts_of
+from runmanager.core.values import COLUMNS
 from runmanager.core.wording import percents, printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.ranking import Setting, completed, intervals, mean_of, metrics_of, own_goals, scores_of

@@ -18,10 +18,9 @@ from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.luck import luck_of
 from runmanager.answers.verdict_sentence import Race
 from runmanager.core.design import SEEDS, Rule
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import all_of, brief, labels, listed, printable
+from runmanager.core.wording import all_of, brief, counted, labels, listed, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR

@@ -13,9 +13,9 @@ from runmanager.answers.effects import LEFT_OUT, compare
 from runmanager.core.fingerprint_changes import changes_between
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal
-from runmanager.core.hyperparameters import NUMBER, counted, kind, text
 from runmanager.core.run_state import RunResult
-from runmanager.core.wording import cell, join, printable
+from runmanager.core.values import NUMBER, kind, text
+from runmanager.core.wording import cell, counted, join, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
 from runmanager.tables.evidence import difference

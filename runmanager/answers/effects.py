@@ -13,7 +13,7 @@ import pandas as pd
 
 from runmanager.answers.sampled import in_parts, is_sampled
 from runmanager.core.design import assumption
-from runmanager.core.hyperparameters import text
+from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table

@@ -13,8 +13,8 @@ from runmanager.core import paths
 from runmanager.core.design import Design, Rule
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment
-from runmanager.core.identity import identity
 from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.values import identity
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import runs_table

@@ -13,8 +13,8 @@ from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.core.goal import Goal, companion
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.outcome import LEADING, Status, counts_of
+from runmanager.core.values import COLUMNS
 from runmanager.core.wording import cell
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.tables.ranking import (

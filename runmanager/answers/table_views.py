@@ -18,8 +18,7 @@ from runmanager.answers.effects import (
     OVERLAP,
 )
 from runmanager.answers.findings import Findings
-from runmanager.core.hyperparameters import counted
-from runmanager.core.wording import cell
+from runmanager.core.wording import cell, counted
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.tables.ranking import (
     ALL_REPEATS,

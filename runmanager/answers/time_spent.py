@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.wording import duration, percents
+from runmanager.core.wording import counted, duration, percents
 
 _LITTLE = 0.01  # smaller fractions are not listed
 

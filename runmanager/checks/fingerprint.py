@@ -20,8 +20,8 @@ from typing import Any
 
 from runmanager.checks import source
 from runmanager.core.fingerprint_changes import Fingerprint
-from runmanager.core.hyperparameters import full_name, is_torch, plain
 from runmanager.core.provenance import versions
+from runmanager.core.values import full_name, is_torch, plain
 
 MOST_BYTES = 1 << 20
 """The maximum number of bytes of an array compared by content; of a larger array, only the shape is

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from runmanager.cli.common import check_target, say
-from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
 _RUNS = Path("runs")

@@ -14,7 +14,7 @@ from runmanager.cli.rows import tell
 from runmanager.core import paths
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import Experiment
-from runmanager.core.hyperparameters import json_value
+from runmanager.core.values import json_value
 from runmanager.core.wording import cell, durations, file_size, join
 
 if TYPE_CHECKING:

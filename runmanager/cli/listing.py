@@ -16,10 +16,10 @@ from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import paths
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import Experiment
-from runmanager.core.hyperparameters import counted, json_value
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import ranked_numbers
-from runmanager.core.wording import duration, file_size
+from runmanager.core.values import json_value
+from runmanager.core.wording import counted, duration, file_size
 from runmanager.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

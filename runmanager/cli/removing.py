@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from runmanager.cli.common import SOME_WRONG, find_experiment, find_target, say
-from runmanager.core.hyperparameters import counted
-from runmanager.core.wording import listed
+from runmanager.core.wording import counted, listed
 
 if TYPE_CHECKING:
     from runmanager.core.folders import RunFolder

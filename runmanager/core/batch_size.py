@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.hyperparameters import counted
+from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError, is_count
 
 Measure = Callable[[Any], int]

@@ -9,7 +9,7 @@ from typing import Any
 
 from runmanager.core import paths
 from runmanager.core.durable import read_file
-from runmanager.core.hyperparameters import decode, encode, is_deep
+from runmanager.core.values import decode, encode, is_deep
 
 VERSION = 1
 _LARGEST = 64 * 2**20  # the maximum number of bytes of a grid.json or run.json

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runmanager.core.hyperparameters import text
-from runmanager.core.identity import canonical
+from runmanager.core.values import canonical, text
 
 _DEVICE = "device"
 

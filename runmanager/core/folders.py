@@ -20,11 +20,10 @@ from runmanager.core.design import Design
 from runmanager.core.durable import strict_json
 from runmanager.core.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.core.entries import RunFolder as RunFolder  # noqa: PLC0414 - other modules import it from here
-from runmanager.core.hyperparameters import decode, encode
-from runmanager.core.identity import identity
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
+from runmanager.core.values import decode, encode, identity
 from runmanager.core.wording import listed
 from runmanager.devices import ranks
 

@@ -1,17 +1,163 @@
-"""Grids: `RunBuilder` expands a mapping of axes into a list of `Run`."""
+"""Grids: `RunBuilder` expands a mapping of axes into a list of `Run`; `expand` does so over a configuration."""
 
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from runmanager.core.axes import Axes, Space, axes_of_grid, space_of
-from runmanager.core.hyperparameters import common_kind, counted, kind
-from runmanager.core.nested import Grid
+from runmanager.core.nested import Grid, flat, leaves, mapping_of, outline, plain_config, replaced
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
-from runmanager.errors import GridError, Problems
+from runmanager.core.values import (
+    check_device,
+    check_groups,
+    check_names,
+    check_values,
+    common_kind,
+    kind,
+    plain,
+)
+from runmanager.core.wording import counted, did_you_mean, listed
+from runmanager.errors import GridError, Problems, first_line
+
+MOST_VALUES = 1_000_000
+"""The maximum number of values of an axis."""
+_LONGEST = 60  # maximum number of characters of a value in a message
+
+Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
+Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
+"""Names of an axis -> its range, or its list of tuples of values."""
+
+
+def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
+    """Return the axes of a grid; an axis may be a range.
+
+    >>> from runmanager.core.ranges import LogUniform
+    >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
+    {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}
+    """
+    problems = Problems(others)
+    space = _checked(params, problems)
+    problems.raise_if_any()
+    return space
+
+
+def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
+    """Return the axes of a grid without ranges; arguments and errors as for `space_of`.
+
+    >>> axes_of_grid({"width": [8, 64]})
+    {('width',): [(8,), (64,)]}
+    """
+    problems = Problems(others)
+    axes: Axes = {}
+    ranges: list[str] = []
+    for names, values in _checked(params, problems).items():
+        if isinstance(values, Range):
+            ranges += names
+        else:
+            axes[names] = values
+    if ranges:
+        rule = f"{listed(ranges)} {'are ranges' if len(ranges) > 1 else 'is a range'}, which no grid can expand"
+        step = "draw runs with RunBuilder.sample(params, n=50, seed=0), or give run_grid a search="
+        problems.append(f"{rule}: {step}")
+    problems.raise_if_any()
+    return axes
+
+
+def _checked(params: Grid, problems: list[str]) -> Space:
+    """Return the valid axes; append the errors of invalid axes to `problems`."""
+    grid = mapping_of(params)
+    if grid is None:
+        step = "write {'lr': [...]}"
+        problems.append(f"a grid is a mapping of name -> list of values, got {_short(params)}: {step}")
+        return {}
+    space: Space = {}
+    seen: set[str] = set()
+    for key, values in flat(grid):
+        names = key if isinstance(key, tuple) else (key,)
+        problems += check_names(names)
+        problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
+        problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
+        seen.update(name for name in names if isinstance(name, str))
+        if isinstance(values, Range) and not isinstance(key, tuple):
+            problems += [f"{key!r} is a range of numbers: write a list of devices"] if key == "device" else []
+            space[names] = values
+            continue
+        rows = _rows(key, values, problems)
+        if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
+            for name, column in zip(names, zip(*rows, strict=True), strict=False):
+                problems += filter(None, map(check_device, column)) if name == "device" else []
+        problems += odd
+        space[names] = rows
+    problems += check_groups(seen)
+    return space
+
+
+def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
+    name = ", ".join(key) if isinstance(key, tuple) and all(isinstance(part, str) for part in key) else key
+    if isinstance(values, Range):
+        values = [values]
+    if isinstance(values, (str, bytes)) or not _is_iterable(values):
+        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
+        single = f"{key!r}: [(...)]" if isinstance(key, tuple) else single
+        problems.append(
+            f"values of {name!r} must be a list or tuple, got {_short(values)}; "
+            f"write {single} for a single value"
+        )
+        return []
+    if isinstance(values, Mapping):
+        problems.append(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
+        return []
+    if isinstance(values, (set, frozenset)):
+        problems.append(f"values of {name!r} are a set, which has no order: write a list")
+        return []
+    return _listed_rows(key, name, values, problems)
+
+
+def _listed_rows(key: Any, name: Any, values: Iterable[Any], problems: list[str]) -> list[tuple[Any, ...]]:
+    items = [plain(value) for value in itertools.islice(values, MOST_VALUES + 1)]
+    if ranges := [value for value in items if isinstance(value, Range)]:
+        step = f"write {key!r}: {ranges[0]!r}, without a list"
+        if isinstance(key, tuple):
+            step = "give each name a range of its own, or write a list of tuples"
+        problems.append(f"values of {name!r} have a range among them: {step}")
+        return []
+    if not items:
+        problems.append(f"axis {name!r} has no values: give it at least one, or leave it out")
+    if len(items) > MOST_VALUES:
+        problems.append(f"axis {name!r} has more than {MOST_VALUES:,} values: write a shorter list")
+        return []
+    if not isinstance(key, tuple):
+        return [(value,) for value in items]
+    return _paired_rows(key, items, problems)
+
+
+def _paired_rows(key: tuple[Any, ...], values: list[Any], problems: list[str]) -> list[tuple[Any, ...]]:
+    for value in values:
+        if not isinstance(value, (tuple, list)) or len(value) != len(key):
+            problems.append(
+                f"each value of the paired axis {key!r} must be a tuple of {len(key)}, got {_short(value)}"
+            )
+            return []
+    return [tuple(plain(item) for item in value) for value in values]
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        text = object.__repr__(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        iter(value)  # arrays without dimensions are instances of Iterable, but raise an error here
+    except TypeError:
+        return False
+    return True
+
 
 T = TypeVar("T")
 
@@ -270,3 +416,122 @@ def _kinds(space: Space) -> tuple[str, ...]:
         columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
         kinds += [common_kind(map(kind, column)) for column in columns]
     return tuple(kinds)
+
+
+_DEVICE = "device"  # the name of an axis that a configuration may lack
+_OWN = "config"  # the attribute of a run that holds its configuration
+_MOST_REFUSALS = 5
+
+
+def expand(
+    config: Any,
+    params: "Grid | Sequence[Run]",
+    *,
+    where: Callable[[Run], bool] | None = None,
+    max_runs: int | None = None,
+) -> list[Run]:
+    """Return the runs of a grid over an existing configuration; each has a copy as ``run.config``.
+
+    All values of the configuration are hyperparameters with dotted names, so another base configuration gives
+    other runs. `run_grid` accepts the result, alone or combined with other runs.
+
+    Args:
+        config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
+            same types.
+        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. The axis `device`
+            need not be a field.
+        where: A filter: only runs for which the function returns true.
+        max_runs: The maximum number of combinations; with None, the maximum is a million.
+
+    Returns:
+        The runs, last axis fastest, for `run_grid`.
+
+    Raises:
+        GridError: A field does not exist, or a value is refused; the message lists all problems.
+
+    Example:
+        >>> from dataclasses import dataclass, field
+        >>> @dataclass
+        ... class Optimizer:
+        ...     name: str = "sgd"
+        ...     lr: float = 0.1
+        >>> @dataclass
+        ... class Config:
+        ...     opt: Optimizer = field(default_factory=Optimizer)
+        ...     width: int = 64
+        >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
+        >>> second, second.config.opt
+        (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
+    """
+    problems = Problems()
+    combinations: Sequence[Run] = []
+    fields: Mapping[Any, Any] | None = None
+    with problems.collecting():
+        fields = mapping_of(outline(config))
+        if fields is None:
+            step = f": write {config.__name__}()" if isinstance(config, type) else ""
+            problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+    with problems.collecting():
+        axes: Any = params
+        is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
+        combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
+    names = list(dict.fromkeys(name for run in combinations for name in run._fields))
+    if fields is not None:
+        problems += [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
+        problems += [f"the configuration has the field {_OWN!r}, which is run.{_OWN}: rename it"] * (
+            _OWN in fields
+        )
+    problems.raise_if_any()
+    pairs = [(_params_of(run, copied), copied) for run, copied in _copies(config, combinations)]
+    values = [pair for params, _ in pairs for pair in params.items()]
+    names = list(dict.fromkeys(name for name, _ in values))
+    problems += [*check_names(names), *check_groups(names), *check_values(values)]
+    problems.raise_if_any()
+    kinds = {name: common_kind(kind(params[name]) for params, _ in pairs if name in params) for name in names}
+    runs = [
+        make_run(tuple(params), params.values(), tuple(kinds[name] for name in params), "run", copied)
+        for params, copied in pairs
+    ]
+    selected = [run for run in runs if where is None or where(run)]
+    if not selected:
+        raise GridError([f"where= keeps none of {len(runs):,} runs: keep at least one"])
+    return selected
+
+
+def _has(config: Any, name: str) -> bool:
+    value = outline(config)
+    for part in name.split("."):
+        fields = mapping_of(value)
+        if fields is None or part not in fields:
+            return False
+        value = fields[part]
+    return True
+
+
+def _no_field(name: str, config: Any) -> str:
+    names = dict(leaves(outline(config)))
+    return f"the configuration has no field {name!r}; {did_you_mean(name, names, 'it has')}"
+
+
+def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
+    """Return each combination with a copy of the configuration that has its values."""
+    problems = Problems()
+    copies: list[tuple[Run, Any]] = []
+    base = mapping_of(outline(config)) or {}
+    for run in combinations:
+        values = {name: value for name, value in run._asdict().items() if name != _DEVICE or _DEVICE in base}
+        try:
+            copies.append((run, replaced(config, values)))
+        except Exception as error:  # noqa: BLE001 - whatever the code of its class does
+            problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
+            if len(problems) == _MOST_REFUSALS:
+                break
+    problems.raise_if_any()
+    return copies
+
+
+def _params_of(run: Run, config: Any) -> dict[str, Any]:
+    """Return all values of a configuration by name, and the values of axes that the configuration lacks."""
+    values = dict(leaves(config, run._fields))  # the values as converted by the classes of the configuration
+    values |= {name: value for name, value in run._asdict().items() if name not in values}
+    return {name: plain(plain_config(value)) for name, value in values.items()}

@@ -21,8 +21,6 @@ from runmanager.core.evaluation import OpenEvaluation
 from runmanager.core.folders import RunFolder, RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.grid_context import GridContext
-from runmanager.core.hyperparameters import column
-from runmanager.core.identity import identity
 from runmanager.core.missing_goal import missing_goal
 from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.open_run import Boards, OpenRun
@@ -30,6 +28,7 @@ from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.core.run import kinds_of, params_of
 from runmanager.core.run_state import read_run
 from runmanager.core.trainer_state import TrainerState, continued
+from runmanager.core.values import column, identity
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.process_state import Leftovers
 from runmanager.errors import (

@@ -24,8 +24,8 @@ import msgspec
 
 from runmanager.core import durable, paths, processes
 from runmanager.core.durable import AppendFile, version
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
+from runmanager.core.values import COLUMNS
 
 VERSION = 1
 _CRC = b',"crc":"%08x"}'

@@ -11,7 +11,7 @@ import torch
 
 from runmanager.core.batch_size import Measure, batch_size, measured
 from runmanager.core.correct import are_correct, has_no_classes
-from runmanager.core.hyperparameters import RESERVED
+from runmanager.core.values import RESERVED
 from runmanager.core.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, RunsWarning

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from runmanager.core.close_names import closest
 from runmanager.core.folders import RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.run_state import read_run
+from runmanager.core.values import closest
 
 
 def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from runmanager.core.hyperparameters import check_names
 from runmanager.core.ranges import Range
+from runmanager.core.values import check_names
 from runmanager.errors import GridError, first_line
 
 

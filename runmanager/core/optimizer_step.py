@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from runmanager.core import causes
 from runmanager.core.batch_size import Measure, batch_size, may_be_images, measured
 from runmanager.core.batch_step import BatchStep, Computed, Loss, has_classes, of_step
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status
+from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import InvalidArgumentError
 

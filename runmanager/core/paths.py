@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runmanager.core.close_names import closest
-from runmanager.core.hyperparameters import text
+from runmanager.core.values import closest, text
 from runmanager.errors import InvalidArgumentError
 
 GRID = "grid.json"

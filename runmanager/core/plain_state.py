@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runmanager.core.hyperparameters import plain
+from runmanager.core.values import plain
 from runmanager.errors import CheckpointError
 
 _VALUES = (bool, int, float, str, type(None))

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from runmanager.core.hyperparameters import plain
+from runmanager.core.values import plain
 from runmanager.errors import InvalidArgumentError, Problems
 
 _STEPS = 3  # number of orders of magnitude between the width of a range and its step

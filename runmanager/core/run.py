@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core.hyperparameters import check_device, check_groups, check_names, check_values
+from runmanager.core.values import check_device, check_groups, check_names, check_values
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import GridError, Problems
 

@@ -13,9 +13,9 @@ import msgspec
 from runmanager.core import lock, paths, processes
 from runmanager.core.durable import read_end
 from runmanager.core.folders import RunFolder, read_runs
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
+from runmanager.core.values import COLUMNS
 from runmanager.errors import StorageError
 
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log

@@ -9,8 +9,8 @@ import msgspec
 from runmanager.core import durable, paths
 from runmanager.core.durable import strict_json
 from runmanager.core.entries import VERSION, RunFolder, read_json, to_entry
-from runmanager.core.hyperparameters import is_deep
 from runmanager.core.outcome import LARGEST
+from runmanager.core.values import is_deep
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from runmanager.core import durable, journal, paths
 from runmanager.core.durable import AppendFile
 from runmanager.core.folders import RunFolder
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run_state import inside_of, read_attempts
+from runmanager.core.values import COLUMNS
 
 STEP = "step"
 """The third column, beside `run` and `epoch`; a logged value cannot have this name."""

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from runmanager.core.close_names import closest
-from runmanager.core.hyperparameters import text
+from runmanager.core.values import closest, text
 
 VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
@@ -79,6 +78,15 @@ def brief(value: Any) -> str:
     """Format the value of a hyperparameter for a sentence; a long value is cut."""
     content = "none" if type(value).__name__ == "NAType" else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number with a noun.
+
+    >>> counted(1, "run"), counted(1000, "run")
+    ('1 run', '1,000 runs')
+    """
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def all_of(number: int, nouns: str) -> str:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.outcome import LARGEST, EpochRecord
+from runmanager.core.values import COLUMNS
 from runmanager.errors import InvalidArgumentError
 
 EPOCH = "epoch"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from runmanager.core import paths
 from runmanager.core.folders import RunFolder
 from runmanager.core.hooks import LEFT_OPEN, Hooks
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run_state import end_if_running, read_run
 from runmanager.core.user_code import caller
+from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
 

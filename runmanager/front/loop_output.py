@@ -17,9 +17,9 @@ from rich.cells import cell_len
 from runmanager.console import choose_screen
 from runmanager.core.goal import Goal
 from runmanager.core.hooks import Hooks
-from runmanager.core.hyperparameters import text
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord
+from runmanager.core.values import text
 from runmanager.core.wording import durations, join, printable, steady
 from runmanager.devices import ranks
 from runmanager.front import at_exit

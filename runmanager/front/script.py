@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runmanager.core.axes import space_of
-from runmanager.core.flags import from_command_line
-from runmanager.core.grid import RunBuilder
-from runmanager.core.hyperparameters import text
+from runmanager.core.grid import RunBuilder, space_of
 from runmanager.core.nested import Grid, flat, mapping_of
+from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
+from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.front.run_grid import run_grid

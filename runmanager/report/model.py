@@ -17,11 +17,10 @@ from runmanager.core.design import first_line_of_note
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal, is_larger_better
-from runmanager.core.hyperparameters import text
-from runmanager.core.identity import canonical
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.run_state import RunResult
+from runmanager.core.values import canonical, text
 from runmanager.core.wording import brief, concise, printable
 from runmanager.core.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.core.hyperparameters import text
 from runmanager.core.run_state import RunResult
+from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.core.x_axis import x_column, x_of
 from runmanager.report.curves import drawn_of, lines_of, points_of

@@ -22,10 +22,9 @@ from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import experiments as folders_of
 from runmanager.core.folders import no_runs, read_runs
 from runmanager.core.goal import companion
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import aligned, cell, durations, printable
+from runmanager.core.wording import aligned, cell, counted, durations, printable
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data

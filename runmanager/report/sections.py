@@ -8,9 +8,8 @@ from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
 from runmanager.core import paths
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status
-from runmanager.core.wording import aligned, cell, duration, join, printable
+from runmanager.core.wording import aligned, cell, counted, duration, join, printable
 from runmanager.report import text
 from runmanager.report.model import ReportData
 

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.core.hyperparameters import counted
-from runmanager.core.wording import aligned, cell
+from runmanager.core.wording import aligned, cell, counted
 from runmanager.report.charts import points
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.search_text import scale_of, with_number

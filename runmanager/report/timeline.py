@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from runmanager.core.hyperparameters import counted
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
 from runmanager.core.run_state import RunResult
-from runmanager.core.wording import duration, printable
+from runmanager.core.wording import counted, duration, printable
 from runmanager.report.model import PageAxis
 from runmanager.report.run_colors import color
 from runmanager.report.svg import Figure, Scale, cut_text, spaced

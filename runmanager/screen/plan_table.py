@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from runmanager.core import paths
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status
-from runmanager.core.wording import duration, join
+from runmanager.core.wording import counted, duration, join
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
 from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.table import Table

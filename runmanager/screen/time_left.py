@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from runmanager.core.hyperparameters import text
+from runmanager.core.values import text
 from runmanager.core.wording import duration
 
 Cost = tuple[Mapping[str, Any], float]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from runmanager.core.design import Rule
 from runmanager.core.folders import RunFolder
-from runmanager.core.hyperparameters import counted
-from runmanager.core.identity import identity
 from runmanager.core.outcome import Outcome
 from runmanager.core.run_state import RunResult
-from runmanager.core.wording import duration, printable
+from runmanager.core.values import identity
+from runmanager.core.wording import counted, duration, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.search.search import Decision, Search, run_seconds
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal
-from runmanager.core.hyperparameters import counted
-from runmanager.core.identity import identity
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.run_numbers import kept
 from runmanager.core.run_state import RunResult, read_run
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
-from runmanager.core.wording import did_you_mean, join
+from runmanager.core.values import identity
+from runmanager.core.wording import counted, did_you_mean, join
 from runmanager.errors import InvalidArgumentError
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
 from runmanager.search.optuna_search import OptunaSearch

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from runmanager.core.axes import space_of
 from runmanager.core.folders import RunFolder
-from runmanager.core.hyperparameters import common_kind, decode, encode, kind
-from runmanager.core.identity import canonical, identity
+from runmanager.core.grid import space_of
 from runmanager.core.nested import Grid
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.run import Run, make_run
+from runmanager.core.values import canonical, common_kind, decode, encode, identity, kind
 
 Point = Mapping[str, Any]
 """A point of the space: name of each searched axis -> a number of its range, or the index of a listed value."""

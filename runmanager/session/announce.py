@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from runmanager.core.hyperparameters import counted
 from runmanager.core.outcome import Status, advice, retry_failed
+from runmanager.core.wording import counted
 from runmanager.search.search import Pruner, Search
 from runmanager.session.plan import Action, Plan
 

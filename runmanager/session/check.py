@@ -12,12 +12,11 @@ from typing import ClassVar
 
 from runmanager.core import durable
 from runmanager.core.folders import Experiment
-from runmanager.core.hyperparameters import column, counted
-from runmanager.core.identity import canonical
 from runmanager.core.lock import check_free
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, device_of
-from runmanager.core.wording import duration
+from runmanager.core.values import canonical, column
+from runmanager.core.wording import counted, duration
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from runmanager.core.identity import identity
 from runmanager.core.listener import Listener, Slot, fault_of, problem_of
 from runmanager.core.outcome import EpochRecord, News, Outcome, Question
 from runmanager.core.run import Run, copy_of
+from runmanager.core.values import identity
 from runmanager.core.wording import printable
 from runmanager.executors.signals import Stop
 

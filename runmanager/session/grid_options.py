@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core.flags import argument
 from runmanager.core.listener import Listener
+from runmanager.core.outcome import argument
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type

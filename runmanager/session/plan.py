@@ -9,14 +9,13 @@ from typing import Any
 
 from runmanager.core import paths
 from runmanager.core.fingerprint_changes import Fingerprint
-from runmanager.core.flags import argument
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import RunFolder
-from runmanager.core.hyperparameters import counted
 from runmanager.core.loaded_files import changes_since, files_digest
-from runmanager.core.outcome import Status
+from runmanager.core.outcome import Status, argument
 from runmanager.core.run import Run
 from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.search.search import Search
 

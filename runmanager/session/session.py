@@ -13,12 +13,12 @@ from runmanager.core.design import Design
 from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal, is_larger_better
-from runmanager.core.hyperparameters import counted
-from runmanager.core.identity import identity
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.lock import hold
 from runmanager.core.outcome import BY_TRAIN, Status
 from runmanager.core.run import Run
+from runmanager.core.values import identity
+from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize

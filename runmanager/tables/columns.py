@@ -14,10 +14,10 @@ from runmanager.core import paths
 from runmanager.core.design import Design, first_line_of_note
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal, is_larger_better
-from runmanager.core.hyperparameters import COLUMNS, column
 from runmanager.core.outcome import LEADING, Status, in_order
 from runmanager.core.run_numbers import KEPT, ranked_numbers
 from runmanager.core.run_state import RunResult
+from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 

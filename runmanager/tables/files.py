@@ -15,8 +15,8 @@ import pandas as pd
 
 from runmanager.core import durable, paths
 from runmanager.core.durable import strict_json
-from runmanager.core.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.core.outcome import LEADING, Status
+from runmanager.core.values import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.columns import (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import artifacts, loaded_files, paths
 from runmanager.core.folders import RunFolder, is_experiment, no_experiment, read_runs
-from runmanager.core.hyperparameters import counted
 from runmanager.core.run_state import read_run
-from runmanager.core.wording import listed
+from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.tables.loading import load_results, warn_of
 

@@ -23,11 +23,10 @@ from scipy.special import stdtrit
 from runmanager.core.design import SEEDS, Design, assumption
 from runmanager.core.folder_names import varying
 from runmanager.core.goal import Goal, default_goal, parse_goal
-from runmanager.core.hyperparameters import COLUMNS, RESERVED, counted
-from runmanager.core.identity import canonical
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import aligned, all_of, cell, did_you_mean, labels, printable
+from runmanager.core.values import COLUMNS, RESERVED, canonical
+from runmanager.core.wording import aligned, all_of, cell, counted, did_you_mean, labels, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.tables.columns import (
     ALL_GOALS,

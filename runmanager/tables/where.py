@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core.hyperparameters import text
 from runmanager.core.outcome import Status
+from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.view import check_columns

@@ -16,8 +16,8 @@ from runmanager.core import durable, paths
 from runmanager.core.durable import strict_json
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment, RunFolder, read_runs
-from runmanager.core.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.core.run_state import read_run
+from runmanager.core.values import TEXT, common_kind, kind, plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level
 

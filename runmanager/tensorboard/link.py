@@ -13,9 +13,9 @@ from runmanager.core.design import Design
 from runmanager.core.folder_names import telling_first, varying
 from runmanager.core.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.core.goal import companion, default_goal
-from runmanager.core.hyperparameters import text
 from runmanager.core.paths import slug
 from runmanager.core.run_state import read_run
+from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tensorboard import hparams

@@ -20,10 +20,10 @@ from runmanager.core.design import Design
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal
 from runmanager.core.grid_context import GridContext
-from runmanager.core.hyperparameters import plain, text
 from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
+from runmanager.core.values import plain, text
 from runmanager.core.x_axis import EPOCH, x_of, x_value
 from runmanager.errors import RunsWarning
 from runmanager.tensorboard import confusion, event_file, histograms, hparams, images

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import paths
-from runmanager.core.hyperparameters import RESERVED
 from runmanager.core.trainer_state import TrainerState
+from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, RunsWarning
 from runmanager.front.manager import RunManager, hooks_of

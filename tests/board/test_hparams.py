@@ -13,8 +13,8 @@ from tensorboard.plugins.hparams import metadata
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
 from runmanager.core import durable, paths, processes
 from runmanager.core.folders import Experiment
-from runmanager.core.hyperparameters import TEXT
 from runmanager.core.journal import to_line
+from runmanager.core.values import TEXT
 from runmanager.errors import StorageError
 from runmanager.tensorboard import event_file, hparams
 from runmanager.tensorboard.link import page_of

@@ -9,7 +9,7 @@ import pytest
 from runmanager import InvalidArgumentError, RunManager, RunManagerError
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment
-from runmanager.core.identity import identity
+from runmanager.core.values import identity
 from runmanager.tensorboard import link
 from runmanager.tensorboard.link import hint, page_of
 from runmanager.tensorboard.tags import tag

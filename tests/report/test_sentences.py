@@ -13,9 +13,9 @@ from scipy import stats
 
 from runmanager.answers.verdict import verdict
 from runmanager.core.folders import RunFolder
-from runmanager.core.identity import canonical, identity
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.run_state import RunResult
+from runmanager.core.values import canonical, identity
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from runmanager import GridError, RunManager, load_runs
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
-from runmanager.core.identity import identity
 from runmanager.core.journal import to_line
+from runmanager.core.values import identity
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.core.hyperparameters import check_value
-from runmanager.core.identity import canonical, identity
+from runmanager.core.values import canonical, check_value, identity
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TORCH = st.sampled_from(

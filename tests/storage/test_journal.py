@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.core.hyperparameters import COLUMNS
 from runmanager.core.journal import Attempt, Journal, NoJournal, end_abandoned_attempt, read_attempt, to_line
 from runmanager.core.outcome import LARGEST, EpochRecord, Outcome, Status
+from runmanager.core.values import COLUMNS
 from runmanager.errors import StorageError
 
 RECORDS = [

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import RunManager, load_results, load_run, load_runs, run_grid
 from runmanager.core import provenance
-from runmanager.core.hyperparameters import counted
 from runmanager.core.journal import Journal, read_attempt
 from runmanager.core.loaders import ImageTensors, TensorLoader
+from runmanager.core.wording import counted
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, LifecycleError
 from runmanager.tensorboard import event_file

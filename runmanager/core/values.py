@@ -1,8 +1,11 @@
-"""Hyperparameters: validation of names and devices, and values as text and JSON."""
+"""The names and values of hyperparameters: checks, text, JSON and identity."""
 
 import dataclasses
+import difflib
 import enum
+import hashlib
 import itertools
+import json
 import keyword
 import math
 import re
@@ -11,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
-
-from runmanager.core.close_names import closest
 
 BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The types of values in TensorBoard's HParams."""
@@ -215,15 +216,6 @@ def text(value: Any) -> str:
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def counted(number: int, noun: str) -> str:
-    """Format a number with a noun.
-
-    >>> counted(1, "run"), counted(1000, "run")
-    ('1 run', '1,000 runs')
-    """
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def json_value(value: Any) -> Any:
     """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
 
@@ -315,3 +307,62 @@ def _public_name(value: Any) -> str:
 def full_name(value: Any) -> str:
     """Return the module and the qualified name of a class or a function."""
     return f"{value.__module__}.{value.__qualname__}"
+
+
+def identity(params: Mapping[str, Any]) -> str:
+    """Hash the canonical form of a run's hyperparameters, in any order, to 16 hex digits.
+
+    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
+    True
+    """
+    content = {name: canonical(value) for name, value in params.items()}
+    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+
+def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+    """Return the canonical form of a value as strict JSON: equal values have equal forms.
+
+    >>> canonical((1.0, "a", None)), canonical(float("nan"))
+    ([1, 'a', None], {'number': 'nan'})
+    """
+    value = plain(value)
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"enum": f"{full_name(type(value))}.{value.name}"}
+    if isinstance(value, (int, float)):
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"number": str(value)}
+        return int(value) if value == int(value) else float(value)
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    if is_named(value):
+        return {"name": full_name(value)}
+    if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
+        return str(value)
+    name = full_name(type(value))
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"data": [name, fields]}
+    return {"object": [name, repr(value)]}  # a cell of a table
+
+
+# minimum similarity of names, and of short names, in which one letter has a larger weight
+_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
+_SHORT = 3  # maximum number of letters of a short name
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return the most similar name, ignoring case; "" if no name is similar.
+
+    >>> closest("widht", ["lr", "width"]), closest("LT", ["lr", "seed"]), closest("x", ["lr"])
+    ('width', 'lr', '')
+    """
+    by_case = {original.lower(): original for original in names}
+    cutoff = _CUTOFF if len(name) > _SHORT else _CUTOFF_OF_SHORT
+    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
+    return by_case[close[0]] if close else ""
