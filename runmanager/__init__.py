@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
     from runmanager.session.grid_outcome import GridOutcome as GridOutcome
-    from runmanager.tables.files import export as export
-    from runmanager.tables.files import load_table as load_table
+    from runmanager.tables.formats import export as export
+    from runmanager.tables.formats import load_table as load_table
     from runmanager.tables.loading import load_results as load_results
     from runmanager.tables.loading import load_runs as load_runs
     from runmanager.tables.one_run import LoadedRun as LoadedRun
@@ -98,7 +98,7 @@ _HOMES = {
     "core.ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),
     "answers.effects": ("compare", "effects"),
-    "tables.files": ("export", "load_table"),
+    "tables.formats": ("export", "load_table"),
     "answers.importance": ("importances",),
     "tables.loading": ("load_results", "load_runs"),
     "tables.one_run": ("LoadedRun", "load_run"),

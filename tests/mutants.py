@@ -20,7 +20,7 @@ from pathlib import Path
 HOME = Path(__file__).parents[1]
 MODULES = {
     "runmanager.core.journal": ["test_journal.py", "test_large_journals.py"],
-    "runmanager.core.durable": ["test_durable.py"],
+    "runmanager.core.files": ["test_durable.py"],
 }
 """Module -> its unit tests in tests/storage."""
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import optuna
 
-from runmanager.core import paths
+from runmanager.core import files
 
 
 def trials(experiment: Path) -> list[dict[str, Any]]:
     """Return the trials that the runs of an experiment keep, by number, with the params of their run."""
     found: dict[int, dict[str, Any]] = {}
-    for path in sorted(experiment.glob(f"*/{paths.RUN}")):
+    for path in sorted(experiment.glob(f"*/{files.RUN}")):
         content = json.loads(path.read_text())
         for trial in content.get("trials", ()):
             entry = {**trial, "params": content["params"], "runs": []}

@@ -9,7 +9,7 @@ import numpy as np
 
 from runmanager.answers.leads import differences
 from runmanager.answers.verdict import compared
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design, Rule
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment
@@ -120,8 +120,8 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
 
 def _elsewhere(experiment: Path, design: Design) -> Iterator[Spread]:
     """Yield the spreads in other experiments of the root with the same goal, the latest first."""
-    files = [path for path in experiment.parent.glob(f"*/{paths.GRID}") if path.parent != experiment]
-    for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True) if design.goal else ():
+    grids = [path for path in experiment.parent.glob(f"*/{files.GRID}") if path.parent != experiment]
+    for path in sorted(grids, key=lambda path: path.stat().st_mtime, reverse=True) if design.goal else ():
         other = Experiment(path.parent)
         if other.design.goal == design.goal:
             results = list(map(read_run, other.runs.values()))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
@@ -44,7 +44,7 @@ def half_width(first: float, second: float, n: int) -> float:
 def _num_items(folder: Path, column: str) -> int:
     """Return the number of items of an evaluation, 0 if it is unknown."""
     try:
-        journal = [*paths.journals_by_attempt(folder).values()][-1]
+        journal = [*files.journals_by_attempt(folder).values()][-1]
         return int(read_attempt(Path(journal)).end.get("items", {}).get(column, 0))
     except (OSError, IndexError):  # the table is of another machine
         return 0

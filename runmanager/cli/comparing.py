@@ -129,7 +129,7 @@ def decide_command(
     """
     from runmanager.answers.verdict import verdict
     from runmanager.console import print_fitted
-    from runmanager.tables.files import to_rows
+    from runmanager.tables.formats import to_rows
 
     is_folder = axis is not None and _is_folder(axis, alone=not folders)
     paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [_RUNS]

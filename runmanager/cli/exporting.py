@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from runmanager.cli.common import check_target, say
+from runmanager.core import files
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
@@ -39,7 +40,6 @@ def report_command(
         output (FILE): File to write. Default: report.html, or index.html in the root.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
-    from runmanager.core import paths
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
 
@@ -51,7 +51,7 @@ def report_command(
         watch_runs(path, output, goal, repeats, say=say)
         return
     page = write_report(path, output, goal, repeats=repeats)
-    say(f"{paths.absolute(page)} is written: open it in a browser")
+    say(f"{files.absolute(page)} is written: open it in a browser")
 
 
 def export_command(
@@ -105,7 +105,7 @@ def export_command(
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
     from runmanager.core.folders import no_runs
-    from runmanager.tables.files import export as write
+    from runmanager.tables.formats import export as write
     from runmanager.tables.loading import load_results, load_runs
 
     problems = [

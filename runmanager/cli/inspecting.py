@@ -11,7 +11,7 @@ from runmanager.cli.common import write
 from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import Experiment
 from runmanager.core.values import json_value
@@ -82,12 +82,12 @@ def _print_run(run: "RunResult", design: "Design") -> None:
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
-    if files := _files_of(run.folder):
+    if file_sizes := _files_of(run.folder):
         _heading("Files")
-        sizes = [{"file": name, "size": file_size(size)} for name, size in files.items()]
+        sizes = [{"file": name, "size": file_size(size)} for name, size in file_sizes.items()]
         print_table(sizes, most=None, right=["size"])
     if lines := run.error_log_tail(_LAST_LINES):
-        _heading(f"The last lines of {paths.ERROR_LOG}")
+        _heading(f"The last lines of {files.ERROR_LOG}")
         write("\n".join(lines))
 
 
@@ -124,10 +124,10 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 
 def _print_facts(run: "RunResult", design: "Design") -> None:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
-    facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
+    facts: dict[str, Any] = {"run": files.for_people(run.folder.path), "status": f"{sign}{run.status}"}
     note, of_experiment = map(first_line_of_note, _notes(run, design).values())
     facts |= {"note": join([note, f"of the experiment: {of_experiment}" if of_experiment else ""])}
-    log = paths.for_people(run.folder.path / paths.ERROR_LOG)
+    log = files.for_people(run.folder.path / files.ERROR_LOG)
     next_step = run.outcome.next_step(log) if run.attempts else run.next_step
     facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"continues": run.inside if run.status.can_go_on else ""}
@@ -145,8 +145,8 @@ def _files_of(run: "RunFolder") -> dict[str, int]:
     if not run.path.is_dir():
         return {}
     names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
-    inside = [f"{paths.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
-    names = [name for name in names if not inside or name != paths.ARTIFACTS] + inside
+    inside = [f"{files.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
+    names = [name for name in names if not inside or name != files.ARTIFACTS] + inside
     return {name: (run.path / name).lstat().st_size for name in names}
 
 

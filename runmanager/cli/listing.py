@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.cli.common import check_folder, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import Experiment
 from runmanager.core.outcome import Status
@@ -51,7 +51,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     from runmanager.core.run_state import read_experiment
 
     check_folder(root)
-    if (root / paths.RUN).is_file():
+    if (root / files.RUN).is_file():
         raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged: list[str] = []
     by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
@@ -86,7 +86,7 @@ def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, An
     """Return the experiments with their selected runs, in the order of the runs."""
     if not selection.is_of_rows:
         return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
-    from runmanager.tables.files import to_rows
+    from runmanager.tables.formats import to_rows
 
     rows = chosen(meeting(_table(by_folder), selection.where), selection)
     # runs in the order of the table

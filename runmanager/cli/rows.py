@@ -82,7 +82,7 @@ def meeting(runs: "pd.DataFrame", where: Sequence[str] | None) -> "pd.DataFrame"
 
 def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
     """Return the selected rows and columns, in the selected order, as JSON."""
-    from runmanager.tables.files import to_rows
+    from runmanager.tables.formats import to_rows
 
     return to_rows(chosen(rows, selection))
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.errors import InvalidArgumentError
 
 _LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer
@@ -31,13 +31,13 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
     source = _source(content, name)
     save, suffix = (None, "") if source or isinstance(content, str) else _save_of(content)
     if name is None and source:
-        name = paths.absolute(source).name
+        name = files.absolute(source).name
     if name is None:
         kind = type(content).__name__
         raise InvalidArgumentError(
             [f"this {kind} needs a name: write artifact({kind.lower()}, {kind.lower()!r})"]
         )
-    target = folder / paths.ARTIFACTS / _checked(name)
+    target = folder / files.ARTIFACTS / _checked(name)
     if save and not target.suffix:
         target = target.with_name(f"{target.name}{suffix}")
     if source:
@@ -58,20 +58,20 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
             (p for p in (target, *parents) if p.is_symlink() or (p != target and p.is_file())), None
         ):
             raise InvalidArgumentError([f"{str(link)!r} is a link or a file: remove it, or write another name"])
-        durable.make_folder(target.parent)
+        files.make_folder(target.parent)
         _write(source, content, target)
     return target
 
 
 def names(folder: Path, *, files_only: bool = False) -> list[str]:
     """List the artifacts in a run's folder: files and folders, no links."""
-    top = folder / paths.ARTIFACTS
+    top = folder / files.ARTIFACTS
     if top.is_symlink():
         return []
     listed: list[str] = []
-    for inside, folders, files in os.walk(top):
+    for inside, folders, plain in os.walk(top):
         folders[:] = [name for name in folders if not _LEFTOVER.fullmatch(name)]
-        entries = [*(name for name in files if not _LEFTOVER.fullmatch(name)), *(() if files_only else folders)]
+        entries = [*(name for name in plain if not _LEFTOVER.fullmatch(name)), *(() if files_only else folders)]
         present = [Path(inside, name) for name in entries]
         listed += [path.relative_to(top).as_posix() for path in present if _is_regular(path)]
     return sorted(listed)
@@ -80,12 +80,12 @@ def names(folder: Path, *, files_only: bool = False) -> list[str]:
 def move_aside(folder: Path, attempt: int) -> None:
     """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
     name = "checkpoints"
-    source, target = folder / paths.ARTIFACTS / name, folder / f"attempt-{attempt}.{paths.ARTIFACTS}" / name
-    with durable.explained(source):
+    source, target = folder / files.ARTIFACTS / name, folder / f"attempt-{attempt}.{files.ARTIFACTS}" / name
+    with files.explained(source):
         if source.exists() and not target.exists():
-            durable.make_folder(target.parent)
-            durable.rename(source, target)
-            durable.sync_folder(target.parent)
+            files.make_folder(target.parent)
+            source.replace(target)
+            files.sync(target.parent)
 
 
 def _is_regular(path: Path) -> bool:
@@ -107,7 +107,7 @@ def _source(content: Any, name: str | None) -> Path | None:
         return None
     hint = ""
     with suppress(OSError, ValueError):  # the errors for a long text, or a text with a NUL
-        hint = paths.nearest(path)
+        hint = files.nearest(path)
     hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
 
@@ -143,7 +143,7 @@ def _checked(name: Any) -> PurePosixPath:
 
 
 def _is_usable(part: str) -> bool:
-    is_plain = part.isprintable() and "\\" not in part and not paths.is_reserved(part)
+    is_plain = part.isprintable() and "\\" not in part and not files.is_reserved(part)
     return is_plain and bool(part) and part[0] not in ". " and len(part.encode()) <= _LONGEST
 
 
@@ -163,29 +163,29 @@ def _write(source: Path | None, content: Any, target: Path) -> None:
     """Copy a file or folder, or write a text, beside the target, and rename it."""
     if source and source.resolve() == target.resolve():
         return
-    with durable.explained(target):
+    with files.explained(target):
         new, old = (target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{kind}.tmp")
                     for kind in ("new", "old"))  # fmt: skip
         try:
             if source is None:
-                durable.write_file(new, str(content).encode("utf-8", "backslashreplace"))
+                files.write_file(new, str(content).encode("utf-8", "backslashreplace"))
             elif source.is_dir():
                 shutil.copytree(
-                    source, new, copy_function=lambda one, copy: durable.copy_file(Path(one), Path(copy))
+                    source, new, copy_function=lambda one, copy: files.copy_file(Path(one), Path(copy))
                 )
                 for inside, _, _ in os.walk(new, topdown=False):
-                    durable.sync_folder(Path(inside))
+                    files.sync(Path(inside))
             else:
-                durable.copy_file(source, new)
+                files.copy_file(source, new)
             if target.is_dir() or (new.is_dir() and target.exists()):
-                durable.rename(target, old)  # a folder cannot be replaced in one step
+                target.replace(old)  # a folder cannot be replaced in one step
             try:
-                durable.rename(new, target)
+                new.replace(target)
             except BaseException:
                 if old.exists():
-                    durable.rename(old, target)
+                    old.replace(target)
                 raise
-            durable.sync_folder(target.parent)
+            files.sync(target.parent)
             _remove(old)
         finally:
             _remove(new)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from runmanager.core import durable
+from runmanager.core import files
 from runmanager.core.outcome import Status
 from runmanager.core.user_code import location_of
 from runmanager.devices import torch_devices
@@ -68,7 +68,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
 def write_traceback(error: BaseException, path: Path) -> None:
     """Write the traceback of an error to a file."""
     lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
-    durable.write_file(path, "".join(lines).encode("utf-8", "replace"))
+    files.write_file(path, "".join(lines).encode("utf-8", "replace"))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.core import durable, paths, plain_state
+from runmanager.core import files, plain_state
 from runmanager.core.outcome import EpochRecord
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, first_line
@@ -57,17 +57,17 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
             f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
         ) from error
     if checkpoint.inside is None:
-        durable.write_file(folder / paths.CHECKPOINT, content, folder / paths.PREVIOUS_CHECKPOINT)
+        files.write_file(folder / files.CHECKPOINT, content, folder / files.PREVIOUS_CHECKPOINT)
     else:
-        durable.write_file(folder / paths.INSIDE_CHECKPOINT, content)
+        files.write_file(folder / files.INSIDE_CHECKPOINT, content)
 
 
 def load_checkpoint(
     folder: Path, id_: str, problems: list[str], *, is_inside: bool = False
 ) -> Checkpoint | None:
     """Read the newest intact checkpoint of a run; with `is_inside`, the checkpoint inside an epoch."""
-    after_epochs = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
-    for path in (folder / name for name in ((paths.INSIDE_CHECKPOINT,) if is_inside else after_epochs)):
+    after_epochs = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT)
+    for path in (folder / name for name in ((files.INSIDE_CHECKPOINT,) if is_inside else after_epochs)):
         try:
             content = _content(path)
         except FileNotFoundError:
@@ -87,58 +87,58 @@ def load_checkpoint(
         problems.append(f"{path} is not used ({cause})")
         with contextlib.suppress(OSError):
             # otherwise the damaged file would become the second generation
-            durable.rename(path, path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(".damaged"))
     return None
 
 
 def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
     """Remove all checkpoints of a completed run; with `is_inside`, only the checkpoint inside an epoch."""
-    after_epochs = () if is_inside else (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
-    for path in (folder / name for name in (paths.INSIDE_CHECKPOINT, *after_epochs)):
-        with durable.explained(path):
-            durable.remove_file(path)
+    after_epochs = () if is_inside else (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT)
+    for path in (folder / name for name in (files.INSIDE_CHECKPOINT, *after_epochs)):
+        with files.explained(path):
+            path.unlink(missing_ok=True)
 
 
 def set_aside(folder: Path, attempt: int) -> None:
     """Rename the newest checkpoint of a superseded attempt, and remove the others."""
-    aside = folder / f"attempt-{attempt}.{paths.CHECKPOINT}"
-    for name in (paths.PREVIOUS_CHECKPOINT, paths.CHECKPOINT):  # the newest replaces the other
-        with durable.explained(folder / name), contextlib.suppress(FileNotFoundError):
-            durable.rename(folder / name, aside)
+    aside = folder / f"attempt-{attempt}.{files.CHECKPOINT}"
+    for name in (files.PREVIOUS_CHECKPOINT, files.CHECKPOINT):  # the newest replaces the other
+        with files.explained(folder / name), contextlib.suppress(FileNotFoundError):
+            (folder / name).replace(aside)
     remove_checkpoint_files(folder, is_inside=True)
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
     """Rename the weights of a superseded attempt, if the attempt has weights."""
-    path = folder / paths.WEIGHTS
-    with durable.explained(path), contextlib.suppress(FileNotFoundError):
-        durable.rename(path, folder / f"attempt-{attempt}.{paths.WEIGHTS}")
+    path = folder / files.WEIGHTS
+    with files.explained(path), contextlib.suppress(FileNotFoundError):
+        path.replace(folder / f"attempt-{attempt}.{files.WEIGHTS}")
 
 
 def save_weights(folder: Path, network: torch.nn.Module) -> None:
     """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``."""
     file = io.BytesIO()
     torch.save(network.state_dict(), file)
-    durable.write_file(folder / paths.WEIGHTS, file.getvalue())
+    files.write_file(folder / files.WEIGHTS, file.getvalue())
 
 
 def load_weights(folder: Path, network: torch.nn.Module) -> None:
     """Load the saved weights of a run into a network; no code in the file is executed."""
-    path = folder / paths.WEIGHTS
+    path = folder / files.WEIGHTS
     if not path.exists():
         rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
-        raise CheckpointError(f"{paths.for_people(folder)} {rule}")
+        raise CheckpointError(f"{files.for_people(folder)} {rule}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise CheckpointError(f"{paths.for_people(path)} cannot be loaded: {first_line(error)}") from error
+        raise CheckpointError(f"{files.for_people(path)} cannot be loaded: {first_line(error)}") from error
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         why = " ".join(str(error).split())
-        step = f"build it with load_run({str(paths.for_people(folder))!r}).params"
+        step = f"build it with load_run({str(files.for_people(folder))!r}).params"
         raise CheckpointError(
-            f"{paths.for_people(path)} does not fit the network ({why:.500}): {step}"
+            f"{files.for_people(path)} does not fit the network ({why:.500}): {step}"
         ) from error
 
 
@@ -168,7 +168,7 @@ def restore(folder: Path, parts: Mapping[str, Any], states: Mapping[str, Any]) -
             else:
                 part.load_state_dict(states[name])
         except Exception as error:
-            why, where = " ".join(str(error).split()), shlex.quote(str(paths.for_people(folder)))
+            why, where = " ".join(str(error).split()), shlex.quote(str(files.for_people(folder)))
             raise CheckpointError(
                 f"the checkpoint's state of {name!r} does not fit ({why}): the code has changed; "
                 f"remove the run by runmanager rm {where}, then start it again"
@@ -231,8 +231,8 @@ def _content(path: Path) -> bytes:
     size = path.stat().st_size
     if path.is_symlink() or not path.is_file():
         return b""
-    with durable.explained(path), durable.opened(path) as (descriptor, _):
-        return durable.read_at_most(descriptor, size)
+    with files.explained(path), files.opened(path) as (descriptor, _):
+        return files.read_at_most(descriptor, size)
 
 
 def _from_bytes(content: bytes) -> Checkpoint:

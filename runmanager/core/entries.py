@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import paths
-from runmanager.core.durable import read_file
+from runmanager.core import files
+from runmanager.core.files import read_file
 from runmanager.core.values import decode, encode, is_deep
 
 VERSION = 1
@@ -45,7 +45,7 @@ def from_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str
     """Read the entry of a run whose folder is not in `others`; append errors to `damaged`."""
     try:
         name = entry["folder"]
-        number = paths.run_number(name)
+        number = files.run_number(name)
         if number is None or name in others:
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
         if "crc" in entry and entry["crc"] != _checksum(entry):
@@ -58,7 +58,7 @@ def from_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         name = entry.get("folder") if isinstance(entry, dict) else None
-        file = experiment / (f"{name}/{paths.RUN}" if isinstance(name, str) else paths.GRID)
+        file = experiment / (f"{name}/{files.RUN}" if isinstance(name, str) else files.GRID)
         damaged.append(f"{file}: a run that cannot be read ({error!s:.200})")
         return None
 

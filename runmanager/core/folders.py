@@ -15,11 +15,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import durable, folder_names, paths
+from runmanager.core import files, folder_names
 from runmanager.core.design import Design
-from runmanager.core.durable import strict_json
 from runmanager.core.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.core.entries import RunFolder as RunFolder  # noqa: PLC0414 - other modules import it from here
+from runmanager.core.files import strict_json
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
@@ -48,17 +48,17 @@ class Experiment:
     @property
     def design(self) -> Design:
         """The design of the experiment."""
-        return Design.from_json(read_json(self.path / paths.GRID))
+        return Design.from_json(read_json(self.path / files.GRID))
 
     def decide(self, design: Design) -> list[str]:
         """Update the design in grid.json; return a sentence for each change."""
-        path = self.path / paths.GRID
+        path = self.path / files.GRID
         document = read_json(path)
         before = Design.from_json(document)
         after, sentences = before.updated(design)
         if after != before:
-            durable.make_folder(self.path)
-            durable.write_file(path, strict_json({"v": VERSION, "runs": [], **_with(document, after)}))
+            files.make_folder(self.path)
+            files.write_file(path, strict_json({"v": VERSION, "runs": [], **_with(document, after)}))
         return sentences
 
     def plan(
@@ -68,14 +68,14 @@ class Experiment:
         check_beginning()
         design = self.design if design is None else design
         planned = self.assign(grid, unavailable, design)
-        durable.make_folder(self.path)
-        whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
-        durable.remove_leftovers(self.path, *whole)
+        files.make_folder(self.path)
+        whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
+        files.remove_leftovers(self.path, *whole)
         document: dict[str, Any] = {"v": VERSION, **design.as_json()}
         if (last := self.last_trial) is not None:
             document[_LAST_TRIAL] = last
         document["runs"] = [to_entry(run) for run in planned]
-        durable.write_file(self.path / paths.GRID, strict_json(document))
+        files.write_file(self.path / files.GRID, strict_json(document))
         return planned
 
     def assign(
@@ -95,7 +95,7 @@ class Experiment:
             number = earlier.number if earlier else first
             first += earlier is None
             named = {name: params[name] for name in names if name in params}
-            path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
+            path = earlier.path if earlier else self.path / files.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, "")))
         self._runs = existing | {run.id: run for run in planned}
         return planned
@@ -114,11 +114,11 @@ class Experiment:
         if run is None:
             number = _free_number(self.path, self.runs.values())
             others = [run.params for run in self.runs.values()]
-            path = self.path / paths.run_folder(
+            path = self.path / files.run_folder(
                 number, folder_names.of_loop(params, others, self.design.repeating(params))
             )
             run = RunFolder(path, number, id_, _lasting(params))
-        if not (run.path / paths.RUN).exists():
+        if not (run.path / files.RUN).exists():
             write_run(run)
         self.runs[run.id] = run
         return run
@@ -134,7 +134,7 @@ class Experiment:
         run = self.find(params)
         if run is None:
             number = _free_number(self.path, self.runs.values())
-            path = self.path / paths.run_folder(number, {name: params[name] for name in names})
+            path = self.path / files.run_folder(number, {name: params[name] for name in names})
             run = RunFolder(path, number, identity(params), _lasting(params))
         run = replace(run, unavailable=unavailable.get(run.id, ""))
         write_run(run, trials)
@@ -144,7 +144,7 @@ class Experiment:
     @property
     def last_trial(self) -> int | None:
         """An upper bound of the numbers of removed trials; None if no trial was removed."""
-        last = (read_json(self.path / paths.GRID) or {}).get(_LAST_TRIAL)
+        last = (read_json(self.path / files.GRID) or {}).get(_LAST_TRIAL)
         return last if type(last) is int and 0 <= last <= LARGEST else None
 
     def note_last_trial(self) -> None:
@@ -153,17 +153,17 @@ class Experiment:
         numbers = [trial.number for run in self.runs.values() for trial in read_trials(run)]
         last = max([*numbers, -1 if before is None else before])
         if numbers and last != before:
-            document = read_json(self.path / paths.GRID) or {"v": VERSION, "runs": []}
-            durable.write_file(self.path / paths.GRID, strict_json({**document, _LAST_TRIAL: last}))
+            document = read_json(self.path / files.GRID) or {"v": VERSION, "runs": []}
+            files.write_file(self.path / files.GRID, strict_json({**document, _LAST_TRIAL: last}))
 
     def forget(self, ids: Collection[str]) -> None:
         """Remove runs from grid.json; other entries do not change."""
-        document = read_json(self.path / paths.GRID)
+        document = read_json(self.path / files.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
             remaining = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
             content = _with({**document, "runs": remaining}, Design.from_json(document).without(ids))
-            durable.write_file(self.path / paths.GRID, strict_json(content))
+            files.write_file(self.path / files.GRID, strict_json(content))
         self._runs = None
 
 
@@ -182,7 +182,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     damaged = [] if damaged is None else damaged
     runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
-    document = read_json(experiment / paths.GRID, damaged)
+    document = read_json(experiment / files.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
         run = from_entry(experiment, entry, others, damaged)
@@ -192,13 +192,13 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     absent = {run.id: name for name, run in runs.items() if name not in there}
     for name in folders:
         if name not in runs:
-            entry = read_json(experiment / name / paths.RUN, damaged)
+            entry = read_json(experiment / name / files.RUN, damaged)
             run = from_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
                 runs.pop(absent.get(run.id, ""), None)  # grid.json names a folder that does not exist
                 runs[name] = run
             elif entry is None and _has_journals(experiment / name):
-                damaged.append(f"{experiment / name} (no {paths.RUN})")
+                damaged.append(f"{experiment / name} (no {files.RUN})")
     once: dict[str, RunFolder] = {}
     for run in sorted(runs.values(), key=lambda run: (run.number, run.path.name)):
         if once.setdefault(run.id, run) is not run:
@@ -208,14 +208,14 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
 
 def _has_journals(folder: Path) -> bool:
     with contextlib.suppress(OSError):
-        return bool(paths.journals_by_attempt(folder))
+        return bool(files.journals_by_attempt(folder))
     return False
 
 
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
     # unreadable folders keep their numbers too
     folders, others = _run_folders(experiment)
-    numbers = [paths.run_number(name) or 0 for name in (*folders, *others)]
+    numbers = [files.run_number(name) or 0 for name in (*folders, *others)]
     return max([0, *numbers, *(run.number for run in runs)]) + 1
 
 
@@ -223,8 +223,8 @@ def is_experiment(path: Path) -> bool:
     """Whether a folder holds the runs of a grid; False if the folder is not readable."""
     with contextlib.suppress(OSError):
         folders = (path / name for name in _run_folders(path)[0])  # the name may also be a date
-        return (path / paths.GRID).is_file() or any(
-            (folder / paths.RUN).exists() or _has_journals(folder) for folder in folders
+        return (path / files.GRID).is_file() or any(
+            (folder / files.RUN).exists() or _has_journals(folder) for folder in folders
         )
     return False
 
@@ -248,7 +248,7 @@ def no_experiment(path: Path, asked: Path | None = None) -> str:
     if not folders:
         return f"{path} is no experiment, and none is beside it"
     names = listed((folder.name for folder in folders), _MOST_NAMES)
-    return f"{path} is no experiment; {paths.nearest(asked or path) or f'{root} has: {names}'}"
+    return f"{path} is no experiment; {files.nearest(asked or path) or f'{root} has: {names}'}"
 
 
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
@@ -256,7 +256,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
     folders: list[str] = []
     others: set[str] = set()
     try:
-        entries = [entry for entry in os.scandir(experiment) if paths.run_number(entry.name) is not None]
+        entries = [entry for entry in os.scandir(experiment) if files.run_number(entry.name) is not None]
     except OSError:
         return folders, others
     for entry in entries:
@@ -280,9 +280,9 @@ class RunFolders:
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         # name of the experiment; None for a name with date and time
-        self.name = None if name is None else paths.check_experiment(name)
+        self.name = None if name is None else files.check_experiment(name)
         if self.opened is None:
-            paths.check_root(root, self.name)
+            files.check_root(root, self.name)
         self._root = Path(root).absolute()  # the loop may change the working directory
         self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun
 
@@ -311,11 +311,11 @@ class RunFolders:
 def _dated(root: Path) -> Path:
     """Create a folder named by date and time; two processes in the same second get different folders."""
     name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
-    durable.make_folder(root)
+    files.make_folder(root)
     for number in itertools.count(1):
         folder = root / (name if number == 1 else f"{name}_{number}")
-        with durable.explained(folder), suppress(FileExistsError):
+        with files.explained(folder), suppress(FileExistsError):
             folder.mkdir()
-            durable.sync_folder(root)
+            files.sync(root)
             break
     return folder

@@ -16,14 +16,15 @@ import re
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypedDict, get_type_hints
 
 import msgspec
 
-from runmanager.core import durable, paths, processes
-from runmanager.core.durable import AppendFile, version
+from runmanager.core import files, processes
+from runmanager.core.files import AppendFile, version
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
 
@@ -108,7 +109,7 @@ class Attempt:
     size: int = 0  # size of the lines in bytes
     crc: int = 0  # CRC-32 of the lines
     is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
-    version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `durable.version`
+    version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `files.version`
 
     @property
     def damage(self) -> str:
@@ -128,7 +129,9 @@ class Journal:
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self.attempt = attempt
         start = _line(attempt, "start", {**processes.this_process(), **details})
-        self._file = AppendFile(folder / paths.journal(attempt), start)
+        path = folder / files.journal(attempt)
+        files.write_file(path, start, is_new=True)
+        self._file = AppendFile(path, len(start))
         self._crc = zlib.crc32(start)
 
     def epoch(self, record: EpochRecord, **facts: Any) -> None:
@@ -202,13 +205,13 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
     Raises:
         StorageError: The outcome could not be committed.
     """
-    number, path = max(paths.journals_by_attempt(folder).items(), default=(0, ""))
-    with durable.explained(folder):
+    number, path = max(files.journals_by_attempt(folder).items(), default=(0, ""))
+    with files.explained(folder):
         last = read_attempt(path) if number else Attempt()
     if not number or last.outcome or not last.is_read:
         Journal(folder, number + 1, {"after": outcome.epochs, **details}).end(outcome)
         return
-    with AppendFile.reopen(Path(path), last.size, last.version[1]) as file:
+    with closing(AppendFile(Path(path), last.size, last.version[1])) as file:
         file.append(_line(number, "end", _end(outcome, last.crc)))
 
 
@@ -222,10 +225,10 @@ def read_attempt(path: str | Path) -> Attempt:
     """Read a journal, complete or still growing; its content never raises an error."""
     attempt = Attempt()
     rest = b""
-    with durable.opened(path) as (descriptor, state):
+    with files.opened(path) as (descriptor, state):
         attempt.version = version(state)
         most = min(PIECE, state.st_size + 1)
-        while piece := durable.read_at_most(descriptor, most):
+        while piece := files.read_at_most(descriptor, most):
             content = rest + piece
             lines = content[: content.rfind(b"\n") + 1]
             rest = content[len(lines) :]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.core.fingerprint_changes import Fingerprint, FingerprintChange, changes_between
 from runmanager.core.run_state import RunResult
 
@@ -55,9 +55,11 @@ def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange
 
 def files_digest(run: Path) -> str:
     """Return the digest of the weights and artifacts of a run; "" without such files."""
-    artifacts = sorted((run / paths.ARTIFACTS).rglob("*"))
-    files = [path for path in (run / paths.WEIGHTS, *artifacts) if path.is_file()]
-    texts = [f"{path.relative_to(run)} {_digest_of_file(path, durable.version(path.stat()))}" for path in files]
+    artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
+    loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
+    texts = [
+        f"{path.relative_to(run)} {_digest_of_file(path, files.version(path.stat()))}" for path in loadable
+    ]
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
 
 

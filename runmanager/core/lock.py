@@ -6,6 +6,7 @@ has the file locked. One of the two signs is enough: a long C call or a signal m
 file system may lack locks.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -18,9 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import durable, paths, processes
+from runmanager.core import files, processes
 from runmanager.core.wording import printable
-from runmanager.errors import ExperimentLockedError
+from runmanager.errors import ExperimentLockedError, StorageError
 
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
@@ -35,12 +36,12 @@ _held: dict[str, int] = {}
 @contextmanager
 def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
     """Hold the lock of an experiment during the block."""
-    path = experiment / paths.HOLDER
+    path = experiment / files.HOLDER
     nonce = uuid.uuid4().hex
     content = {**processes.this_process(), "user": _user(), "nonce": nonce}
     _held[nonce] = threading.get_ident()
     try:
-        with durable.explained(path):
+        with files.explained(path):
             _take(path, content, say)
         with _locked(path), _renewed(path, nonce):
             yield
@@ -54,7 +55,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 def _release(path: Path, nonce: str) -> None:
     if _read(path).get("nonce") == nonce:
         with suppress(OSError):  # a remaining lock file is stale
-            durable.remove_file(path)
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -117,7 +118,7 @@ def _lock_in_kernel(descriptor: int) -> bool:
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
     """Return the holder of an experiment and the seconds since its last activity; None without a holder."""
-    path = experiment / paths.HOLDER
+    path = experiment / files.HOLDER
     content = _read(path)
     return (content, _age(path)) if content else None
 
@@ -153,16 +154,19 @@ def _is_this_thread(process: dict[str, Any]) -> bool:
 
 def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = str) -> None:
     for _ in range(_TRIES):
-        if durable.create_file(path, json.dumps(content).encode()):
-            return
+        try:
+            return files.write_file(path, json.dumps(content).encode(), is_new=True)
+        except StorageError as error:
+            if error.errno != errno.EEXIST:
+                raise
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
-            return  # this process created the file: a network file system lost the answer and repeated the call
+            return None  # a network file system lost the answer to this process, and repeated the call
         lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
             continue  # the lock was released, written or taken over in the meantime
         if not lives and _succeed(path, current, content):
-            return
+            return None
         if lives and current:
             raise ExperimentLockedError(_refusal(path.parent, current, _age(path)))
     rule = f"start again; if that repeats, delete {path} and files that begin with its name"
@@ -204,9 +208,9 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
     successor = path.with_name(f"{path.name}.{name}")
     _take(successor, content)
     if _read(path).get("nonce") != gone.get("nonce"):
-        durable.remove_file(successor)
+        successor.unlink(missing_ok=True)
         return False
-    durable.rename(successor, path)
+    successor.replace(path)
     return True
 
 
@@ -220,7 +224,7 @@ def _age(path: Path) -> float:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(durable.read_file(path, _LARGEST)[0])
+        content = json.loads(files.read_file(path, _LARGEST)[0])
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import nn
 
-from runmanager.core import causes, checkpoints, durable, loaded_files, paths, provenance, resuming
+from runmanager.core import causes, checkpoints, files, loaded_files, provenance, resuming
 from runmanager.core.batch_size import Measure
 from runmanager.core.batch_step import BatchStep, Loss
 from runmanager.core.ending import Ending
@@ -85,7 +85,7 @@ class OpenRun:
         self._grid = grid
         self.epoch_type, self.evaluation_type = types
         self.measure = measure  # the user's function that counts the samples of a batch, None by default
-        self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self.attempt = max(files.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # the journal; None until the attempt begins
         self._committed = 0  # the last committed epoch
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
@@ -340,7 +340,7 @@ class OpenRun:
             self.ending.prune(causes.cause_of(error, device))
             return
         if ranks.is_main():
-            causes.write_traceback(error, self.folder.path / paths.ERROR_LOG)
+            causes.write_traceback(error, self.folder.path / files.ERROR_LOG)
         # the number of an epoch that is open or being committed, else 0
         number = self.number if self.number > self._committed else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
@@ -409,7 +409,7 @@ class OpenRun:
             return
         inside = self._inside.position if self._inside else None
         if ranks.is_main():
-            durable.remove_leftovers(self.folder.path)
+            files.remove_leftovers(self.folder.path)
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
             facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
             facts |= {"restored": len(records)} if len(records) > num_committed else {}

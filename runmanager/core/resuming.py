@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from runmanager.core import checkpoints, loaders, paths, plain_state
+from runmanager.core import checkpoints, files, loaders, plain_state
 from runmanager.core.checkpoints import Checkpoint
 from runmanager.core.folders import RunFolder
 from runmanager.core.goal import Goal, parse_goal
@@ -92,7 +92,7 @@ class ResumeState:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            checkpoints.set_aside(folder, max(paths.journals_by_attempt(folder), default=0))
+            checkpoints.set_aside(folder, max(files.journals_by_attempt(folder), default=0))
             return [], None
         num_saved = len(saved.random.get("ranks", [None]))
         if num_saved != ranks.num_ranks():
@@ -211,7 +211,7 @@ def goal_of(keep: str | None) -> Goal | None:
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     """Return the attempt whose weights a new attempt must not overwrite when the run starts over."""
-    if not (folder.path / paths.WEIGHTS).exists():
+    if not (folder.path / files.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from runmanager.core import lock, paths, processes
-from runmanager.core.durable import read_end
+from runmanager.core import files, lock, processes
+from runmanager.core.files import read_end
 from runmanager.core.folders import RunFolder, read_runs
 from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
@@ -37,7 +37,7 @@ class RunResult:
     jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
     peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
     threads: int | None = None  # torch's number of threads in the first attempt, None if unknown
-    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `files.version`
     stopped_early: str = ""  # the reason why the loop ended before the last epoch, or ""
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
@@ -52,14 +52,14 @@ class RunResult:
     @property
     def next_step(self) -> str:
         """Advice on the next step, or ""."""
-        return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
+        return self.outcome.next_step(self.folder.path / files.ERROR_LOG)
 
     def error_log_tail(self, num_lines: int) -> list[str]:
         """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
         if not self.error:
             return []
         try:
-            content = read_end(self.folder.path / paths.ERROR_LOG, _MOST_LOG)
+            content = read_end(self.folder.path / files.ERROR_LOG, _MOST_LOG)
         except OSError:
             return []
         return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
@@ -121,7 +121,7 @@ def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str
     journals: dict[int, str] = {}
     attempts: list[Attempt] = []
     with contextlib.suppress(OSError):
-        journals = paths.journals_by_attempt(folder.path)
+        journals = files.journals_by_attempt(folder.path)
     for number, path in journals.items():
         if number <= folder.since:
             continue
@@ -206,7 +206,7 @@ def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> 
         inside = attempt.inside or inside_of(attempt.start)
         if inside or attempt.epochs:
             is_next = inside is not None and inside.epoch == num_epochs + 1
-            return inside if is_next and (folder.path / paths.INSIDE_CHECKPOINT).exists() else None
+            return inside if is_next and (folder.path / files.INSIDE_CHECKPOINT).exists() else None
     return None
 
 

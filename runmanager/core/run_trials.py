@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from runmanager.core import durable, paths
-from runmanager.core.durable import strict_json
+from runmanager.core import files
 from runmanager.core.entries import VERSION, RunFolder, read_json, to_entry
+from runmanager.core.files import strict_json
 from runmanager.core.outcome import LARGEST
 from runmanager.core.values import is_deep
 
@@ -29,7 +29,7 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_trials(run: RunFolder) -> list[KeptTrial]:
     """Read the trials of a run in run.json, without damaged entries."""
-    entries = (read_json(run.path / paths.RUN) or {}).get("trials")
+    entries = (read_json(run.path / files.RUN) or {}).get("trials")
     trials: list[KeptTrial] = []
     for entry in entries if isinstance(entries, list) else []:
         with suppress(msgspec.ValidationError):
@@ -59,6 +59,6 @@ def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
     numbers = {trial.number for trial in before}
     kept = [*before, *(trial for trial in trials if trial.number not in numbers)]
     content = {"v": VERSION, **to_entry(run), **({"trials": msgspec.to_builtins(kept)} if kept else {})}
-    if read_json(run.path / paths.RUN) != content:
-        durable.make_folder(run.path)
-        durable.write_file(run.path / paths.RUN, strict_json(content))
+    if read_json(run.path / files.RUN) != content:
+        files.make_folder(run.path)
+        files.write_file(run.path / files.RUN, strict_json(content))

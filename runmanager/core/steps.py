@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from runmanager.core import durable, journal, paths
-from runmanager.core.durable import AppendFile
+from runmanager.core import files, journal
+from runmanager.core.files import AppendFile
 from runmanager.core.folders import RunFolder
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
@@ -34,7 +34,7 @@ class StepFile:
     """The step file of one attempt, open for appending; the first block creates the file."""
 
     def __init__(self, folder: Path, attempt: int) -> None:
-        self._path = folder / paths.steps(attempt)
+        self._path = folder / files.steps(attempt)
         self._attempt = attempt
         self._file: AppendFile | None = None
 
@@ -47,9 +47,10 @@ class StepFile:
         content = {"v": journal.VERSION, "type": "steps", "attempt": self._attempt, "epoch": epoch}
         line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
         if self._file is None:
-            with durable.explained(self._path):
+            with files.explained(self._path):
                 self._path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
-            self._file = AppendFile(self._path, line)
+                files.write_file(self._path, line, is_new=True)
+            self._file = AppendFile(self._path, len(line))
         else:
             self._file.append(line)
 
@@ -100,8 +101,8 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
     latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
-    for number in paths.journals_by_attempt(folder.path):
-        path = folder.path / paths.steps(number)
+    for number in files.journals_by_attempt(folder.path):
+        path = folder.path / files.steps(number)
         of_attempt: _Parts = {}
         try:
             lines = _read(path, of_attempt)
@@ -175,9 +176,9 @@ def _read(path: Path, parts: _Parts) -> Attempt:
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without newlines; a line that is too long is cut, and ends the reading."""
     rest = b""
-    with durable.opened(path) as (descriptor, state):
+    with files.opened(path) as (descriptor, state):
         most = min(journal.PIECE, state.st_size + 1)
-        while piece := durable.read_at_most(descriptor, most):
+        while piece := files.read_at_most(descriptor, most):
             *lines, rest = (rest + piece).split(b"\n")
             yield from lines
             if len(rest) >= journal.PIECE:

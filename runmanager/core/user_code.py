@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runmanager.core.paths import for_people
+from runmanager.core.files import for_people
 from runmanager.core.wording import printable
 
 _PACKAGE = Path(__file__).parents[1]

@@ -18,8 +18,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from runmanager.core.files import HOLDER
 from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
-from runmanager.core.paths import HOLDER
 from runmanager.core.run import Run, device_of
 from runmanager.errors import first_line
 from runmanager.executors.base import Task, Watch, uncommitted

@@ -8,7 +8,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.folders import RunFolder
 from runmanager.core.hooks import LEFT_OPEN, Hooks
 from runmanager.core.outcome import Outcome, Status
@@ -71,7 +71,7 @@ def _end_open_runs() -> None:
 
 def _end_without(watched: _Watched) -> Outcome:
     """End a run whose manager was garbage-collected."""
-    from runmanager.tables.files import write_results  # this import loads pandas
+    from runmanager.tables.formats import write_results  # this import loads pandas
     from runmanager.tables.loading import load_results
 
     end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
@@ -81,7 +81,7 @@ def _end_without(watched: _Watched) -> Outcome:
 
 
 def _problem(watched: _Watched, outcome: Outcome) -> str:
-    results = paths.for_people(watched.folder.path.parent / paths.RESULTS_CSV)
+    results = files.for_people(watched.folder.path.parent / files.RESULTS_CSV)
     return (
         f"run {watched.folder.number} was not ended: it is recorded as {outcome.status}, with "
         f"{counted(outcome.epochs, 'epoch')} in {results}; call end_run() after its last epoch"

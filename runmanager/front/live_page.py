@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.outcome import EpochRecord, Outcome
 from runmanager.session.display import GridListener
 
@@ -30,7 +30,7 @@ class LivePage(GridListener):
         self, experiment: Path, report: bool | str | os.PathLike[str] = False, *, is_alone: bool = False
     ) -> None:
         self._experiment = experiment
-        file = experiment / paths.REPORT if isinstance(report, bool) else Path(report)
+        file = experiment / files.REPORT if isinstance(report, bool) else Path(report)
         # an absolute path, as train() may change the working directory
         self._target = file.absolute() if report else None
         self._is_alone = is_alone
@@ -43,7 +43,7 @@ class LivePage(GridListener):
         if self._target is None:
             return
         self._say = say
-        say(f"report: {paths.for_people(self._target)} (a browser that shows it follows)")
+        say(f"report: {files.for_people(self._target)} (a browser that shows it follows)")
         self._renew()
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import durable
+from runmanager.core import files
 from runmanager.core.outcome import LEADING
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LoopOutput:
         """Write the tables, and show the results."""
         if not ranks.is_main():
             return
-        from runmanager.tables.files import write_results
+        from runmanager.tables.formats import write_results
         from runmanager.tables.loading import load_results
 
         path = hooks.folders.experiment.path
@@ -120,11 +120,11 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
 
 def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows to ``path.csv``, with the index as its first column, and ``path.json``, a list of objects."""
-    from runmanager.tables.files import to_csv, to_rows
+    from runmanager.tables.formats import to_csv, to_rows
 
     table = table_of(rows)
     objects = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
-    durable.make_folder(path.absolute().parent)
+    files.make_folder(path.absolute().parent)
     for suffix, content in (("csv", to_csv(table, index=True)), ("json", objects)):
         encoded = content.encode("utf-8", "backslashreplace")  # strict_json does the same replacement
-        durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)
+        files.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import experiments as folders_of
 from runmanager.core.folders import no_runs, read_runs
@@ -121,7 +121,7 @@ def write_page(
     if isinstance(path, str | os.PathLike) and len(folders := folders_of(Path(path))) > 1:
         return _write_index(Path(path), folders, target, goal, repeats, seconds)
     data, damaged = _read(path, goal, repeats)
-    return _write(target or paths.REPORT, render(data, damaged, seconds))
+    return _write(target or files.REPORT, render(data, damaged, seconds))
 
 
 def _write_index(
@@ -139,7 +139,7 @@ def _write_index(
         if not read_runs(folder):
             continue
         try:
-            pages[folder / paths.REPORT] = _read(folder, goal, repeats)
+            pages[folder / files.REPORT] = _read(folder, goal, repeats)
         except InvalidArgumentError as error:  # its runs lack the metric
             refused[folder.name] = error
     if not pages:
@@ -196,7 +196,7 @@ def _entry(data: ReportData, *, is_over: bool) -> dict[str, Any]:
 
 
 def _write(target: str | os.PathLike[str], page: str) -> WrittenReport:
-    durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
+    files.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
     return WrittenReport(target)
 
 
@@ -429,13 +429,13 @@ def watch_runs(
             if now != before:
                 page = write_page(path, target, goal, repeats, seconds=interval)
             if before is None:
-                say(f"{paths.absolute(page)} is written and renewed until Ctrl-C: open it in a browser")
+                say(f"{files.absolute(page)} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
         page = write_page(path, target, goal, repeats)
-        say(f"{paths.absolute(page)} is written for the last time")
+        say(f"{files.absolute(page)} is written for the last time")
 
 
 def _state(path: Paths) -> list[Any]:

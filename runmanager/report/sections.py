@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.outcome import Status
 from runmanager.core.wording import aligned, cell, counted, duration, join, printable
 from runmanager.report import text
@@ -75,7 +75,7 @@ def causes(data: ReportData) -> list[dict[str, Any]]:
         first = data.results[failure.rows[0]]
         named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
         more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""
-        run = f"{paths.for_people(first.folder.path.parent)}/{first.folder.number}"
+        run = f"{files.for_people(first.folder.path.parent)}/{first.folder.number}"
         causes.append(
             {
                 "status": failure.status,

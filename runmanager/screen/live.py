@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.console import choose_screen
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.folders import RunFolder
 from runmanager.core.goal import default_goal
@@ -217,7 +217,7 @@ class GridProgress(Display):
         """Print the outcome of a run, and the next step."""
         folder, now = self._folders[self.slot.id], time.monotonic()  # `now` is before the import of pandas
         next_step = outcome.next_step(
-            paths.for_people(folder.path / paths.ERROR_LOG), is_retried=self.slot.is_retried
+            files.for_people(folder.path / files.ERROR_LOG), is_retried=self.slot.is_retried
         )
         running = self._running.pop(folder.id, None)
         self._waiting.pop(folder.id, None)

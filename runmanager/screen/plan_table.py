@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, duration, join
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
@@ -70,7 +70,7 @@ def _what(planned: PlannedRun) -> tuple[str, str]:
 
 
 def _starts_over(planned: PlannedRun) -> bool:
-    has_checkpoint = (planned.folder.path / paths.CHECKPOINT).exists()
+    has_checkpoint = (planned.folder.path / files.CHECKPOINT).exists()
     is_inside_first = planned.before.inside is not None and not planned.before.epochs
     return planned.action is Action.START_OVER or not (has_checkpoint or is_inside_first)
 

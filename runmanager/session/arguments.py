@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from runmanager.checks.fingerprint import fingerprint
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design, check_note
 from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.goal import parse_goal
@@ -43,9 +43,9 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     problems.check_function("train", train, "(run, manager)")
     runs: list[Run] = []
     with problems.collecting():
-        paths.check_experiment(experiment)
+        files.check_experiment(experiment)
     with problems.collecting():
-        paths.check_root(root, experiment)
+        files.check_root(root, experiment)
     grid: Mapping[Any, Any] | None = None
     with problems.collecting():
         grid = mapping_of(params)

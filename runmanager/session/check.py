@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from runmanager.core import durable
+from runmanager.core import files
 from runmanager.core.folders import Experiment
 from runmanager.core.lock import check_free
 from runmanager.core.outcome import Outcome, Status
@@ -154,7 +154,7 @@ def _values(run: Run, repeats: Sequence[str]) -> set[tuple[str, str]]:
 def _experiment_folder(path: Path) -> Iterator[None]:
     """Create a missing experiment folder, which executors expect; remove the folder after the block."""
     missing = [folder for folder in (path, path.parent) if not folder.exists()]
-    durable.make_folder(path)
+    files.make_folder(path)
     try:
         yield
     finally:

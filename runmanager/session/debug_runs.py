@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment
@@ -74,7 +74,7 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
     numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
     rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
     what = "alone, in this process" if plan.due else "is completed by the present code: nothing is executed"
-    display.say(f"{paths.for_people(experiment.path)}: run {numbers} {what}{rest}")
+    display.say(f"{files.for_people(experiment.path)}: run {numbers} {what}{rest}")
 
 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
@@ -166,7 +166,7 @@ class Execution:
 
     def _announce(self, first: Plan, notes: Sequence[str]) -> None:
         """Print what comes before the first run."""
-        say, where = self.display.say, paths.for_people(self.experiment)
+        say, where = self.display.say, files.for_people(self.experiment)
         for note in filter(None, [*notes, self._design.assumption(first.varying), self._unread(first)]):
             say(note)
         announce(say, where, first, self._search, self._pruner)

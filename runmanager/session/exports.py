@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
@@ -30,7 +30,7 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     task.experiment.open(params_of(planned.run))
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
-        durable.write_file(folder.path / paths.ERROR_LOG, log)
+        files.write_file(folder.path / files.ERROR_LOG, log)
     # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch; those of a
     # completed run are not resumed
     start = result.start or ({} if planned.before.status is Status.COMPLETED else planned.before.start)
@@ -59,6 +59,6 @@ class Exports(Listener):
 def write_tables(experiment: Path) -> None:
     """Write results.csv and results.json."""
     from runmanager.tables import columns as tables
-    from runmanager.tables.files import write_results
+    from runmanager.tables.formats import write_results
 
     write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.folders import Experiment, read_runs
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
@@ -82,7 +82,7 @@ def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool)
     epochs = tables.epochs_table(tables.by_column(results))
     tables.with_design(epochs, experiment.name, Experiment(experiment).design)
     summary = tables.runs_table(experiment.name, results)
-    return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))
+    return GridOutcome(outcomes, epochs, summary, exit_code, files.for_people(experiment))
 
 
 def conclude_grid(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import RunFolder
@@ -189,7 +189,7 @@ def make_plan(
             action = Action.LEAVE
         elif differences and not keep_changed:
             action = Action.START_OVER
-            before = replace(before, folder=replace(folder, since=max(paths.journals_by_attempt(folder.path))))
+            before = replace(before, folder=replace(folder, since=max(files.journals_by_attempt(folder.path))))
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE

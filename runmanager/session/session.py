@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.checks.fingerprint import note_changes_by_runs
-from runmanager.core import durable, folder_names
+from runmanager.core import files, folder_names
 from runmanager.core.design import Design
 from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folders import Experiment, RunFolder
@@ -218,7 +218,7 @@ class Session:
     def hold(self) -> None:
         """Create the experiment's folder, and lock it until the session is closed."""
         if ranks.is_main():
-            durable.make_folder(self.experiment.path)
+            files.make_folder(self.experiment.path)
             self.closing.enter_context(hold(self.experiment.path, self.display.say))
 
     def begin(self) -> Plan:

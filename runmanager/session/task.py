@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import loaded_files, paths
+from runmanager.core import files, loaded_files
 from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import Goal
@@ -108,7 +108,7 @@ class RunTask:
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
         """Return the number of threads of a resumed run, None for a new run."""
         folder = self.experiment.find(params_of(run))
-        checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT, paths.INSIDE_CHECKPOINT)
+        checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
             return None
         earlier = read_run(folder)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.design import Design, first_line_of_note
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal, is_larger_better
@@ -165,7 +165,7 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
         **({} if all(size is pd.NA for size in sizes) else {"parameters": _column(sizes)}),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
-        "folder": _column([str(paths.for_people(run.folder.path)) for run in runs]),
+        "folder": _column([str(files.for_people(run.folder.path)) for run in runs]),
         "error": _column([run.error for run in runs]),
     }
     return _table(columns, params)

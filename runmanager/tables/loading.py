@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.core.run_state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
@@ -122,7 +122,7 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is a run."""
     if not path.exists():
-        hint = paths.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
+        hint = files.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
         raise InvalidArgumentError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
         raise InvalidArgumentError(
@@ -130,8 +130,8 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
             "or load the file with load_table()"
         )
     path = path.resolve()  # the parent of the run folder '.' would be '.'
-    is_run = paths.run_number(path.name) is not None and is_experiment(path.parent)
-    if is_run or (path / paths.RUN).is_file():
+    is_run = files.run_number(path.name) is not None and is_experiment(path.parent)
+    if is_run or (path / files.RUN).is_file():
         return [path.parent], path
     return experiments(path), None
 
@@ -146,7 +146,7 @@ def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
             folders[folder] = None if run is None or runs is None else [*runs, run]
     counts = Counter(folder.name for folder in folders)
     return [
-        (name_of(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
+        (name_of(folder.name if counts[folder.name] == 1 else str(files.for_people(folder))), folder, runs)
         for folder, runs in folders.items()
     ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import artifacts, loaded_files, paths
+from runmanager.core import artifacts, files, loaded_files
 from runmanager.core.folders import RunFolder, is_experiment, no_experiment, read_runs
 from runmanager.core.run_state import read_run
 from runmanager.core.wording import counted, listed
@@ -83,7 +83,7 @@ class LoadedRun:
         from runmanager.core import checkpoints
 
         loaded_files.note_run(self.folder)
-        if not self.epochs and not (self.folder / paths.WEIGHTS).exists():
+        if not self.epochs and not (self.folder / files.WEIGHTS).exists():
             error = f" ({self.error})" if self.error else ""
             raise CheckpointError(
                 f"{self.folder} has kept no weights: it is {self.status}, without an epoch{error}"
@@ -102,7 +102,7 @@ class _Artifacts(Mapping[str, Path]):
         if name not in self._names:
             raise KeyError(name)
         loaded_files.note_run(self._folder)
-        return self._folder / paths.ARTIFACTS / name
+        return self._folder / files.ARTIFACTS / name
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -111,7 +111,7 @@ class _Artifacts(Mapping[str, Path]):
         return len(self._names)
 
     def __repr__(self) -> str:
-        return repr({name: self._folder / paths.ARTIFACTS / name for name in self._names})
+        return repr({name: self._folder / files.ARTIFACTS / name for name in self._names})
 
 
 def load_run(run: Any) -> LoadedRun:
@@ -141,7 +141,7 @@ def load_run(run: Any) -> LoadedRun:
     warn_of(damaged, path)
     return LoadedRun(
         result.folder.number, result.folder.params, str(result.status), len(result.epochs), result.summary,
-        result.error, paths.for_people(result.folder.path),
+        result.error, files.for_people(result.folder.path),
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def path_of(run: Any) -> Path:
 
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
     """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed."""
-    absolute = paths.absolute(path)
+    absolute = files.absolute(path)
     experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
@@ -180,5 +180,5 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         if run.path.name == absolute.name or (is_number and run.number == int(path.name)):
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    hint = "" if is_number else paths.nearest(path)
+    hint = "" if is_number else files.nearest(path)
     raise InvalidArgumentError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.core.folders import Experiment, RunFolder, read_runs
 from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
@@ -21,7 +21,7 @@ _OF_RUNS = (
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
 )
 _OF_EXPERIMENTS = r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*)"
-_FOLDERS = re.compile(rf"(attempt-\d+\.)?{paths.ARTIFACTS}|{paths.TRAINER}")  # inside a run's folder
+_FOLDERS = re.compile(rf"(attempt-\d+\.)?{files.ARTIFACTS}|{files.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)
 
 
@@ -41,53 +41,53 @@ class Contents:
 
 def look(run: RunFolder) -> Contents:
     """Return the files that the removal of a run removes, and the files that it keeps."""
-    return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
+    return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), files.RUN))
 
 
 def look_at_experiment(experiment: Path) -> Contents:
     """Return the files that the removal of an experiment removes, and the files that it keeps."""
-    top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
+    top = _contents(experiment, _written(_OF_EXPERIMENTS), files.GRID)
     parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
     inside = [_with_folders(folder, contents) for folder, contents in parts]
     folders = _folders_in(experiment).keys()
     others = [path for path in top.others if path not in folders]
-    files = [*(file for contents in inside for file in contents.files), *top.files]
+    removed = [*(file for contents in inside for file in contents.files), *top.files]
     others += [other for contents in inside for other in contents.others]
-    return Contents(files, others, sum(contents.size for contents in (top, *inside)))
+    return Contents(removed, others, sum(contents.size for contents in (top, *inside)))
 
 
 def look_at_checkpoints(run: RunFolder) -> Contents:
     """Return the checkpoints of a run as `files`; the weights of ``keep=`` are not checkpoints."""
-    return _with_folder(run.path / paths.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
+    return _with_folder(run.path / files.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
     """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables."""
     from runmanager.tables import columns as tables
-    from runmanager.tables.files import write_results
+    from runmanager.tables.formats import write_results
 
     runs = list(runs)
     with _while_held(experiment, runs):
         Experiment(experiment).note_last_trial()
         for run in runs:
-            with durable.explained(run.path):
+            with files.explained(run.path):
                 _unlink(look(run).files)
                 _remove_run_if_empty(run.path)
-                durable.sync_folder(experiment)
+                files.sync(experiment)
         Experiment(experiment).forget({run.id for run in runs})
         write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 
 def remove_experiment(experiment: Path) -> None:
     """Remove an experiment with all of its runs; a folder that holds other files is kept."""
-    with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
+    with _while_held(experiment, read_runs(experiment)), files.explained(experiment):
         folders = _folders_in(experiment)
-        holder = experiment / paths.HOLDER  # the lock file is removed last, as it excludes other writers
+        holder = experiment / files.HOLDER  # the lock file is removed last, as it excludes other writers
         _unlink(path for path in look_at_experiment(experiment).files if path != holder)
         for folder in folders:
             _remove_run_if_empty(folder)
     _remove_if_empty(experiment)
-    durable.sync_folder(experiment.parent)
+    files.sync(experiment.parent)
 
 
 def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
@@ -95,9 +95,9 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
     runs = list(runs)
     with _while_held(experiment, runs):
         for run in runs:
-            with durable.explained(run.path):
+            with files.explained(run.path):
                 _unlink(look_at_checkpoints(run).files)
-                _remove_folders(run.path / paths.TRAINER)
+                _remove_folders(run.path / files.TRAINER)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
@@ -119,7 +119,7 @@ def _while_held(experiment: Path, runs: Sequence[RunFolder]) -> Iterator[None]:
 
 def _unlink(files: Iterable[Path]) -> None:
     for path in files:
-        durable.remove_file(path)
+        path.unlink(missing_ok=True)
 
 
 def _remove_run_if_empty(folder: Path) -> None:
@@ -188,8 +188,8 @@ def _folders_in(experiment: Path) -> dict[Path, str]:
 
 def _is_damaged_run(folder: Path) -> bool:
     """Whether a folder is a run's folder, even if its files are unreadable."""
-    is_named = paths.run_number(folder.name) is not None and _is_folder(folder)
-    return is_named and ((folder / paths.RUN).is_file() or bool(paths.journals_by_attempt(folder)))
+    is_named = files.run_number(folder.name) is not None and _is_folder(folder)
+    return is_named and ((folder / files.RUN).is_file() or bool(files.journals_by_attempt(folder)))
 
 
 _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT, which `stat` has on Windows alone

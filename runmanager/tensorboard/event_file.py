@@ -32,7 +32,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.error import HParamsError
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
-from runmanager.core import durable
+from runmanager.core import files
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
@@ -87,9 +87,9 @@ def replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
-        durable.rename(temporary, path)
+        temporary.replace(path)
     finally:
-        durable.remove_file(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -108,7 +108,7 @@ def read_events(path: Path) -> Iterator[Event]:
 @contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading."""
-    with durable.opened(path) as (descriptor, state):
+    with files.opened(path) as (descriptor, state):
         if not state.st_size:  # an empty file cannot be mapped
             yield b""
             return

@@ -6,14 +6,15 @@ format in a file of the experiment, and updates runs written in an earlier forma
 """
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import durable, paths
-from runmanager.core.durable import strict_json
+from runmanager.core import files
+from runmanager.core.files import strict_json
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment, RunFolder, read_runs
 from runmanager.core.run_state import read_run
@@ -52,9 +53,9 @@ class SessionFormat:
         """Return the Trial ID of a run."""
         experiment = folder.path.parent.name
         if self.grouped_by is None:
-            return f"{experiment}/{paths.number_text(folder.path.name)}"
+            return f"{experiment}/{re.split('[-~]', folder.path.name)[0]}"
         group = {name: folder.params[name] for name in self.grouped_by if name in folder.params}
-        return f"{experiment}/{paths.combination(group) or 'all'}"
+        return f"{experiment}/{files.combination(group) or 'all'}"
 
     def without_repeats(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hyperparameters of a run, without repeat axes if runs are averaged over them."""
@@ -111,7 +112,7 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)
     for path in event_file.event_files(run.path):
-        session = event_file.read_session(durable.read_file(path, _HEAD)[0])
+        session = event_file.read_session(files.read_file(path, _HEAD)[0])
         if session is None:
             continue
         record, event, info = session
@@ -131,13 +132,13 @@ def _as_kind(value: Any, expected: str) -> Any:
     value = plain(value)
     if expected != TEXT and kind(value) == expected:
         return value
-    return "none" if value is None else paths.shortened(text(value))
+    return "none" if value is None else files.shortened(text(value))
 
 
 def _read(experiment: Path) -> tuple[SessionFormat, bool]:
     """Read the format of an experiment, and whether all of its runs are in this format."""
     try:
-        document = json.loads(durable.read_file(experiment / paths.HPARAMS, _LARGEST)[0])
+        document = json.loads(files.read_file(experiment / files.HPARAMS, _LARGEST)[0])
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}
         names = document["grouped_by"]
         grouped_by = None if names is None else [str(name) for name in names]
@@ -150,4 +151,4 @@ def _read(experiment: Path) -> tuple[SessionFormat, bool]:
 def _write(experiment: Path, form: SessionFormat, *, is_settled: bool) -> None:
     document: dict[str, Any] = {"kinds": dict(form.kinds), "grouped_by": form.grouped_by}
     document |= {"repeats": list(form.repeats), "is_settled": is_settled}
-    durable.write_file(experiment / paths.HPARAMS, strict_json({"v": _VERSION, **document}))
+    files.write_file(experiment / files.HPARAMS, strict_json({"v": _VERSION, **document}))

@@ -15,7 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.core import durable, paths
+from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal
@@ -148,7 +148,7 @@ class RunLog(RunListener):
                 event_file.reopen_session(path)
                 written += [event.step for event in event_file.read_events(path) if _is_epoch(event)]
             else:
-                durable.remove_file(path)
+                path.unlink(missing_ok=True)
         steps = [event.step for event in epochs]
         if written[: len(steps)] != steps[: len(written)]:  # an epoch is lost: all are written again
             written, first_step = [], 0
@@ -367,7 +367,7 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
         return  # the run can be resumed, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(
-            folder, max(paths.journals_by_attempt(folder), default=1), outcome.epochs + 1
+            folder, max(files.journals_by_attempt(folder), default=1), outcome.epochs + 1
         )
         file.write(*_ending(outcome, folder))
         file.close()
@@ -390,7 +390,7 @@ def _error(outcome: Outcome, folder: Path) -> str:
     log = ""
     if outcome.status.has_error_log:
         with contextlib.suppress(OSError):
-            log = durable.read_end(folder / paths.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
+            log = files.read_end(folder / files.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
     return textwrap.indent(f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip(), "    ", lambda _: True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from runmanager.core import artifacts, checkpoints, durable, paths
+from runmanager.core import artifacts, checkpoints, files
 from runmanager.core.loaders import generators
 from runmanager.devices import ranks
 from runmanager.errors import LifecycleError
@@ -66,7 +66,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
         "strategy": "auto" if ranks.num_ranks() == 1 else "ddp",
         "enable_progress_bar": False,
         "enable_model_summary": False,
-        "default_root_dir": str(opened.folder.path / paths.ARTIFACTS),
+        "default_root_dir": str(opened.folder.path / files.ARTIFACTS),
         **options,
         "callbacks": lists["callbacks"],
         "logger": [RunManagerLogger(manager), *lists["logger"]],
@@ -261,14 +261,14 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         folder = self.run.folder
         path = _checkpoint_of(folder, number)
         if ranks.is_main():
-            durable.make_folder(folder)
+            files.make_folder(folder)
         trainer.save_checkpoint(path, weights_only=False)
         # on disk before the epoch is committed; until then, the previous checkpoint is the valid one
         if ranks.is_main():
             for file in (path, *path.rglob("*")):
                 if file.is_file():
-                    durable.sync_file(file)
-            durable.sync_folder(folder)
+                    files.sync(file)
+            files.sync(folder)
             for other in map(partial(_checkpoint_of, folder), _numbers(folder) - {number - 1, number}):
                 shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
         self._state = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.trainer_state import TrainerState
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
@@ -34,7 +34,7 @@ class TrainedRun:
 
     def __init__(self, manager: RunManager) -> None:
         self.manager = manager
-        self.folder: Path = self.opened.folder.path / paths.TRAINER
+        self.folder: Path = self.opened.folder.path / files.TRAINER
         self._evaluation_start: float | None = None
 
     @property

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import durable
+from runmanager.core import files
 from runmanager.core.outcome import LARGEST, Status
 from runmanager.errors import MissingExtraError
 from runmanager.tables.loading import read_results, warn_of
@@ -57,7 +57,7 @@ def export_wandb(
         raise MissingExtraError(["export_wandb needs wandb: pip install 'torch-runmanager[wandb]'"]) from error
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
-    durable.make_folder(Path(folder).absolute())
+    files.make_folder(Path(folder).absolute())
     written: list[Path] = []
     cleaning = Cleaning("W&B")
     projects = cleaning.names("project", dict(experiments), lambda name: _REFUSED.sub("_", name), _LONGEST)

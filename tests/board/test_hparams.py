@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
-from runmanager.core import durable, paths, processes
+from runmanager.core import files, processes
 from runmanager.core.folders import Experiment
 from runmanager.core.journal import to_line
 from runmanager.core.values import TEXT
@@ -176,11 +176,11 @@ def no_space() -> bool:
 
 
 def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_run(tmp_path, monkeypatch):
-    write = durable.write_file
+    write = files.write_file
     monkeypatch.setattr(
-        durable,
+        files,
         "write_file",
-        lambda path, content: no_space() if path.name == paths.HPARAMS else write(path, content),
+        lambda path, content: no_space() if path.name == files.HPARAMS else write(path, content),
     )
 
     with pytest.raises(StorageError):
@@ -206,7 +206,7 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     for axis in ("lr", "dropout"):
         run(tmp_path, "e", {axis: [0.1]})
     written: list[Path] = []
-    monkeypatch.setattr(durable, "write_file", lambda path, _: written.append(path))
+    monkeypatch.setattr(files, "write_file", lambda path, _: written.append(path))
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
     hparams.decide(tmp_path / "e")
@@ -224,7 +224,7 @@ def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
     assert list(shown(tmp_path).values()) == [
         {"lr": lr, "amp": True, "note": note} for lr in ("0.1", "none") for note in ("1", "a")
     ]
-    assert not (tmp_path / "e" / paths.HPARAMS).exists()
+    assert not (tmp_path / "e" / files.HPARAMS).exists()
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, mo
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kinds": 1}', b"\xff"])
 def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     run(tmp_path, "e", {"lr": [0.1, None]})
-    (tmp_path / "e" / paths.HPARAMS).write_bytes(content)
+    (tmp_path / "e" / files.HPARAMS).write_bytes(content)
 
     run(tmp_path, "e", {"lr": [0.1, None]})
 
@@ -327,7 +327,7 @@ def test_grouping_can_be_changed_after_the_runs(tmp_path):
 def test_a_grid_without_tensorboard_decides_nothing(tmp_path):
     run(tmp_path, "e", {"lr": [0.1]}, tensorboard=False)
 
-    assert not (tmp_path / "e" / paths.HPARAMS).exists()
+    assert not (tmp_path / "e" / files.HPARAMS).exists()
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from runmanager.core import checkpoints, durable, lock, paths
+from runmanager.core import checkpoints, files, lock
 from runmanager.core.journal import Journal
 from runmanager.core.resuming import ResumeState
-from runmanager.tables import files
+from runmanager.tables import formats
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only repairs, and reading."""
@@ -43,7 +43,7 @@ class Fault:
         real = SimpleNamespace(**vars(os))
         faulty = {name: self._faulty(name, getattr(real, name)) for name in CALLS}
         faulty["ftruncate"] = self._ftruncate
-        for module in (durable, lock):
+        for module in (files, lock):
             _replace(module, "os", SimpleNamespace(**vars(os) | faulty))
         for name in ("rename", "replace", "unlink"):  # pathlib's
 
@@ -98,7 +98,7 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def _checkpoint_under_its_final_name() -> None:
-    atomic = durable.write_file
+    atomic = files.write_file
 
     def write(path: Path, content: bytes, previous: Path | None = None) -> None:
         if previous is None:
@@ -108,7 +108,7 @@ def _checkpoint_under_its_final_name() -> None:
             file.write(content[:32])
             torch.save(torch.load(io.BytesIO(content[32:]), weights_only=True), file)
 
-    _replace(durable, "write_file", write)
+    _replace(files, "write_file", write)
 
 
 def _journal_before_checkpoint() -> None:
@@ -129,27 +129,27 @@ def _journal_before_checkpoint() -> None:
 
 def _no_repair_of_the_tail() -> None:
     def append(file: Any, record: bytes) -> None:
-        with durable.explained(file.path):
-            durable._write_all(file._descriptor, record)
-            vars(durable)["os"].fsync(file._descriptor)
+        with files.explained(file.path):
+            files._write_all(file._descriptor, record)
+            vars(files)["os"].fsync(file._descriptor)
 
-    _replace(durable.AppendFile, "append", append)
+    _replace(files.AppendFile, "append", append)
 
 
 def _short_writes_ignored() -> None:
     def write(descriptor: int, content: bytes) -> None:
-        vars(durable)["os"].write(descriptor, content)
+        vars(files)["os"].write(descriptor, content)
 
-    _replace(durable, "_write_all", write)
+    _replace(files, "_write_all", write)
 
 
 def _tables_in_place() -> None:
     def write(path: Path, content: bytes) -> None:
-        descriptor = vars(durable)["os"].open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        durable._write_all(descriptor, content)
+        descriptor = vars(files)["os"].open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        files._write_all(descriptor, content)
         os.close(descriptor)
 
-    _replace(files, "durable", SimpleNamespace(**vars(durable) | {"write_file": write}))
+    _replace(formats, "files", SimpleNamespace(**vars(files) | {"write_file": write}))
 
 
 def _code_in_checkpoints() -> None:
@@ -172,4 +172,4 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
 }
 """Mistakes by name; each makes the process that calls it a worse one."""
 
-JOURNAL = paths.journal(1)
+JOURNAL = files.journal(1)

@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 
 from runmanager import load_results, load_runs, load_steps
-from runmanager.core import checkpoints, folders, paths
+from runmanager.core import checkpoints, files, folders
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]
@@ -208,8 +208,8 @@ def result(root: Path) -> Result:
     by_chance = ["epoch duration", "run duration", "wait_for", "jobs"]
     rows = table.drop(columns=by_chance, errors="ignore").itertuples(index=False)
     weights = {
-        paths.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
-        for path in sorted(experiment.glob(f"*/{paths.WEIGHTS}"))
+        files.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
+        for path in sorted(experiment.glob(f"*/{files.WEIGHTS}"))
     }
     runs = load_runs(experiment)
     names = [str(name) for name in runs]
@@ -281,7 +281,7 @@ class Witness:
 
     def _tables(self) -> list[str]:
         found: list[str] = []
-        numbers = {folder: paths.run_number(folder) for folder, _ in self.committed}
+        numbers = {folder: files.run_number(folder) for folder, _ in self.committed}
         rows = load_results(self.experiment).to_dict(orient="records") if self.committed else []
         there = {(row["run"], row["epoch"]): row for row in rows}
         if len(there) < len(rows):
@@ -296,12 +296,12 @@ class Witness:
 
     def _exports(self) -> list[str]:
         found: list[str] = []
-        table = self.experiment / paths.RESULTS_CSV
+        table = self.experiment / files.RESULTS_CSV
         if table.exists():
             text = table.read_text()
             if not text.endswith("\n") or len({len(row) for row in csv.reader(text.splitlines())}) != 1:
                 found.append(f"{table} is not whole")
-        for path in (self.experiment / name for name in (paths.RESULTS_JSON, paths.GRID, paths.HOLDER)):
+        for path in (self.experiment / name for name in (files.RESULTS_JSON, files.GRID, files.HOLDER)):
             try:
                 if path.exists():
                     json.loads(path.read_bytes())
@@ -314,9 +314,9 @@ class Witness:
         status = self._statuses()
         for run in folders.read_runs(self.experiment, found):
             readers = {
-                paths.CHECKPOINT: _read,
-                paths.PREVIOUS_CHECKPOINT: _read,
-                paths.WEIGHTS: _load,
+                files.CHECKPOINT: _read,
+                files.PREVIOUS_CHECKPOINT: _read,
+                files.WEIGHTS: _load,
             }
             for path, read in ((run.path / name, read) for name, read in readers.items()):
                 try:

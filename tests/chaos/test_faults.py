@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager.core import paths
+from runmanager.core import files
 from tests.chaos.faults import CALLS, JOURNAL
 from tests.chaos.harness import Witness, Zygote, result, show
 from tests.chaos.work import EXPERIMENT, axes
@@ -68,7 +68,7 @@ class Faults:
         if target and (is_mend_hit or not mend):
             self.counts[f"{call} {kind} {mend}".rstrip()] += 1
             # a holder's file that stays behind holds nothing, so nobody has to know
-            if code != 0 or not target.endswith(paths.HOLDER):
+            if code != 0 or not target.endswith(files.HOLDER):
                 problems += self._after(root, code, {kind, mend} - {""})
         problems += witness.problems()
         again = self._zygote.run(root, PARAMS, mutant=self._mutant)

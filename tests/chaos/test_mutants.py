@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from runmanager.core import paths, processes
+from runmanager.core import files, processes
 from tests.chaos.harness import Witness, show
 from tests.chaos.test_faults import PARAMS, Faults, begun  # noqa: F401 - a fixture
 from tests.chaos.test_kills import Killer
@@ -68,7 +68,7 @@ def test_a_dead_run_that_is_called_running_is_found(begun, monkeypatch):  # noqa
 
 @pytest.mark.parametrize(("mutant", "is_executed"), [("", False), ("code_in_checkpoints", True)])
 def test_code_in_a_checkpoint_is_executed_by_the_mutant_alone(begun, zygote, tmp_path, mutant, is_executed):  # noqa: F811
-    (path,) = begun.rglob(paths.CHECKPOINT)
+    (path,) = begun.rglob(files.CHECKPOINT)
     file = io.BytesIO()
     torch.save({"v": 1, "states": Bomb(tmp_path / "exploded")}, file)
     path.write_bytes(hashlib.sha256(file.getvalue()).digest() + file.getvalue())

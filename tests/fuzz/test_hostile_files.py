@@ -35,7 +35,7 @@ from runmanager.answers.effects import compare, effects
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.folders import experiments
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.tables import ranking
@@ -133,10 +133,10 @@ def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
         name = f"{number:03d}-{model.name.partition('-')[2]}"
         folder = root / MIXED / name
         shutil.copytree(model, folder)
-        document = json.loads((folder / paths.RUN).read_bytes())
+        document = json.loads((folder / files.RUN).read_bytes())
         document |= {"number": number, "folder": name, "id": f"{number:016x}"}
         document["crc"] = hostile.entry_checksum(document)
-        (folder / paths.RUN).write_text(json.dumps(document))
+        (folder / files.RUN).write_text(json.dumps(document))
         damage(folder, document, dice)
     damage_experiments(root, template, num_bad, dice)
     return size
@@ -150,20 +150,20 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
             journal.write_bytes(hostile.journal(lines, dice))
         case "steps":
-            path = folder / paths.steps(1)
+            path = folder / files.steps(1)
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
             path.write_bytes(hostile.journal(lines, dice))
         case "run.json":
-            (folder / paths.RUN).write_bytes(hostile.described(document, dice))
+            (folder / files.RUN).write_bytes(hostile.described(document, dice))
         case "events":
             content = hostile.events(events.read_bytes(), dice)
             events.write_bytes(hostile.sparse_header(content) if dice.random() < 0.1 else content)
         case "error.log":
-            (folder / paths.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
+            (folder / files.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
         case "link":
-            (folder / paths.ERROR_LOG).touch()
-            files = [journal, folder / paths.steps(1), folder / paths.RUN, events, folder / paths.ERROR_LOG]
-            hostile.link(dice.choice(files), dice)
+            (folder / files.ERROR_LOG).touch()
+            targets = [journal, folder / files.steps(1), folder / files.RUN, events, folder / files.ERROR_LOG]
+            hostile.link(dice.choice(targets), dice)
         case "folder":
             number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])
             folder.rename(folder.with_name(f"{number}-of={folder.name[:3]}"))
@@ -178,18 +178,18 @@ def damage_experiments(root: Path, template: Path, number: int, dice: random.Ran
     for run, path in zip(grid["runs"], (template / GOOD).glob("*/run.json"), strict=True):
         run["folder"] = path.parent.name
     hparams = (
-        json.loads((template / GOOD / paths.HPARAMS).read_bytes())
-        if (template / GOOD / paths.HPARAMS).exists()
+        json.loads((template / GOOD / files.HPARAMS).read_bytes())
+        if (template / GOOD / files.HPARAMS).exists()
         else {"v": 1, "kinds": {"lr": "number"}, "grouped_by": None, "repeats": ["seed"], "is_settled": True}
     )
     for index in range(number):
         folder = root / (f"bad{index}" + dice.choice(["", "", hostile.ESCAPES, "\udcff", " ", "'"]))
         folder.mkdir()
         grid |= hostile.design(dice)
-        (folder / paths.GRID).write_bytes(hostile.described(grid, dice))
-    (root / MIXED / paths.GRID).write_text(json.dumps({"v": 1, "runs": [], **hostile.design(dice)}))
-    (root / MIXED / paths.HPARAMS).write_text(json.dumps(hostile.change(hparams, dice)))
-    (root / MIXED / paths.HOLDER).write_text(
+        (folder / files.GRID).write_bytes(hostile.described(grid, dice))
+    (root / MIXED / files.GRID).write_text(json.dumps({"v": 1, "runs": [], **hostile.design(dice)}))
+    (root / MIXED / files.HPARAMS).write_text(json.dumps(hostile.change(hparams, dice)))
+    (root / MIXED / files.HOLDER).write_text(
         json.dumps(hostile.change({"host": "elsewhere", "pid": 1, "nonce": "a"}, dice))
     )
 
@@ -263,7 +263,7 @@ def check_pages(root: Path) -> None:
     quietly(write_report, experiments(root), root / "loss.html", "loss")
     with contextlib.suppress(InvalidArgumentError):  # nobody has the metric of the goal
         quietly(write_report, root / MIXED, root / "mixed.html")
-    for written in filter(Path.exists, (root / MIXED / paths.REPORT, root / "loss.html", root / "mixed.html")):
+    for written in filter(Path.exists, (root / MIXED / files.REPORT, root / "loss.html", root / "mixed.html")):
         content = written.read_text("utf-8")
         assert not has_escapes(content)
         assert "root:x:0:0" not in content

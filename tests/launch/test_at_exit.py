@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from runmanager import RunManager, RunsWarning, load_runs
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.core.hooks import LEFT_OPEN
 from runmanager.errors import StorageError
 from runmanager.front import at_exit
@@ -49,7 +49,7 @@ def ended(folder):
 
 def num_rows(folder):
     """Count the rows of the table on disk."""
-    return len((folder / "runs" / "exp" / paths.RESULTS_CSV).read_text().splitlines()) - 1
+    return len((folder / "runs" / "exp" / files.RESULTS_CSV).read_text().splitlines()) - 1
 
 
 def message(run, num_epochs, status="interrupted"):
@@ -129,7 +129,7 @@ def test_an_exception_that_ends_the_program_ends_its_run_as_failed(execute, tmp_
     assert code == 1
     assert ended(tmp_path) == [("failed", 2, f"ValueError: no (in {where})")]
     assert num_rows(tmp_path) == 2
-    log = (tmp_path / "runs" / "exp" / "001-lr=0.1" / paths.ERROR_LOG).read_text()
+    log = (tmp_path / "runs" / "exp" / "001-lr=0.1" / files.ERROR_LOG).read_text()
     assert log.startswith("Traceback")
     assert log.endswith("ValueError: no\n")
     assert errors[-1] == ("mine: no" if "hook" in name else "ValueError: no")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from runmanager import InlineExecutor, RunsWarning, StorageError, run_grid
-from runmanager.tables import files
+from runmanager.tables import formats
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 
@@ -177,7 +177,7 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
     def full(*_):
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
-    monkeypatch.setattr(files, "write_results", full)
+    monkeypatch.setattr(formats, "write_results", full)
     monkeypatch.setattr("runmanager.session.execute.Exports.run_ended", lambda *_: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)

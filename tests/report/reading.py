@@ -7,10 +7,10 @@ from typing import Any
 from unittest import mock
 from xml.etree import ElementTree as ET
 
+from runmanager.core.files import ERROR_LOG
 from runmanager.core.folders import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.paths import ERROR_LOG
 
 _VOID = {"meta", "input", "br", "link", "img", "wbr"}
 

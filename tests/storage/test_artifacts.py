@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from runmanager.core import artifacts, durable
+from runmanager.core import artifacts, files
 from runmanager.core.artifacts import keep
 from runmanager.errors import InvalidArgumentError, StorageError
 
@@ -168,7 +168,7 @@ def test_an_artifact_may_be_given_again_and_a_part_of_it_replace_it(folder):
 
 
 def test_a_file_of_any_size_is_copied_in_pieces(folder, monkeypatch):
-    monkeypatch.setattr(durable, "_AT_ONCE", 3)
+    monkeypatch.setattr(files, "_AT_ONCE", 3)
     content = bytes(range(256))
     Path("large").write_bytes(content)
 
@@ -200,7 +200,7 @@ def test_others_than_the_first_rank_write_nothing(folder):
 def test_the_folders_of_a_copied_folder_are_synced(folder, tmp_path, monkeypatch):
     (tmp_path / "given" / "deep" / "empty").mkdir(parents=True)
     synced = []
-    monkeypatch.setattr(durable, "sync_folder", lambda path: synced.append(path.name))
+    monkeypatch.setattr(files, "sync", lambda path: synced.append(path.name))
 
     keep(folder, tmp_path / "given", None)
 
@@ -209,14 +209,14 @@ def test_the_folders_of_a_copied_folder_are_synced(folder, tmp_path, monkeypatch
 
 def test_a_replaced_folder_is_kept_if_both_renames_fail(folder, monkeypatch):
     keep(folder, Path("model"), "model")
-    rename = durable.rename
+    rename = Path.replace
 
     def fail(source, target):
         if target.name == "model":
             raise OSError("no")
         rename(source, target)
 
-    monkeypatch.setattr(durable, "rename", fail)
+    monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises((OSError, StorageError)):
         keep(folder, Path("model"), "model")
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from runmanager.core import checkpoints, durable
+from runmanager.core import checkpoints, files
 from runmanager.core.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, StorageError
@@ -288,7 +288,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path, mo
         raise OSError(28, "No space left on device")
 
     save(tmp_path, 1, 2)
-    monkeypatch.setattr(durable, "_write_all", fail)
+    monkeypatch.setattr(files, "_write_all", fail)
     with pytest.raises(StorageError):
         save(tmp_path, 3)
 
@@ -603,7 +603,7 @@ def test_weights_are_a_plain_file_of_torch(tmp_path):
 
 def test_what_the_system_cannot_read_is_no_damage(tmp_path, monkeypatch):
     save(tmp_path, 1, 2)
-    monkeypatch.setattr(durable, "_open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
+    monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
 
     with pytest.raises(StorageError, match="Stale file handle"):
         load(tmp_path)

@@ -1,22 +1,22 @@
 import errno
 import os
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from runmanager.core import durable
-from runmanager.core.durable import (
+from runmanager.core import files
+from runmanager.core.files import (
     AppendFile,
     copy_file,
-    create_file,
     make_folder,
     opened,
     read_end,
     read_file,
     remove_leftovers,
     strict_json,
-    sync_folder,
+    sync,
     write_file,
 )
 from runmanager.errors import StorageError
@@ -25,12 +25,17 @@ from runmanager.errors import StorageError
 @pytest.fixture
 def faulty(monkeypatch):
     """Give the module an operating system in which some functions are others; it syncs by `os.fsync`."""
-    monkeypatch.setattr(durable, "sys", SimpleNamespace(platform="any"))
+    monkeypatch.setattr(files, "sys", SimpleNamespace(platform="any"))
 
     def replace(**functions):
-        monkeypatch.setattr(durable, "os", SimpleNamespace(**{**vars(os), **functions}))
+        monkeypatch.setattr(files, "os", SimpleNamespace(**{**vars(os), **functions}))
 
     return replace
+
+
+def records(path, first=b""):
+    write_file(path, first, is_new=True)
+    return closing(AppendFile(path, len(first)))
 
 
 def failing(code):
@@ -112,7 +117,7 @@ def test_short_writes_go_on_until_all_is_written(tmp_path, faulty):
     faulty(write=short_write)
 
     write_file(tmp_path / "file", b"0123456789")
-    with AppendFile(tmp_path / "records") as file:
+    with records(tmp_path / "records") as file:
         file.append(b"0123456789\n")
 
     assert (tmp_path / "file").read_bytes() == b"0123456789"
@@ -160,7 +165,7 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path):
 def test_a_record_that_cannot_be_appended_leaves_whole_records(tmp_path, faulty, functions):
     path = tmp_path / "records"
 
-    with AppendFile(path) as file:
+    with records(path) as file:
         file.append(b"first\n")
         faulty(**functions)
         with pytest.raises(StorageError):
@@ -178,14 +183,15 @@ def test_a_journal_that_exists_has_another_writer(tmp_path):
     path.write_bytes(b"theirs\n")
 
     with pytest.raises(StorageError) as caught:
-        AppendFile(path)
+        records(path)
 
     assert caught.value.errno == errno.EEXIST
     assert path.read_bytes() == b"theirs\n"
 
 
 def test_an_append_file_can_be_closed_twice(tmp_path):
-    file = AppendFile(tmp_path / "records")
+    with records(tmp_path / "records") as file:
+        pass
 
     file.close()
     file.close()
@@ -222,8 +228,11 @@ def test_a_file_is_created_once_and_on_disk_with_its_name(tmp_path, faulty):
     calls: list[str] = []
     faulty(**noting(calls, "link", "fsync"))
 
-    assert create_file(tmp_path / "file", b"1")
-    assert not create_file(tmp_path / "file", b"2")
+    write_file(tmp_path / "file", b"1", is_new=True)
+    with pytest.raises(StorageError) as caught:
+        write_file(tmp_path / "file", b"2", is_new=True)
+
+    assert caught.value.errno == errno.EEXIST
 
     assert (tmp_path / "file").read_bytes() == b"1"
     assert calls == ["fsync", "link", "fsync", "fsync", "link"]
@@ -236,8 +245,11 @@ def test_a_file_is_created_once_where_there_are_no_hard_links(tmp_path, monkeypa
 
     monkeypatch.setattr(os, "link", refuse)
 
-    assert create_file(tmp_path / "file", b"1")
-    assert not create_file(tmp_path / "file", b"2")
+    write_file(tmp_path / "file", b"1", is_new=True)
+    with pytest.raises(StorageError) as caught:
+        write_file(tmp_path / "file", b"2", is_new=True)
+
+    assert caught.value.errno == errno.EEXIST
 
     assert (tmp_path / "file").read_bytes() == b"1"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -248,7 +260,7 @@ def test_folders_survive_a_power_failure_with_their_parents(tmp_path, faulty):
     faulty(**noting(calls, "open", "fsync", "close"))
 
     make_folder(tmp_path / "a" / "b")
-    sync_folder(tmp_path)
+    sync(tmp_path)
 
     assert calls == ["open", "fsync", "close"] * 3
 
@@ -279,24 +291,15 @@ def test_every_descriptor_is_closed(tmp_path, faulty):
     assert calls == ["open", "close"] * 2
     calls.clear()
     with pytest.raises(StorageError, match="another process writes it"):
-        AppendFile.reopen(tmp_path / "file", 0, size=6)
+        AppendFile(tmp_path / "file", 0, size=6)
     assert calls == ["open", "close"]
-
-
-def test_a_descriptor_whose_number_is_0_is_closed_too(tmp_path, faulty):
-    closed: list[int] = []
-    faulty(open=lambda *_: 0, fstat=lambda _: SimpleNamespace(st_size=0), close=closed.append)
-
-    AppendFile.reopen(tmp_path / "file", 0, size=0).close()
-
-    assert closed == [0]
 
 
 def test_a_file_is_reopened_where_its_whole_records_end(tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b"first\ntorn")
 
-    with AppendFile.reopen(path, 6, size=10) as file:
+    with closing(AppendFile(path, 6, size=10)) as file:
         file.append(b"second\n")
 
     assert path.read_bytes() == b"first\nsecond\n"
@@ -316,8 +319,8 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path, read):
         read(tmp_path / "pipe")
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "missing")
-    with pytest.raises(StorageError, match="a link, which is not followed"):
-        AppendFile.reopen(tmp_path / "link", 0, size=6)
+    with pytest.raises(StorageError, match="cannot write"):
+        AppendFile(tmp_path / "link", 6)
 
 
 def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, faulty, monkeypatch):
@@ -334,7 +337,7 @@ def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, fault
     (tmp_path / "source").write_bytes(b"0123456789")
     (tmp_path / "link").symlink_to("source")
     (tmp_path / "target").write_bytes(b"old")
-    monkeypatch.setattr(durable, "_AT_ONCE", 4)
+    monkeypatch.setattr(files, "_AT_ONCE", 4)
     faulty(fsync=fsync, replace=replace)
 
     copy_file(tmp_path / "source", tmp_path / "target")
@@ -381,62 +384,5 @@ def test_json_is_indented_unicode_and_strict():
 
 
 def test_storage_errors_pass_as_they_are(tmp_path):
-    with pytest.raises(StorageError, match="mine"), durable.explained(tmp_path):
+    with pytest.raises(StorageError, match="mine"), files.explained(tmp_path):
         raise StorageError("mine")
-
-
-def test_an_append_file_is_closed_at_the_end_of_its_block(tmp_path, faulty):
-    calls: list[str] = []
-    faulty(**noting(calls, "close"))
-
-    with AppendFile(tmp_path / "records", b"first\n"):
-        calls.clear()
-
-    assert calls == ["close"]
-    assert (tmp_path / "records").read_bytes() == b"first\n"
-
-
-def in_use(*_arguments):
-    error = PermissionError(errno.EACCES, "Access is denied")
-    error.winerror = 5  # type: ignore[attr-defined]
-    raise error
-
-
-def test_a_file_that_a_virus_scanner_has_open_for_a_moment_is_written(tmp_path, monkeypatch):
-    real, calls = os.replace, []
-
-    def replace(*arguments):
-        calls.append(arguments)
-        return in_use() if len(calls) < 4 else real(*arguments)
-
-    monkeypatch.setattr(os, "replace", replace)
-
-    durable.write_file(tmp_path / "file", b"new")
-
-    assert (len(calls), (tmp_path / "file").read_bytes()) == (4, b"new")
-
-
-def test_a_file_that_another_program_has_open_is_named_and_keeps_its_content(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable, "_PATIENCE_S", 0.1)
-    durable.write_file(tmp_path / "file", b"old")
-    monkeypatch.setattr(os, "replace", in_use)
-
-    with pytest.raises(StorageError, match="another program has it open"):
-        durable.write_file(tmp_path / "file", b"new")
-
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
-
-
-def test_a_denied_file_of_other_systems_is_not_tried_again(tmp_path, monkeypatch):
-    calls = []
-
-    def refuse(*arguments):
-        calls.append(arguments)
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(os, "replace", refuse)
-
-    with pytest.raises(StorageError):
-        durable.write_file(tmp_path / "file", b"new")
-
-    assert len(calls) == 1

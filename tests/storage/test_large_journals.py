@@ -6,7 +6,7 @@ import pytest
 
 from runmanager import load_runs
 from runmanager.core import journal
-from runmanager.core.durable import AppendFile
+from runmanager.core.files import AppendFile
 from runmanager.core.folders import Experiment
 from runmanager.core.journal import Journal, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -89,7 +89,7 @@ def test_what_another_process_has_written_meanwhile_is_never_cut_off(tmp_path):
     path.write_bytes(b"first\nsecond\n")
 
     with pytest.raises(StorageError, match="another process writes it"):
-        AppendFile.reopen(path, 6, size=6)
+        AppendFile(path, 6)
 
     assert path.read_bytes() == b"first\nsecond\n"
 

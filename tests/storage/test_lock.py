@@ -9,11 +9,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from runmanager.core import durable, lock, processes
-from runmanager.errors import ExperimentLockedError
+from runmanager.core import files, lock, processes
+from runmanager.errors import ExperimentLockedError, StorageError
 from tests.damaging import NO_PROCESS
 from tests.nightly import of_night_but
 
@@ -340,7 +341,7 @@ def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeyp
     dead = processes.this_process() | {"pid": NO_PROCESS}
     for number in range(num_dead):
         with monkeypatch.context() as patch:
-            patch.setattr(durable, "rename", interrupt)
+            patch.setattr(Path, "replace", interrupt)
             with pytest.raises(InterruptedError):
                 lock._take(tmp_path / "holder.json", {**dead, "nonce": str(number + 1)})
 
@@ -450,8 +451,13 @@ def test_a_damaged_nonce_of_this_process_holds_nothing(tmp_path, damaged):
 
 
 def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, monkeypatch):
-    create = durable.create_file
-    monkeypatch.setattr(durable, "create_file", lambda path, content: not create(path, content))
+    create = files.write_file
+
+    def lose_the_answer(path, content, **options):
+        create(path, content, **options)
+        raise StorageError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(files, "write_file", lose_the_answer)
 
     with lock.hold(tmp_path):
         assert lock.holder(tmp_path) is not None

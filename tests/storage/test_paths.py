@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager import RunManager, run_grid
-from runmanager.core import paths
+from runmanager.core import files
 from runmanager.errors import GridError
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
@@ -18,18 +18,18 @@ PARAMS = st.dictionaries(NAMES, VALUES, max_size=12)
 
 @given(PARAMS, st.integers(1, 10**6))
 def test_a_run_folder_has_64_harmless_characters_at_most_its_number_first(params, number):
-    folder = paths.run_folder(number, params)
+    folder = files.run_folder(number, params)
 
     assert re.fullmatch(r"\d{3,}(-[A-Za-z0-9._=~-]*|~[0-9a-f]{6})?", folder)
     assert len(folder) <= 64
-    assert paths.run_number(folder) == number
+    assert files.run_number(folder) == number
 
 
 @given(PARAMS)
 def test_a_run_folder_stays_inside_the_experiment(params):
     experiment = Path("/runs/exp")
 
-    folder = (experiment / paths.run_folder(1, params)).resolve()
+    folder = (experiment / files.run_folder(1, params)).resolve()
 
     assert folder.parent == experiment
 
@@ -45,40 +45,40 @@ def test_a_run_folder_stays_inside_the_experiment(params):
     ],
 )
 def test_a_run_folder_reads_like_its_parameters(params, folder):
-    assert paths.run_folder(7, params) == folder
+    assert files.run_folder(7, params) == folder
 
 
 def test_long_parameters_that_differ_at_their_end_get_different_folders():
-    names = {paths.run_folder(1, {"network": "a" * 200 + end}) for end in ("x", "y")}
+    names = {files.run_folder(1, {"network": "a" * 200 + end}) for end in ("x", "y")}
 
     assert len(names) == 2
     assert all(re.fullmatch(r"001-network=a+~[0-9a-f]{6}", name) for name in names)
 
 
 def test_numbers_get_as_many_digits_as_the_grid_needs():
-    assert paths.run_folder(7, {}, digits=4) == "0007"
+    assert files.run_folder(7, {}, digits=4) == "0007"
 
 
 @pytest.mark.parametrize(
     "folder", ["", "07", "7-lr=1", "abc", "001lr", "001_epochs", "001-a=b/c", "001-a=\x00", ".001"]
 )
 def test_other_folders_are_no_runs(folder):
-    assert paths.run_number(folder) is None
+    assert files.run_number(folder) is None
 
 
 @pytest.mark.parametrize("name", ["a", "7", "fashion_grid", "v1.2-x", "2024_first", "a" * 64])
 def test_the_name_of_an_experiment_is_a_folder(name):
-    assert paths.check_experiment(name) == name
+    assert files.check_experiment(name) == name
 
 
 @given(st.text())
 def test_a_refused_name_of_an_experiment_comes_with_one_that_is_accepted(name):
     try:
-        paths.check_experiment(name)
+        files.check_experiment(name)
     except GridError as error:
         better = ast.literal_eval(error.problems[0].rpartition(": write ")[2])
 
-        assert paths.check_experiment(better) == better
+        assert files.check_experiment(better) == better
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_refused_name_of_an_experiment_comes_with_one_that_is_accepted(name):
 )
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(GridError) as caught:
-        paths.check_experiment(name)
+        files.check_experiment(name)
 
     assert f"got {name!r}: write " in str(caught.value)
 
@@ -95,10 +95,10 @@ def test_a_name_that_is_no_folder_is_refused(name):
 def test_a_root_that_is_a_file_is_refused(tmp_path, monkeypatch, root):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    paths.check_root("not/there/yet")
+    files.check_root("not/there/yet")
 
     with pytest.raises(GridError, match=r"^root must be a folder, such as 'runs'; 'file' is a file$"):
-        paths.check_root(root)
+        files.check_root(root)
     with pytest.raises(GridError, match="'file' is a file"):
         RunManager("e", root)
     with pytest.raises(GridError, match=r"(?s)2 problems.*'a b'.*'file' is a file"):
@@ -110,7 +110,7 @@ def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):
     for name in ("attempt-10.jsonl", "attempt-2.jsonl", "attempt-0.jsonl", "attempt-x.jsonl", "run.json"):
         (tmp_path / name).touch()
 
-    found = paths.journals_by_attempt(tmp_path)
+    found = files.journals_by_attempt(tmp_path)
 
     assert found == {2: f"{tmp_path}/attempt-2.jsonl", 10: f"{tmp_path}/attempt-10.jsonl"}
     assert list(found) == [2, 10]
@@ -130,20 +130,20 @@ def test_the_path_that_was_meant_is_asked_for(tmp_path, monkeypatch, missing, hi
     Path("runs/sweep").mkdir(parents=True)
     Path(".got").mkdir()
 
-    assert paths.nearest(Path(missing)) == hint
+    assert files.nearest(Path(missing)) == hint
 
 
 def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "adam").mkdir(parents=True)
-    paths.check_root("runs", "adam")
+    files.check_root("runs", "adam")
 
     with pytest.raises(
         GridError, match=r"^experiments 'Adam' and 'adam' in runs differ in case alone: write one"
     ):
-        paths.check_root("runs", "Adam")
+        files.check_root("runs", "Adam")
 
 
 def test_no_runs_folder_ends_with_a_dot_which_windows_cuts_off():
-    assert paths.run_folder(1, {"note": "v1."}) == "001-note=v1"
-    assert paths.combination({"note": "v1."}) != paths.combination({"note": "v1"})
+    assert files.run_folder(1, {"note": "v1."}) == "001-note=v1"
+    assert files.combination({"note": "v1."}) != files.combination({"note": "v1"})

@@ -7,7 +7,7 @@ import runmanager
 
 PACKAGE = Path(runmanager.__file__).parent
 ALLOWED = {
-    "core/durable.py",  # what it is for
+    "core/files.py",  # what it is for
     "tensorboard/event_file.py",  # a view, which may be lost
     "tensorboard/launch.py",  # what a TensorBoard says while it starts
     "session/observed_run.py",  # traces in a temporary folder

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from runmanager import RunManager, best, compare, export, load_results, load_runs, load_table
-from runmanager.core import durable
+from runmanager.core import files
 from runmanager.errors import GridError, StorageError
 from runmanager.tables.columns import HYPERPARAMETERS, from_columns
-from runmanager.tables.files import FORMULA, to_csv, to_rows, write_results
+from runmanager.tables.formats import FORMULA, to_csv, to_rows, write_results
 from tests.tables.run_tables import record, write_run
 
 NEEDS_PYARROW = pytest.mark.skipif(find_spec("pyarrow") is None, reason="Parquet needs pyarrow")
@@ -280,7 +280,7 @@ def test_an_export_that_fails_keeps_the_file_before(tmp_path, monkeypatch):
     export(pd.DataFrame({"run": [1]}), path)
     before = path.read_bytes()
 
-    monkeypatch.setattr(durable, "_write_all", fail)
+    monkeypatch.setattr(files, "_write_all", fail)
     with pytest.raises(StorageError):
         export(pd.DataFrame({"run": [2]}), path)
 
@@ -344,7 +344,7 @@ def test_an_export_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
     write_results(table, tmp_path)
     before = (tmp_path / "results.csv").read_bytes()
 
-    monkeypatch.setattr(durable, "_write_all", fail)
+    monkeypatch.setattr(files, "_write_all", fail)
     with pytest.raises(StorageError):
         write_results(table.iloc[:0], tmp_path)
 

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
-from runmanager.core import paths, weighted_sum
+from runmanager.core import files, weighted_sum
 from runmanager.core.folders import read_runs
 from runmanager.core.journal import read_attempt
 from runmanager.core.loaders import ImageTensors, TensorLoader
@@ -145,7 +145,7 @@ def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3
 def what_is_left(root):
     """Return all that a run leaves, without what differs between any two executions."""
     table, steps = load_results(root / "exp").drop(columns=DURATIONS), load_steps(root / "exp")
-    (weights,) = root.glob(f"exp/*/{paths.WEIGHTS}")
+    (weights,) = root.glob(f"exp/*/{files.WEIGHTS}")
     values = torch.load(weights, weights_only=True)
     return table.to_csv(), steps.to_csv(), {name: value.tolist() for name, value in values.items()}
 
@@ -389,7 +389,7 @@ def test_a_loss_that_is_not_finite_is_found_where_it_was(tmp_path):
 def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
     train(tmp_path / "whole")
     train(tmp_path / "killed", (2, 4))
-    flip(run_folder(tmp_path / "killed").path / paths.INSIDE_CHECKPOINT)
+    flip(run_folder(tmp_path / "killed").path / files.INSIDE_CHECKPOINT)
 
     with pytest.warns(RunsWarning, match="checkpoint.inside.pt is not used"):
         counts = train(tmp_path / "killed")
@@ -401,7 +401,7 @@ def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
 @pytest.mark.slow(everywhere=True)
 def test_a_checkpoint_of_an_epoch_that_was_committed_since_is_removed(tmp_path):
     train(tmp_path, (2, 4))
-    path = run_folder(tmp_path).path / paths.INSIDE_CHECKPOINT
+    path = run_folder(tmp_path).path / files.INSIDE_CHECKPOINT
     content = path.read_bytes()
     train(tmp_path, (3, 1))
     path.write_bytes(content)
@@ -418,7 +418,7 @@ def test_without_the_option_a_run_continues_and_saves_no_more(tmp_path):
     counts = train(tmp_path / "killed", (3, 4), every=None)
 
     assert counts[2] == 3
-    assert not (run_folder(tmp_path / "killed").path / paths.INSIDE_CHECKPOINT).exists()
+    assert not (run_folder(tmp_path / "killed").path / files.INSIDE_CHECKPOINT).exists()
     train(tmp_path / "killed")
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
@@ -426,7 +426,7 @@ def test_without_the_option_a_run_continues_and_saves_no_more(tmp_path):
 def test_by_default_nothing_is_saved_inside_epochs(tmp_path):
     train(tmp_path, (2, 4), every=None)
 
-    assert not (run_folder(tmp_path).path / paths.INSIDE_CHECKPOINT).exists()
+    assert not (run_folder(tmp_path).path / files.INSIDE_CHECKPOINT).exists()
     assert read_run(run_folder(tmp_path)).inside is None
     assert train(tmp_path, every=None)[2] == 6
 

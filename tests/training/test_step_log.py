@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.core import paths, step_log
+from runmanager.core import files, step_log
 from runmanager.core.journal import Journal
 from runmanager.core.step_log import StepLog
 from runmanager.core.steps import StepFile
@@ -312,7 +312,7 @@ def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
 def test_a_file_of_steps_whose_journal_is_gone_is_in_nobodys_way(manager, tmp_path):
     for number in begin(manager):
         manager.log(score=number)
-    (manager.folder / paths.journal(1)).unlink()
+    (manager.folder / files.journal(1)).unlink()
 
     again = RunManager("exp", tmp_path, tensorboard=False, display=False)
     for number in begin(again):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.core import durable, paths
-from runmanager.core.durable import strict_json
+from runmanager.core import files
+from runmanager.core.files import strict_json
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.core.wording import printable
@@ -84,8 +84,8 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """
     check_table(table)
     write, _ = _format(path)
-    durable.make_folder(Path(path).absolute().parent)
-    durable.write_file(Path(path), write(table))
+    files.make_folder(Path(path).absolute().parent)
+    files.write_file(Path(path), write(table))
 
 
 def load_table(
@@ -206,8 +206,8 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
 
 def write_results(table: pd.DataFrame, experiment: Path) -> None:
     """Write a table to results.csv and results.json of an experiment; each file appears by rename, complete."""
-    durable.write_file(experiment / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
-    durable.write_file(experiment / paths.RESULTS_JSON, strict_json(to_rows(table)))
+    files.write_file(experiment / files.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
+    files.write_file(experiment / files.RESULTS_JSON, strict_json(to_rows(table)))
 
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:

@@ -1,0 +1,408 @@
+"""Files under the root: their names, durable writes by rename, synced appends, and safe reads."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from runmanager.core.values import closest, text
+from runmanager.errors import InvalidArgumentError, StorageError
+
+GRID = "grid.json"
+HPARAMS = "hparams.json"
+RUN = "run.json"
+RESULTS_CSV = "results.csv"
+RESULTS_JSON = "results.json"
+ERROR_LOG = "error.log"
+CHECKPOINT = "checkpoint.pt"
+PREVIOUS_CHECKPOINT = "checkpoint.prev.pt"
+INSIDE_CHECKPOINT = "checkpoint.inside.pt"
+WEIGHTS = "weights.pt"
+HOLDER = "holder.json"
+REPORT = "report.html"
+ARTIFACTS = "artifacts"
+TRAINER = "trainer"
+"""The folder of an external trainer's checkpoints, in a run's folder."""
+
+_EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# a hyphen is allowed only before a setting; a date has other hyphens
+_FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
+_ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
+# devices of Windows, with any suffix
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
+
+_AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+# Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
+_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def write_file(
+    path: Path, content: bytes | Iterable[bytes], previous: Path | None = None, *, is_new: bool = False
+) -> None:
+    """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
+
+    With `previous`, the old content gets this name; with `is_new`, an existing file is an error.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    with explained(path):
+        try:
+            # other users may read the file, unlike one of `tempfile`
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+            try:
+                for piece in (content,) if isinstance(content, bytes) else content:
+                    _write_all(descriptor, piece)
+                os.fsync(descriptor)
+                _flush_drive(descriptor)
+            finally:
+                os.close(descriptor)
+            if previous and path.exists():
+                os.replace(path, previous)  # noqa: PTH105 - beside os.open, os.link and os.fsync
+            try:
+                if is_new:
+                    os.link(temporary, path)
+                else:
+                    os.replace(temporary, path)  # noqa: PTH105
+            except OSError as error:
+                if not is_new or error.errno not in _NO_LINKS:
+                    raise
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+                os.replace(temporary, path)  # noqa: PTH105
+            if os.name != "nt":  # Windows cannot open folders
+                folder = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                    _flush_drive(folder)
+                finally:
+                    os.close(folder)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a file of any size, and write the copy as `write_file` does."""
+    with opened(source) as (descriptor, _):
+        write_file(path, iter(lambda: os.read(descriptor, _AT_ONCE), b""))
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, so that they survive a power failure."""
+    with explained(path):
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):
+            sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Sync a file that another library has written, or the names in a folder, to disk."""
+    if path.is_dir():
+        if os.name == "nt":  # Windows cannot open folders
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        descriptor = os.open(path, os.O_RDWR)  # Windows syncs no file that is opened for reading
+    try:
+        os.fsync(descriptor)
+        _flush_drive(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove temporary files of writers that died."""
+    for name in names or ("*",):
+        for path in folder.glob(f".{name}.*.tmp"):
+            with explained(path):
+                path.unlink(missing_ok=True)
+
+
+class AppendFile:
+    """A file of appended records, each on disk when `append` returns.
+
+    Only one process may write the file. After a failed append, the file again ends with a whole record.
+
+    Args:
+        path: An existing file.
+        length: Length of its whole records in bytes; the first append cuts off all content after them.
+        size: Its size when it was read, `length` by default.
+
+    Raises:
+        StorageError: The file cannot be opened, or another process has written it since.
+    """
+
+    def __init__(self, path: Path, length: int, size: int | None = None) -> None:
+        self.path = path
+        self._length = length
+        with explained(path):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS)
+            if os.fstat(self._descriptor).st_size != (length if size is None else size):
+                self.close()
+                raise OSError(errno.EBUSY, "another process writes it")
+
+    def append(self, record: bytes) -> None:
+        """Append one record."""
+        with explained(self.path):
+            os.ftruncate(self._descriptor, self._length)  # the cut after a failed append may have failed too
+            try:
+                _write_all(self._descriptor, record)
+                os.fsync(self._descriptor)
+                _flush_drive(self._descriptor)
+                self._length += len(record)
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, self._length)
+                raise
+
+    def close(self) -> None:
+        """Close the file; a repeated call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        # on a nearly full disk, one call writes a part and only the next call fails
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _flush_drive(descriptor: int) -> None:
+    """Write the memory of the drive to disk; `os.fsync` does it on all systems but macOS."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        with suppress(OSError):  # some file systems lack this call
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """During the block, convert an OSError about a file to a StorageError with advice."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        cause = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            existing = next(folder for folder in path.absolute().parents if folder.exists())
+            usage = shutil.disk_usage(existing)
+            cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
+        advice = "committed epochs are kept: fix this, then start the same command again"
+        raise StorageError(error.errno, f"cannot write ({cause}); {advice}", str(path)) from error
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a file for reading during the block; yield its descriptor and its `os.stat_result`."""
+    if os.path.islink(path):  # noqa: PTH114 - no Path each; the flags refuse a link made in the meantime
+        raise OSError(errno.ELOOP, "a link, which is not followed", str(path))
+    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        yield descriptor, state
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Read up to `most` bytes of a file, and its state before reading."""
+    with opened(path) as (descriptor, state):
+        return read_at_most(descriptor, min(most, state.st_size)), state
+
+
+def read_end(path: str | Path, most: int) -> bytes:
+    """Read up to `most` bytes from the end of a file."""
+    with opened(path) as (descriptor, state):
+        os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
+        return read_at_most(descriptor, most)
+
+
+def read_at_most(descriptor: int, most: int) -> bytes:
+    """Read the next `most` bytes of an open file; fewer bytes only at the end of the file."""
+    parts: list[bytes] = []
+    while part := os.read(descriptor, most):  # reading 0 bytes ends the loop
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def version(state: os.stat_result) -> tuple[int, int, int]:
+    """Return a version of a file's content: its inode, size (bytes) and time of change (ns)."""
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def strict_json(content: Any) -> bytes:
+    """Return a JSON document as bytes: indented, UTF-8, no NaN."""
+    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    # a lone surrogate, as in a file name that is not UTF-8, becomes its JSON escape
+    return f"{document}\n".encode("utf-8", "backslashreplace")
+
+
+def for_people(path: Path) -> Path:
+    """Return a path as messages show it: relative if the path is below the working directory."""
+    with suppress(OSError, ValueError):  # the working directory may have been removed
+        return path.relative_to(Path.cwd())
+    return path
+
+
+def absolute(path: Path) -> Path:
+    """Return the absolute path, without following links."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def nearest(path: Path) -> str:
+    """Suggest an existing path similar to a missing path, "" if there is none."""
+    missing = path
+    while not missing.parent.is_dir() and missing != missing.parent:
+        missing = missing.parent
+    if not path.exists():
+        with suppress(OSError):
+            names = [entry.name for entry in missing.parent.iterdir() if not entry.name.startswith(".")]
+            if close := closest(missing.name, names):
+                return f"did you mean {str(missing.parent / close / path.relative_to(missing))!r}?"
+    return ""
+
+
+def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
+    """Refuse a root that cannot be a folder, or that has a folder of a name that differs in case alone."""
+    path = Path(root).absolute()
+    present, names = path, []
+    with suppress(OSError, ValueError):  # if the folder cannot be read, a later write reports the reason
+        present = next(parent for parent in (path, *path.parents) if parent.exists())
+        names = os.listdir(path)  # noqa: PTH208 - no Path each
+    if present.is_file():
+        rule = "root must be a folder, such as 'runs'"
+        raise InvalidArgumentError([f"{rule}; {str(for_people(present))!r} is a file"])
+    for name in names:
+        if isinstance(experiment, str) and name != experiment and name.casefold() == experiment.casefold():
+            fact = f"experiments {experiment!r} and {name!r} in {for_people(path)} differ in case alone"
+            raise InvalidArgumentError([f"{fact}: write one of the two"])
+
+
+def check_experiment(name: str) -> str:
+    """Return the name of an experiment if it is a valid folder name."""
+    value: object = name  # the caller may pass a value of another type
+    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _is_taken(value) and value[-1] != ".":
+        return name
+    better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
+    better = f"exp_{better}" if _is_taken(better) else better
+    rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
+    raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a name means something else: a run's folder, or a device of Windows."""
+    return run_number(name) is not None or is_reserved(name)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether Windows takes the name of a file or folder for a device.
+
+    >>> is_reserved("con"), is_reserved("NUL.txt"), is_reserved("console")
+    (True, True, False)
+    """
+    return bool(_RESERVED.fullmatch(name))
+
+
+def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
+    """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters.
+
+    >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
+    '007-lr=0.01-device=cuda0'
+    """
+    # Windows cuts off dots at the end of a name
+    name = f"{number:0{digits}d}-{_joined(params)}".rstrip(".-")
+    return shortened(name, repr(list(params.items())))
+
+
+def combination(params: Mapping[str, Any]) -> str:
+    """Return a name of 64 characters or fewer for hyperparameters; values with equal text differ by a suffix.
+
+    >>> combination({"lr": 0.010, "device": "cuda:0"})
+    'lr=0.01-device=cuda0'
+    >>> combination({"lr": "0.01"})
+    'lr=0.01~9c2ee7'
+    """
+    name, whole = _joined(params), repr(list(params.items()))
+    return shortened(name, whole) if all(map(_is_unambiguous, params.values())) else _marked(name, whole)
+
+
+def _is_unambiguous(value: Any) -> bool:
+    """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
+    if value is None or isinstance(value, bool | int):
+        return True
+    if isinstance(value, float):
+        return text(value) == repr(value) or float(text(value)) == value
+    if not isinstance(value, str) or slug(value) != value.replace(":", "") or value.endswith("."):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return value not in ("", "None", "True", "False", "none", "true", "false")
+    return False
+
+
+def shortened(name: str, whole: str | None = None) -> str:
+    """Cut a name to 64 characters; a hash of `whole` or of the name at its end keeps the name unique."""
+    return name if len(name) <= _LONGEST else _marked(name, whole or name)
+
+
+def _marked(name: str, whole: str) -> str:
+    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{name[: _LONGEST - 7].rstrip('._,=-')}~{digest}"
+
+
+def _joined(params: Mapping[str, Any]) -> str:
+    return "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
+
+
+def slug(value: str) -> str:
+    """Reduce a text to characters for folder names: letters, digits, dots, dashes and underscores.
+
+    >>> slug("cuda:0"), slug("größe")
+    ('cuda0', 'gr_e')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", value.replace(":", "")).strip("_")
+
+
+def run_number(folder: str) -> int | None:
+    """Return the number in a run's folder name, None for any other name.
+
+    >>> run_number("007-lr=0.01"), run_number("2026-11-22")
+    (7, None)
+    """
+    match = _FOLDER.fullmatch(folder)
+    return int(match["number"]) if match else None
+
+
+def journal(number: int) -> str:
+    """Return the file name of an attempt's journal; attempts count from 1."""
+    return f"attempt-{number}.jsonl"
+
+
+def steps(number: int) -> str:
+    """Return the file name of an attempt's logged steps."""
+    return f"attempt-{number}.steps.jsonl"
+
+
+def journals_by_attempt(folder: Path) -> dict[int, str]:
+    """Return the journals in a run's folder in order: attempt -> path."""
+    path = os.fspath(folder)
+    names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
+    journals = {int(m["number"]): f"{path}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
+    return dict(sorted(journals.items()))
