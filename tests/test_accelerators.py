@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from runmanager import RunManager, fit, load_results, load_runs, run_grid
 from runmanager.core.loaders import ImageTensors, TensorLoader, to_unit
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.process_state import process_state, set_back
+from runmanager.devices.settings import process_state, set_back
 from runmanager.errors import GridError, RunsWarning
 from runmanager.tensorboard import histograms
 from tests.accelerators import FULL, WELL, Machine, installed
@@ -611,7 +611,7 @@ def test_messages_over_a_group_of_gpus_alone_go_through_the_ranks_own(
 ):
     from torch.distributed import distributed_c10d
 
-    monkeypatch.setattr(ranks, "_has_group", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(ranks, "num_ranks", lambda: 2)
     monkeypatch.setattr(ranks, "rank", lambda: 1)
     monkeypatch.setattr(distributed_c10d, "get_backend_config", lambda: config)
@@ -772,7 +772,7 @@ for name in lanes._PRELOADED:
 import torch
 torch.cuda._device_count_nvml = lambda: 1  # as where there is a GPU; without one, the driver is asked
 from runmanager import available_devices
-from runmanager.devices.process_state import process_state
+from runmanager.devices.settings import process_state
 available_devices()
 process_state()
 """

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import io
 import pickle
-import random
 import shlex
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from runmanager.core import files, plain_state
@@ -39,7 +37,7 @@ class Checkpoint:
     id: str  # identity of the run
     record: EpochRecord  # repairs a journal without this record; inside an epoch, only the number is set
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
-    random: Mapping[str, Any]  # the argument of `restore_random`
+    random: Mapping[str, Any]  # from `torch_devices.random_states`
     is_left: bool = False  # whether the loop over the epochs was left with break in this epoch
     # inside an epoch, the partial metrics and the position of the loader
     inside: Mapping[str, Any] | None = None
@@ -173,31 +171,6 @@ def restore(folder: Path, parts: Mapping[str, Any], states: Mapping[str, Any]) -
                 f"the checkpoint's state of {name!r} does not fit ({why}): the code has changed; "
                 f"remove the run by runmanager rm {where}, then start it again"
             ) from error
-
-
-def random_states(device: torch.device) -> dict[str, Any]:
-    """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
-    version, words, gauss = random.getstate()
-    state: dict[str, Any] = {
-        # store a tensor, as 625 separate numbers take a millisecond
-        "python": (version, torch.tensor(words), gauss),
-        "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
-        "torch": torch.get_rng_state(),
-    }
-    of_device = torch_devices.random_state(device)
-    return state if of_device is None else {**state, "device": of_device}
-
-
-def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
-    """Restore the random states; an accelerator's state only if both checkpoint and run have an accelerator."""
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-    torch.set_rng_state(state["torch"])
-    if "device" in state and device.type not in ("cpu", "meta"):
-        torch_devices.set_random_state(state["device"], device)
 
 
 def _cause(error: Exception) -> str:

@@ -30,7 +30,7 @@ from runmanager.core.run_state import read_run
 from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.core.values import column, identity
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.process_state import Leftovers
+from runmanager.devices.settings import Leftovers
 from runmanager.errors import (
     DeviceError,
     InvalidArgumentError,

@@ -162,12 +162,12 @@ class InsideEpoch:
     def _resumed(self, loader: Any, saved: Checkpoint) -> Iterator[Any]:
         """Return the batches after the saved one; if the loader refuses, random states are unchanged."""
         assert saved.inside is not None
-        before = checkpoints.random_states(self._run.device)
+        before = torch_devices.random_states(self._run.device)
         try:
             loader.load_state_dict(saved.inside["loader"])
             return iter(loader)
         except Exception as error:
-            checkpoints.restore_random(before, self._run.device)
+            torch_devices.restore_random(before, self._run.device)
             raise ValueError(f"its loader cannot load its state: {error!r}") from error
 
     def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -213,7 +213,7 @@ class InsideEpoch:
         for parameter, gradient in zip(parameters, inside["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         run.steps.load(inside["steps"])
-        checkpoints.restore_random(saved.random, run.device)
+        torch_devices.restore_random(saved.random, run.device)
         torch_devices.wait_for(run.device)
         run.start -= inside["run_seconds"] - self._seconds_before
         epoch.load(inside["epoch"])

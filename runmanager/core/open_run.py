@@ -32,7 +32,7 @@ from runmanager.core.step_log import StepLog
 from runmanager.core.threads import Threads
 from runmanager.core.trainer_state import TrainerState
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.process_state import settings_of_numbers
+from runmanager.devices.settings import settings_of_numbers
 from runmanager.errors import InvalidArgumentError, LifecycleError
 
 

@@ -19,7 +19,7 @@ from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.run_state import RunResult, read_run
 from runmanager.core.trainer_state import continued
 from runmanager.core.wording import did_you_mean
-from runmanager.devices import ranks
+from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, InvalidArgumentError
 
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
@@ -110,7 +110,7 @@ class ResumeState:
             return
         parts = self.parts.items()
         states = {name: checkpoints.state_of(name, part) for name, part in parts}
-        random = checkpoints.random_states(self._device)
+        random = torch_devices.random_states(self._device)
         # generators and plain state differ between ranks
         generators = {
             name: states[name]
@@ -128,7 +128,7 @@ class ResumeState:
     def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
         """Save the state after a batch, with the epoch's partial metrics."""
         states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
-        random = checkpoints.random_states(self._device)
+        random = torch_devices.random_states(self._device)
         self._write(Checkpoint(self._folder.id, record, states, random, inside=inside))
 
     def _write(self, checkpoint: Checkpoint) -> None:
@@ -162,7 +162,7 @@ class ResumeState:
             # the loader draws the seed of its workers only once, before the random state is saved
             next(iter(self._loader), None)
         if of_this or rank == 0:
-            checkpoints.restore_random(of_this["random"] if of_this else saved.random, self._device)
+            torch_devices.restore_random(of_this["random"] if of_this else saved.random, self._device)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
         if self._keep is None:

@@ -3,6 +3,7 @@
 import math
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,20 +34,53 @@ def describe_devices() -> "pd.DataFrame":
     """
     import pandas as pd
 
-    return pd.DataFrame([_row(torch.device(device)) for device in torch_devices.available_devices()])
+    cpu, *accelerators = map(torch.device, torch_devices.available_devices())
+    return pd.DataFrame([_row_of_cpu(cpu), *map(_row_of_accelerator, accelerators)])
 
 
-def native_precisions(device: torch.device) -> list[str]:
-    """List the precisions that a device computes natively, according to torch; fp32 is always in the list."""
-    supported = _or_none(lambda: _supported(device)) or {}
-    return ["fp32", *(name for name, is_supported in supported.items() if is_supported)]
+def _row_of_cpu(device: torch.device) -> dict[str, object]:
+    facts: dict[str, str] = {}
+    for file in ("/proc/meminfo", "/proc/cpuinfo"):
+        with suppress(OSError):  # only Linux has these files
+            for line in Path(file).read_text(encoding="utf-8", errors="replace").splitlines():
+                name, _, value = line.partition(":")
+                facts.setdefault(name.strip(), value.strip())
+    total, free = (
+        int(facts[name].split()[0]) * 1024 / _GIB if name in facts else math.nan
+        for name in ("MemTotal", "MemAvailable")
+    )
+    model = facts.get("model name") or platform.processor() or platform.machine()
+    # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
+    bf16 = _or_none(lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: PLW0108, SLF001
+    fp16 = _or_none(lambda: torch.ops.mkldnn._is_mkldnn_fp16_supported())  # noqa: PLW0108, SLF001
+    return {
+        "device": str(device),
+        "name": f"{model}, {torch_devices.device_name(device)}",
+        "memory_gib": total,
+        "free_gib": free,
+        "cores": float(torch_devices.num_cores()),
+        "threads": torch.get_num_threads(),
+        "precisions": _precisions(bf16=bf16, fp16=fp16),
+    }
+
+
+def _row_of_accelerator(device: torch.device) -> dict[str, object]:
+    free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
+    cores = None
+    if device.type == "cuda":
+        cores = _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count)
+    return {
+        "device": str(device),
+        "name": _or_none(lambda: torch_devices.device_name(device)) or device.type,
+        "memory_gib": total / _GIB,
+        "free_gib": free / _GIB,
+        "cores": cores or math.nan,
+        "threads": math.nan,
+        "precisions": _precisions(**_or_none(lambda: _supported(device)) or {}),
+    }
 
 
 def _supported(device: torch.device) -> dict[str, bool]:
-    if device.type == "cpu":
-        # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
-        mkldnn = torch.ops.mkldnn
-        return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
     if device.type == "cuda":
         with torch.cuda.device(device):
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -55,42 +89,9 @@ def _supported(device: torch.device) -> dict[str, bool]:
     return {"bf16": torch.bfloat16 in types, "fp16": torch.float16 in types}
 
 
-def _row(device: torch.device) -> dict[str, object]:
-    is_cpu = device.type == "cpu"
-    if is_cpu:
-        free, total = _main_memory("MemAvailable:"), _main_memory("MemTotal:")
-    else:
-        memory = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
-        free, total = memory[0] / _GIB, memory[1] / _GIB
-    cores: float = torch_devices.num_cores() if is_cpu else math.nan
-    if device.type == "cuda":
-        cores = _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
-    return {
-        "device": str(device),
-        "name": _cpu_name() if is_cpu else _or_none(lambda: torch_devices.device_name(device)) or device.type,
-        "memory_gib": total,
-        "free_gib": free,
-        "cores": cores,
-        "threads": torch.get_num_threads() if is_cpu else math.nan,
-        "precisions": ", ".join(native_precisions(device)),
-    }
-
-
-def _main_memory(field: str) -> float:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / _GIB
-    except (OSError, StopIteration):
-        return math.nan
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {torch_devices.device_name(torch.device('cpu'))}"
+def _precisions(**supported: bool | None) -> str:
+    """List the precisions that a device computes natively, according to torch."""
+    return ", ".join(["fp32", *(name for name, is_supported in supported.items() if is_supported)])
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:

@@ -21,20 +21,26 @@ T = TypeVar("T")
 
 def rank() -> int:
     """Return the rank of this process within its run, from 0."""
-    if _has_group():
-        from torch import distributed
+    if num_ranks() == 1:
+        return 0
+    from torch import distributed
 
-        return distributed.get_rank()
-    return int(os.environ["RANK"]) if _is_started() else 0
+    return distributed.get_rank() if distributed.is_initialized() else int(os.environ["RANK"])
 
 
 def num_ranks() -> int:
-    """Return the number of processes that execute this run."""
-    if _has_group():
-        from torch import distributed
+    """Return the number of processes that execute this run: of its group, or as torchrun has started them."""
+    numbers = (os.getenv("RANK", ""), os.getenv("WORLD_SIZE", ""))
+    is_started = all(map(str.isdecimal, numbers)) and "MASTER_ADDR" in os.environ
+    if not is_started and "torch.distributed" not in sys.modules:
+        return 1  # torch.distributed is not imported here, which takes a second
+    from torch import distributed
 
+    if not distributed.is_available():
+        return 1
+    if distributed.is_initialized():
         return distributed.get_world_size()
-    return int(os.environ["WORLD_SIZE"]) if _is_started() else 1
+    return int(numbers[1]) if is_started else 1
 
 
 def is_main() -> bool:
@@ -46,17 +52,29 @@ def join_group() -> None:
     """Create the process group unless it exists: gloo for messages, and for example nccl for tensors of GPUs.
 
     A user's group without a cpu backend sends messages through the current accelerator, so this rank's
-    accelerator is made the current one.
+    accelerator is made the current one, unless the user has chosen one.
     """
     if num_ranks() == 1:
         return
+    import torch
     from torch import distributed
 
-    if not _has_group():
+    from runmanager.devices import torch_devices
+
+    if not distributed.is_initialized():
+        kind = torch_devices.available_devices()[-1].partition(":")[0]
+        backends = "gloo"
+        if kind != "cpu":  # by default, torch chooses only the backend of the accelerator
+            backend = distributed.get_default_backend_for_device(kind)
+            backends = f"cpu:gloo,{kind}:{backend if distributed.is_backend_available(backend) else 'gloo'}"
         with _explained():
-            distributed.init_process_group(_backends())
+            distributed.init_process_group(backends)
     elif "cpu" not in distributed.distributed_c10d.get_backend_config():
-        _use_accelerator_of_rank()
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is not None and torch.accelerator.current_device_index() == 0:
+            index = device_of_rank(accelerator.type).index
+            if index and index < torch.accelerator.device_count():
+                torch.accelerator.set_device_index(index)
 
 
 def gather(value: T) -> list[T]:
@@ -94,12 +112,14 @@ def environment_of_new_group() -> dict[str, str]:
     """Return environment variables for a further process of each rank, which form a group of their own."""
     if num_ranks() == 1:
         return {}
-    address = from_main(lambda: os.getenv("MASTER_ADDR", "localhost"))
+    with socket.create_server(("", 0)) as server:  # a free port; that of rank 0 counts
+        port = server.getsockname()[1]
+    address, port = broadcast((os.getenv("MASTER_ADDR", "localhost"), port))
     return {
         "RANK": str(rank()),
         "WORLD_SIZE": str(num_ranks()),
         "MASTER_ADDR": address,
-        "MASTER_PORT": str(from_main(_free_port)),
+        "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's own store serves its own processes only
     }
 
@@ -109,39 +129,10 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
     import torch
 
     device = torch.device(device)
-    if num_ranks() == 1 or ":" in str(device) or device.type in ("cpu", "meta", "mps"):
+    if num_ranks() == 1 or device.index is not None or device.type in ("cpu", "meta", "mps"):
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
     return torch.device(device.type, 0 if is_only_one else int(os.getenv("LOCAL_RANK", str(rank()))))
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _backends() -> str:
-    """Return the backends of the group; by default, torch chooses only the backend of the accelerator."""
-    from torch import distributed
-
-    from runmanager.devices import torch_devices
-
-    kind = torch_devices.available_devices()[-1].partition(":")[0]
-    if kind == "cpu":
-        return "gloo"
-    backend = distributed.get_default_backend_for_device(kind)
-    return f"cpu:gloo,{kind}:{backend if distributed.is_backend_available(backend) else 'gloo'}"
-
-
-def _use_accelerator_of_rank() -> None:
-    """Make the accelerator of this rank the current one, unless the user has chosen one."""
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is not None and torch.accelerator.current_device_index() == 0:
-        index = device_of_rank(accelerator.type).index
-        if index and index < torch.accelerator.device_count():
-            torch.accelerator.set_device_index(index)
 
 
 @contextmanager
@@ -150,21 +141,3 @@ def _explained() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise RunManagerError(f"rank {rank()} has lost another rank, which says why: {error}") from error
-
-
-def _has_group() -> bool:
-    if "torch.distributed" not in sys.modules:  # do not import the module here, which takes a second
-        return False
-    from torch import distributed
-
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def _is_started() -> bool:
-    """Whether torchrun started this process, as one of several processes or as the only one."""
-    numbers = (os.getenv(name, "") for name in ("RANK", "WORLD_SIZE"))
-    if not all(map(str.isdecimal, numbers)) or "MASTER_ADDR" not in os.environ:
-        return False
-    from torch import distributed
-
-    return distributed.is_available()

@@ -7,7 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -133,41 +133,37 @@ def warm(device: torch.device) -> None:
     if device.type == "meta":
         return
     if device.type != "cpu" and str(device) not in _warmed:
-        _train(device)
+        with undisturbed_random(device), quiet():
+            _train(device)
         _warmed.add(str(device))
     with torch.inference_mode(mode=False), torch.enable_grad():
         images = torch.ones(2, 1, 8, 8, device=device, requires_grad=True)
         weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
-        features = torch.nn.functional.conv2d(images, weights).flatten(1)  # shape (2, 72)
-        loss = (features @ features.t()).sum()
-        torch.autograd.grad(loss, (images, weights))
+        features = nn.functional.conv2d(images, weights).flatten(1)  # shape (2, 72)
+        torch.autograd.grad((features @ features.t()).sum(), (images, weights))
     wait_for(device)
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def _train(device: torch.device) -> None:
     """Execute training steps of a small network, in full and in reduced precision, with two optimizers."""
-    with undisturbed_random(device), torch.inference_mode(mode=False), torch.enable_grad(), quiet():
-        network = nn.Sequential(
-            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(),
-            nn.Flatten(), nn.Linear(72, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 10),
-        ).to(device)  # fmt: skip
-        optimizers = [
-            torch.optim.Adam(network.parameters()),
-            torch.optim.SGD(network.parameters(), momentum=0.9),
-        ]
-        images = send(pinned(torch.ones(8, 1, 8, 8), device), device)
-        labels = send(pinned(torch.zeros(8, dtype=torch.int64), device), device)
-        for optimizer in optimizers:
-            for reduced in (None, torch.bfloat16, torch.float16):
-                try:
-                    with torch.autocast(device.type, reduced) if reduced else nullcontext():
-                        loss = nn.functional.cross_entropy(network(images), labels)
-                    optimizer.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    optimizer.step()
-                except RuntimeError:
-                    if reduced is None:
-                        raise  # an unsupported precision needs no warming
+    network = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(),
+        nn.Flatten(), nn.Linear(72, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 10),
+    ).to(device)  # fmt: skip
+    images = send(pinned(torch.ones(8, 1, 8, 8), device), device)
+    labels = send(pinned(torch.zeros(8, dtype=torch.int64), device), device)
+    adam, sgd = torch.optim.Adam(network.parameters()), torch.optim.SGD(network.parameters(), momentum=0.9)
+    for optimizer in (adam, sgd):
+        for precision in (torch.float32, torch.bfloat16, torch.float16):
+            is_reduced = precision is not torch.float32
+            with suppress(RuntimeError if is_reduced else ()):  # an unsupported precision needs no warming
+                with torch.autocast(device.type, precision if is_reduced else None, enabled=is_reduced):
+                    loss = nn.functional.cross_entropy(network(images), labels)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
 
 
 @contextmanager
@@ -185,18 +181,17 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def reset_peak(device: torch.device) -> None:
     """Reset the peak memory of tensors on an accelerator."""
-    with suppress(RuntimeError):  # the call fails on a device in a bad state
-        if counter := _memory_counter(device):
-            counter.reset_peak_memory_stats(device)
+    if device.type not in ("cpu", "meta"):
+        with suppress(AttributeError, RuntimeError):  # mps has no counter; a device in a bad state fails
+            torch.get_device_module(device).reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device, before: int | None = None) -> int | None:
     """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu."""
-    counter = _memory_counter(device)
-    try:
-        return max(int(counter.max_memory_allocated(device)), before or 0) if counter else None
-    except RuntimeError:
-        return before
+    if device.type not in ("cpu", "meta"):
+        with suppress(AttributeError, RuntimeError):
+            return max(int(torch.get_device_module(device).max_memory_allocated(device)), before or 0)
+    return before
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -243,31 +238,39 @@ def network_device(network: nn.Module | None) -> torch.device:
 @contextmanager
 def undisturbed_random(device: torch.device) -> Iterator[None]:
     """Restore the random states of Python, NumPy, torch and the device after a block."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
-    of_torch, of_device = torch.get_rng_state(), random_state(device)
+    states = random_states(device)
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002 - the users' state
-        torch.set_rng_state(of_torch)
-        if of_device is not None:
-            set_random_state(of_device, device)
+        restore_random(states, device)
 
 
-def random_state(device: torch.device) -> torch.Tensor | None:
-    """Return the random state of an accelerator; None for the cpu, whose state is torch's global state."""
-    if device.type in ("cpu", "meta"):
-        return None
-    module = torch.get_device_module(device)
-    state: torch.Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
-    return state
+def random_states(device: torch.device) -> dict[str, Any]:
+    """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
+    version, words, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the users' state
+    states: dict[str, Any] = {
+        "python": (version, torch.tensor(words), gauss),  # 625 separate numbers take a millisecond to save
+        # torch pickles no uint32 between ranks
+        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), *rest),
+        "torch": torch.get_rng_state(),
+    }
+    if device.type not in ("cpu", "meta"):  # the state of the cpu is torch's global state
+        module = torch.get_device_module(device)
+        states["device"] = module.get_rng_state(*([] if device.type == "mps" else [device]))
+    return states
 
 
-def set_random_state(state: torch.Tensor, device: torch.device) -> None:
-    """Set the random state of an accelerator."""
-    module = torch.get_device_module(device)
-    module.set_rng_state(state, *([] if device.type == "mps" else [device]))
+def restore_random(states: Mapping[str, Any], device: torch.device) -> None:
+    """Restore random states; an accelerator's state only if both the saved and this device have one."""
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002 - the users' state
+    torch.set_rng_state(states["torch"])
+    if "device" in states and device.type not in ("cpu", "meta"):
+        module = torch.get_device_module(device)
+        module.set_rng_state(states["device"], *([] if device.type == "mps" else [device]))
 
 
 @contextmanager
@@ -284,14 +287,6 @@ def _renew_turn() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_turn)
-
-
-def _memory_counter(device: torch.device) -> Any:
-    """Return torch's memory module of an accelerator."""
-    if device.type in ("cpu", "meta"):
-        return None
-    module = torch.get_device_module(device)
-    return module if hasattr(module, "max_memory_allocated") else None
 
 
 def _accelerator() -> str | None:

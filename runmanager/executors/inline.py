@@ -49,7 +49,7 @@ class InlineExecutor(Executor):
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs, and yield each run with its outcome."""
-        from runmanager.devices.process_state import process_state, set_back
+        from runmanager.devices.settings import process_state, set_back
 
         is_reported = False
         while runs:

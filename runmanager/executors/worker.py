@@ -99,7 +99,7 @@ def _serve(connection: Connection, output: Connection, settings: LaneSettings, t
     import torch
 
     from runmanager.devices import torch_devices
-    from runmanager.devices.process_state import process_state, set_back
+    from runmanager.devices.settings import process_state, set_back
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send

@@ -80,7 +80,7 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:
     """Execute the runs of a plan in this process."""
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
-    from runmanager.devices.process_state import process_state, set_back
+    from runmanager.devices.settings import process_state, set_back
 
     dispatcher = Dispatcher([display, *listeners], Stop(), display.say)
     for planned in plan.due:

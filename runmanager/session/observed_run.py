@@ -34,7 +34,7 @@ from runmanager.core.resuming import ResumeState
 from runmanager.core.run import device_of
 from runmanager.core.trainer_state import TrainerState
 from runmanager.core.user_code import is_users_file
-from runmanager.devices import ranks
+from runmanager.devices import ranks, torch_devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
 from runmanager.session.train_call import call
@@ -175,7 +175,7 @@ class Observer(RunListener):
         part_ids = {*map(id, parts.values())}
         compared = dict(values or {})
         if isinstance(state, ResumeState):  # a loop that saves its own state may do without random states
-            random_states = checkpoints.random_states(self._opened.device)
+            random_states = torch_devices.random_states(self._opened.device)
             compared |= {f"random state of {name}": value for name, value in random_states.items()}
         compared |= {f"state of {name}": checkpoints.state_of(name, part) for name, part in parts.items()}
         names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}

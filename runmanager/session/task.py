@@ -115,7 +115,7 @@ class RunTask:
         return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, hooks: "Hooks") -> Outcome:
-        from runmanager.devices.process_state import as_before, process_state
+        from runmanager.devices.settings import as_before, process_state
 
         manager = self.manager_of(hooks)
         process, before = os.getpid(), process_state()

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from runmanager.core import artifacts, checkpoints, files
+from runmanager.core import artifacts, files
 from runmanager.core.loaders import generators
-from runmanager.devices import ranks
+from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.front.manager import RunManager, hooks_of
 from runmanager.trainers.lightning_logger import (
@@ -245,7 +245,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         loader_states = {
             name: generator.get_state() for name, generator in generators(trainer.train_dataloader)
         }
-        random = ranks.gather((checkpoints.random_states(opened.device), loader_states))
+        random = ranks.gather((torch_devices.random_states(opened.device), loader_states))
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
             for index, config in enumerate(trainer.lr_scheduler_configs)
@@ -284,7 +284,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             for name, generator in generators(trainer.train_dataloader):
                 if name in loader_states and number != 0:
                     generator.set_state(loader_states[name])
-            checkpoints.restore_random(random, self.run.opened.device)
+            torch_devices.restore_random(random, self.run.opened.device)
         if number is not None:
             loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
         if number == 0:

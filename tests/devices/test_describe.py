@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from runmanager import describe_devices
-from runmanager.devices import describe, torch_devices
+from runmanager.devices import torch_devices
 from runmanager.devices.torch_devices import available_devices
-
-CPU = torch.device("cpu")
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -34,22 +32,22 @@ def test_the_cpu_is_described_by_its_machine():
 
 def test_the_precisions_of_the_cpu_are_those_that_torch_tells(monkeypatch):
     for has_bf16, has_fp16, expected in (
-        (False, False, ["fp32"]),
-        (True, False, ["fp32", "bf16"]),
-        (True, True, ["fp32", "bf16", "fp16"]),
+        (False, False, "fp32"),
+        (True, False, "fp32, bf16"),
+        (True, True, "fp32, bf16, fp16"),
     ):
         told = mock.Mock()
         told._is_mkldnn_bf16_supported.return_value = has_bf16
         told._is_mkldnn_fp16_supported.return_value = has_fp16
         monkeypatch.setattr(torch.ops, "mkldnn", told)
 
-        assert describe.native_precisions(CPU) == expected
+        assert describe_devices()["precisions"][0] == expected
 
 
 def test_a_build_that_cannot_tell_its_precisions_has_fp32(monkeypatch):
     monkeypatch.setattr(torch.ops, "mkldnn", object())
 
-    assert describe.native_precisions(CPU) == ["fp32"]
+    assert describe_devices()["precisions"][0] == "fp32"
 
 
 def test_a_device_that_does_not_answer_is_listed_with_what_is_known(monkeypatch):

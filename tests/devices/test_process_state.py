@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from runmanager import RunBuilder, RunManager, run_grid
-from runmanager.devices.process_state import (
+from runmanager.devices.settings import (
     as_before,
     process_state,
     set_back,
     settings_of_numbers,
-    state_changes,
 )
 from runmanager.errors import RunsWarning
 
@@ -46,7 +45,7 @@ def test_a_changed_setting_is_named_and_set_back(name):
     changed = set_back(before)
 
     assert changed == [name]
-    assert state_changes(before, process_state()) == []
+    assert process_state() == before
 
 
 def test_all_settings_are_set_back_together_and_for_a_block_alone():
@@ -55,11 +54,10 @@ def test_all_settings_are_set_back_together_and_for_a_block_alone():
     for change in OTHER.values():
         change()
     with as_before(before):
-        within = state_changes(before, process_state())
-    after = state_changes(before, process_state())
-    set_back(before)
+        within = process_state()
+    after = set_back(before)
 
-    assert within == []
+    assert within == before
     assert {*after} == {*OTHER}
 
 
@@ -121,7 +119,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
         r"Run\(number=1, .*\) left settings of this process changed: the working directory; they are restored",
         message,
     )
-    assert state_changes(before, process_state()) == []
+    assert process_state() == before
 
 
 NEW_NAMES: dict[str, Any] = {

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.core.outcome import Outcome, Status
-from runmanager.devices.process_state import process_state
+from runmanager.devices.settings import process_state
 from runmanager.executors import BatchProgress
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from tests.border.test_executors import Watcher

@@ -23,6 +23,7 @@ from torch.optim import lr_scheduler
 from runmanager.core import checkpoints, files
 from runmanager.core.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from runmanager.core.outcome import EpochRecord
+from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, StorageError
 
 CPU = torch.device("cpu")
@@ -196,14 +197,14 @@ def test_all_random_states_go_on_where_they_were(tmp_path_factory, seed, drawn, 
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
     draw(drawn * 2 + is_odd)  # an odd number leaves a second Gaussian waiting
-    kept = Checkpoint(ID, EpochRecord(1, {}), {}, checkpoints.random_states(CPU))
+    kept = Checkpoint(ID, EpochRecord(1, {}), {}, torch_devices.random_states(CPU))
     save_checkpoint(folder, kept, verify=True)
     expected = draw(5)
 
     draw(3)
     found = load_checkpoint(folder, ID, [])
     assert found is not None
-    checkpoints.restore_random(found.random, CPU)
+    torch_devices.restore_random(found.random, CPU)
 
     assert draw(5) == expected
 

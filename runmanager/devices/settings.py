@@ -11,10 +11,19 @@ import torch
 State = Mapping[str, object]
 """Name of a setting -> its value."""
 
+_UNREADABLE = "unreadable"
+
 
 def process_state() -> State:
     """Read the settings of this process."""
-    return {name: _read(name) for name in _SETTINGS}
+    state: dict[str, object] = {}
+    for name, (read, _) in _SETTINGS.items():
+        try:
+            state[name] = read()
+        except (OSError, RuntimeError):
+            # the working directory was removed, or torch refuses the old name of what `fp32_precision` has set
+            state[name] = _UNREADABLE
+    return state
 
 
 def settings_of_numbers() -> dict[str, str]:
@@ -24,25 +33,17 @@ def settings_of_numbers() -> dict[str, str]:
     '0'
     """
     prefixes = "cudnn.", "deterministic", "the precision"
-    settings = {name: str(_read(name)) for name in _SETTINGS if name.startswith(prefixes)}
+    settings = {name: str(value) for name, value in process_state().items() if name.startswith(prefixes)}
     return settings | {"CUBLAS_WORKSPACE_CONFIG": os.getenv("CUBLAS_WORKSPACE_CONFIG", "")}
-
-
-def state_changes(before: State, after: State) -> list[str]:
-    """Return the names of the settings that differ.
-
-    >>> state_changes({"grad mode": True, "the number of threads": 2}, {"grad mode": False})
-    ['grad mode']
-    """
-    return [name for name in after if before[name] != after[name]]
 
 
 def set_back(before: State) -> list[str]:
     """Restore the settings of this process; return the names of the settings that had changed."""
-    changed = state_changes(before, process_state())
+    now = process_state()
+    changed = [name for name in now if before[name] != now[name]]
     for name in changed:
-        with suppress(OSError, RuntimeError):
-            if before[name] != "unreadable":
+        if before[name] != _UNREADABLE:
+            with suppress(OSError, RuntimeError):
                 _SETTINGS[name][1](before[name])
     return changed
 
@@ -63,33 +64,23 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._run, self._begin = "", process_state()  # the run that began last, and the settings at its begin
-        self._changed: list[str] = []  # settings that this run has changed
+        self._end = self._begin  # the settings at its end
 
     def run_begins(self, run: str) -> str:
         """Return a warning about settings that the previous run left changed, or ""."""
         now = process_state()
-        names = [name for name in self._changed if now[name] != self._begin[name]]
+        # a loop may set torch for each of its runs: these settings change again before the next run begins
+        names = [name for name in now if self._end[name] != self._begin[name] != now[name]]
         sentence = (
             f"{self._run} left settings of this process changed, and {run} begins with them: "
             f"{', '.join(names)}; restore them at its end, or use run_grid with executor='lanes'"
         )
-        self._run, self._begin, self._changed = run, now, []
+        self._run, self._begin, self._end = run, now, now
         return sentence if names else ""
 
     def run_ended(self) -> None:
         """Record the settings that the run has changed."""
-        self._changed = state_changes(self._begin, process_state())
-
-
-def _read(name: str) -> object:
-    # the working directory was removed, or torch refuses the old name of what `fp32_precision` has set
-    with suppress(OSError, RuntimeError):
-        return _SETTINGS[name][0]()
-    return "unreadable"
-
-
-def _of_cudnn(name: str) -> tuple[Callable[[], object], Callable[[Any], object]]:
-    return partial(getattr, torch.backends.cudnn, name), partial(setattr, torch.backends.cudnn, name)
+        self._end = process_state()
 
 
 _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {
@@ -102,7 +93,13 @@ _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = 
     ),
     "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    **{f"cudnn.{name}": _of_cudnn(name) for name in ("benchmark", "deterministic", "allow_tf32")},
+    **{
+        f"cudnn.{name}": (
+            partial(getattr, torch.backends.cudnn, name),
+            partial(setattr, torch.backends.cudnn, name),
+        )
+        for name in ("benchmark", "deterministic", "allow_tf32")
+    },
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "the precision of float32": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
 }
