@@ -1,4 +1,4 @@
-"""Signal blocking in the process that lanes are forked from: that process imports this module first."""
+"""Signals and streams of the process that lanes are forked from: that process imports this module first."""
 
 import multiprocessing
 import os
@@ -7,6 +7,7 @@ from multiprocessing import util
 
 from runmanager.executors.lane import PREFIX
 from runmanager.executors.signals import SIGNALS
+from runmanager.executors.worker import open_closed_streams
 
 _ANCESTOR = os.getpid()
 
@@ -17,4 +18,5 @@ def _unblock(_: object) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
+open_closed_streams()  # a file without inheritance may have had the number of a stream of the parent
 util.register_after_fork(_unblock, _unblock)

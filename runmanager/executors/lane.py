@@ -3,18 +3,20 @@
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import process
+from types import ModuleType
 from typing import Any
 
 from runmanager.core.outcome import BatchProgress, EpochRecord
 from runmanager.core.run import Run
-from runmanager.executors import serialize, worker
+from runmanager.executors import worker
 from runmanager.executors.deaths import MOST_LINES
-from runmanager.executors.process_start import without_main
 
 PREFIX = "lane "
 """The prefix of a lane's process name."""
@@ -22,6 +24,7 @@ PREFIX = "lane "
 _LONGEST_LINE = 65_536  # maximum number of bytes of a line; longer lines are split
 _MOST_READ = 1_048_576  # maximum number of bytes per read
 _PATIENCE_S = 5.0  # time until a killed process counts as stuck
+_SWAPPING = threading.Lock()
 
 
 class Lane:
@@ -33,7 +36,7 @@ class Lane:
         self.run: Run | None = None  # the run in execution; None in an idle process
         self.is_binding = False  # whether the process waits for its device
         self.is_ready = False  # whether the device is warm
-        self.is_spent = False  # whether no run follows, as the device failed
+        self.is_spent = False  # whether no run follows
         self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
         self.heard = time.monotonic()  # time of the last report
         self._unfinished = b""
@@ -42,11 +45,11 @@ class Lane:
         self.connection, its_connection = context.Pipe()
         self.output, its_output = context.Pipe(duplex=False)
         self.faults, its_faults = context.Pipe(duplex=False)
-        settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), dict(os.environ))
         ends = its_connection, its_output, its_faults
-        self.process = context.Process(
-            target=worker.work, args=(*ends, settings, task), name=f"{PREFIX}{number}: {device}"
-        )
+        # the variables of the ancestor may be outdated
+        settings = num_lanes, multiprocessing.get_start_method(), dict(os.environ)
+        name = f"{PREFIX}{number}: {device}"
+        self.process = context.Process(target=worker.work, args=(*ends, device, *settings, task), name=name)
         with without_main():
             self.process.start()
         for end in ends:
@@ -58,16 +61,10 @@ class Lane:
         self._stacks = b""
         self._log.clear()
 
-    def send(self) -> None:
-        """Send the run; the death of the process is detected elsewhere."""
-        sent = serialize.dump(self.run)  # the classes of values may be in the user's script
+    def send(self, order: bytes | str | None) -> None:
+        """Send a run, an answer, or None to end the process; its death is detected elsewhere."""
         with suppress(OSError):
-            self.connection.send(sent)
-
-    def answer(self, why: str) -> None:
-        """Answer the run's question; the death of the process is detected elsewhere."""
-        with suppress(OSError):
-            self.connection.send(why)
+            self.connection.send(order)
 
     def messages(self) -> Iterator[worker.Message]:
         """Yield the received messages, without waiting."""
@@ -120,6 +117,25 @@ class Lane:
             return False
         self.process.close()
         return True
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Prevent workers from executing the user's script again; the task contains all parts that they need."""
+    with _SWAPPING:
+        main = sys.modules["__main__"]
+
+        def find(name: str) -> Any:
+            if name == "__file__":  # the file could be executed again
+                raise AttributeError(name)
+            return getattr(main, name)  # other threads may pickle meanwhile
+
+        sys.modules["__main__"] = stand_in = ModuleType(main.__name__)
+        vars(stand_in)["__getattr__"] = find
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _pending(source: Any) -> bytes:

@@ -18,9 +18,6 @@ TIME_IS_OVER = 75
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a grid; Windows lacks SIGHUP."""
 
-_TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
-"""The module of torch's SIGCHLD handler, which raises an error when a process of a loader dies."""
-
 
 def is_stopped(error: BaseException) -> bool:
     """Whether an exception of `train` means that the run should stop."""
@@ -31,11 +28,14 @@ def is_stopped(error: BaseException) -> bool:
 def leave_loaders() -> dict[int, Any]:
     """Disable torch's SIGCHLD handler: the signal that ends the grid may have ended the loaders' processes too.
 
+    The handler would raise an error in the run.
+
     Returns:
         The number of SIGCHLD -> torch's handler; empty if the handler is not installed.
     """
     child = getattr(signal, "SIGCHLD", None)
-    if child is None or getattr(signal.getsignal(child), "__module__", "") != _TORCH_HANDLER:
+    home = "torch.utils.data._utils.signal_handling"
+    if child is None or getattr(signal.getsignal(child), "__module__", "") != home:
         return {}
     return {child: signal.signal(child, signal.SIG_DFL)}
 
@@ -63,76 +63,44 @@ def signals_wait() -> Iterator[None]:
             signal.raise_signal(number)
 
 
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Defer the signals that end a grid; processes that are started in the block begin with them blocked.
+
+    So the ancestor of the lanes never receives these signals, and a lane unblocks the signals that it needs. In
+    this process, blocking is not enough: the system delivers the signal to another thread, and Python raises
+    the exception in the main thread.
+    """
+    with signals_wait():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Stop:
     """Ends a grid on Ctrl-C, SIGTERM or SIGHUP: immediately during runs, otherwise at the next check.
-
-    `end_after` ends the grid when a time limit is over.
 
     Planning, committing and the final summary are short; only a second signal interrupts these parts. Python
     drops an exception raised within ``__del__``; so the signal is stored too, and `check` raises the exception
     again.
     """
 
-    def __init__(self) -> None:
-        self.exit_code = 0  # 0, 128 plus the signal's number, or `TIME_IS_OVER`
-        self.why = ""  # the reason why the grid ends, "" for a signal
-        self._end, self._end_why = math.inf, ""
-        self._is_at_once = False
-        self._is_woken = False  # whether the timer has sent its signal
-        self._before: dict[int, Any] = {}
-        self._timer: threading.Timer | None = None
-
-    def end_after(self, began: float, max_seconds: float | None) -> None:
-        """End the grid `max_seconds` after `began` (time.monotonic, s).
-
-        If the grid is executed outside the main thread, it ends at its next event after that time.
-        """
-        if max_seconds is None:
-            return
-        self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
-        main = threading.main_thread().ident
-        if signal.SIGINT in self._before and main is not None:
-            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake, [main])
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _wake(self, main: int) -> None:
-        """Interrupt a wait of the main thread."""
-        self._is_woken = True
-        if hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, signal.SIGINT)
-        else:
-            signal.raise_signal(signal.SIGINT)  # the handler is called in the main thread
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the block on a signal, or at once if a signal came before."""
-        self.check()
-        self._is_at_once = True
-        try:
-            yield
-            self.check()
-        finally:
-            self._is_at_once = False
-
-    @contextmanager
-    def later(self) -> Iterator[None]:
-        """Defer signals to the end of this part of an `at_once` block."""
-        self._is_at_once = False
-        try:
-            yield
-        finally:
-            self._is_at_once = True
-        self.check()
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come, or the time is over."""
-        if time.monotonic() >= self._end:
-            self._time_is_over()
-        if self.exit_code:
-            raise KeyboardInterrupt
+    exit_code = 0
+    """0, 128 plus the signal's number, or `TIME_IS_OVER`."""
+    why = ""
+    """The reason why the grid ends, "" for a signal."""
+    _end, _end_why = math.inf, ""
+    _is_at_once = False
+    _is_woken = False  # whether the timer has sent its signal
+    _timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
+        self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores the signal
@@ -145,6 +113,48 @@ class Stop:
             self._timer.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def end_after(self, began: float, max_seconds: float) -> None:
+        """End the grid `max_seconds` after `began` (time.monotonic, s).
+
+        If the grid is executed outside the main thread, it ends at its next event after that time.
+        """
+        self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
+        main = threading.main_thread().ident
+        if signal.SIGINT in self._before and main is not None:
+            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake, [main])
+            self._timer.daemon = True
+            self._timer.start()
+
+    @contextmanager
+    def at_once(self, is_at_once: bool = True) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block on a signal, or at once if a signal came before.
+
+        Within such a block, ``at_once(False)`` defers signals to the end of its part.
+        """
+        if is_at_once:
+            self.check()
+        before, self._is_at_once = self._is_at_once, is_at_once
+        try:
+            yield
+        finally:
+            self._is_at_once = before
+        self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come, or the time is over."""
+        if time.monotonic() >= self._end:
+            self._time_is_over()
+        if self.exit_code:
+            raise KeyboardInterrupt
+
+    def _wake(self, main: int) -> None:
+        """Interrupt a wait of the main thread."""
+        self._is_woken = True
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(main, signal.SIGINT)
+        else:
+            signal.raise_signal(signal.SIGINT)  # the handler is called in the main thread
 
     def _time_is_over(self) -> None:
         self._end = math.inf

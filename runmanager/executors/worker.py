@@ -3,6 +3,7 @@
 import ctypes
 import faulthandler
 import gc
+import math
 import multiprocessing
 import os
 import signal
@@ -11,35 +12,32 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question
-from runmanager.errors import first_line
+from runmanager.errors import GridError, first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run
+_MOST_LEAKED = 32  # number of descriptors that a run may leave open; further ones would be missed by other runs
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # constants of malloc.h
 _PR_SET_PDEATHSIG = 1  # constant of prctl.h
 
 
-class Ready(NamedTuple):
-    """The message that the device is warm, and the lane is ready for runs."""
+class Stage(Enum):
+    """The message of what a process has reached."""
 
-
-class Refused(NamedTuple):
-    """The message that the task cannot be executed here, with the reason."""
-
-    why: str
-
-
-class Binding(NamedTuple):
-    """The message that the task is loaded, and the process begins to bind its device."""
+    BINDING = auto()  # the task is loaded, and the process begins to bind its device
+    READY = auto()  # the device is warm, and the lane is ready for runs
+    SPENT = auto()  # no run may follow the run that ends now: it has failed, or left descriptors open
 
 
 class Lost(NamedTuple):
@@ -50,22 +48,13 @@ class Lost(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """The message of an exception that left the task and ends the grid, serialized by `dump_error`."""
+    """The message of an exception that ends the grid, serialized by `dump_error`."""
 
     error: bytes
 
 
-Message = Binding | Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Question | Outcome
+Message = Stage | Lost | Raised | EpochRecord | BatchProgress | Question | Outcome
 """A message of a worker; the last four types are the reports of its run, and the run's outcome."""
-
-
-class LaneSettings(NamedTuple):
-    """The settings of a lane."""
-
-    device: str  # the lane's device; ``cuda`` in a run stands for this device
-    num_lanes: int  # number of lanes that share the cores
-    start_method: str  # the start method of the parent's processes
-    environment: Mapping[str, str]  # the parent's variables; the variables of the ancestor may be outdated
 
 
 class _Stopped(KeyboardInterrupt):
@@ -73,7 +62,14 @@ class _Stopped(KeyboardInterrupt):
 
 
 def work(
-    connection: Connection, output: Connection, faults: Connection, settings: LaneSettings, task: bytes
+    connection: Connection,
+    output: Connection,
+    faults: Connection,
+    device: str,
+    num_lanes: int,
+    start_method: str,
+    environment: Mapping[str, str],
+    task: bytes,
 ) -> None:
     """Execute the runs received through a connection until it is closed.
 
@@ -81,60 +77,74 @@ def work(
         connection: Sends events as a `Message`; receives runs and answers of the parent.
         output: Gets standard output and standard error.
         faults: Gets the stacks of the threads, after a crash or on request.
-        settings: The settings of the lane.
+        device: The lane's device; ``cuda`` in a run stands for this device.
+        num_lanes: The number of lanes that share the cores.
+        start_method: The method by which loaders of runs start their processes, as in the parent.
+        environment: The environment variables of the parent.
         task: From `serialize.dump`, like the runs.
     """
     with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
         os.environ.clear()
-        os.environ.update(settings.environment)
-        # loaders of runs start their processes by the parent's method
-        multiprocessing.set_start_method(settings.start_method, force=True)
+        os.environ.update(environment)
+        multiprocessing.set_start_method(start_method, force=True)
         serialize.send_to_children_by_value()
         _redirect(output)
-        _serve(connection, output, settings, task)
+        send: Callable[[Message], None] = connection.send
+        try:
+            execute: Task = serialize.load_dumped(task)
+        except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
+            rule = f"train() cannot be loaded by a worker process: {type(error).__name__}: {error}"
+            send(Raised(serialize.dump_error(GridError([rule]))))
+            return
+        send(Stage.BINDING)
+        problem = _bind(device, num_lanes)
+        if problem is not None:
+            send(problem)
+            return
+        gc.freeze()  # leave imported modules out of garbage collection, as scanning them takes 0.2 s
+        num_open = _num_open()
+        send(Stage.READY)
+        while (sent := connection.recv()) is not None:
+            _redirect(output)  # a run may have closed the output
+            try:
+                outcome = _execute(execute, sent, device, connection)
+            except _Stopped:
+                raise
+            except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
+                send(Raised(serialize.dump_error(error)))
+                return
+            # an error may leave an accelerator or a module in a bad state, until the process ends
+            if outcome.status.is_exception or _num_open() > num_open + _MOST_LEAKED:
+                send(Stage.SPENT)
+            send(outcome)
 
 
-def _serve(connection: Connection, output: Connection, settings: LaneSettings, task: bytes) -> None:
+def open_closed_streams() -> None:
+    """Open the null device for closed standard streams, as of a service: a pipe would get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _execute(execute: Task, sent: bytes, device: str, connection: Connection) -> Outcome:
+    """Execute a run, and restore the settings of the process."""
     import torch
 
     from runmanager.devices import torch_devices
     from runmanager.devices.settings import process_state, set_back
 
-    process, device = os.getpid(), settings.device
-    send: Callable[[Message], None] = connection.send
+    before, state, process = time.monotonic(), process_state(), os.getpid()
     try:
-        execute: Task = serialize.load_dumped(task)
-    except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
-        send(Refused(f"{type(error).__name__}: {error}"))
-        return
-    send(Binding())
-    try:
-        _bind(device, settings.num_lanes)
-    except RuntimeError as error:
-        send(Lost(first_line(error), torch_devices.is_out_of_memory(error)))
-        return
-    gc.freeze()  # leave imported modules out of garbage collection, as scanning them takes 0.2 s
-    send(Ready())
-    while (sent := connection.recv()) is not None:
-        before = time.monotonic()
-        _redirect(output)  # a run may have closed the output
-        state = process_state()
-        try:
-            outcome = execute(serialize.load_dumped(sent), partial(_tell, connection, process))
-        except _Stopped:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
-            send(Raised(serialize.dump_error(error)))
-            return
-        finally:
-            if os.getpid() != process:  # a process forked by the run must not report
-                os._exit(1)
-        torch_devices.free_memory(torch.device(device))
-        if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
-            gc.collect()
-        set_back(state)
-        send(outcome)
+        outcome = execute(serialize.load_dumped(sent), partial(_tell, connection, process))
+    finally:
+        if os.getpid() != process:  # a process forked by the run must not report
+            os._exit(1)
+    torch_devices.free_memory(torch.device(device))
+    if device == "cpu" and time.monotonic() - before > _COLLECT_AFTER_S:
+        gc.collect()
+    set_back(state)
+    return outcome
 
 
 def _tell(connection: Connection, process: int, news: Message) -> str | None:
@@ -207,27 +217,42 @@ def _redirect(output: Connection) -> None:
     if os.name == "nt":
         return
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        with suppress(OSError, ValueError):
-            getattr(sys, name).flush()
+        stream = getattr(sys, name)
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
         os.dup2(output.fileno(), descriptor)
-        if getattr(sys, name).closed:
-            setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8", closefd=False))
-        getattr(sys, name).reconfigure(line_buffering=True)
+        if stream is None or stream.closed:
+            stream = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
+        stream.reconfigure(line_buffering=True)
 
 
-def _bind(name: str, num_lanes: int) -> None:
+def _num_open() -> float:
+    """Return the number of open descriptors; infinity if it is unknown, or none is left to count them."""
+    try:
+        return sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:
+        return math.inf
+
+
+def _bind(name: str, num_lanes: int) -> Lost | None:
+    """Warm the device; return a message if it does not answer or is full."""
     import torch
 
     from runmanager.devices import torch_devices
 
     device = torch.device(name)
-    if num_lanes > 1:
-        torch.set_num_threads(max(1, torch.get_num_threads() // num_lanes))
-    if device.type == "cpu":
-        _keep_freed_memory()
-    elif device.index is not None:
-        torch.accelerator.set_device_index(device.index)
-    torch_devices.warm(device)
+    try:
+        if num_lanes > 1:
+            torch.set_num_threads(max(1, torch.get_num_threads() // num_lanes))
+        if device.type == "cpu":
+            _keep_freed_memory()
+        elif device.index is not None:
+            torch.accelerator.set_device_index(device.index)
+        torch_devices.warm(device)
+    except RuntimeError as error:
+        return Lost(first_line(error), torch_devices.is_out_of_memory(error))
+    return None
 
 
 def _keep_freed_memory() -> None:

@@ -98,7 +98,7 @@ class Execution:
             with display, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(first)
                 for run, ended in outcomes:
-                    with self._stop.later():
+                    with self._stop.at_once(False):
                         outcome, is_retried = self._end(run, ended)
                         if is_retried:
                             runs.append(run)

@@ -15,7 +15,6 @@ from runmanager.core.wording import listed
 from runmanager.devices import ranks
 from runmanager.executors import Report, serialize
 from runmanager.executors.lanes import fresh_process
-from runmanager.executors.process_start import without_main
 from runmanager.session.check import CheckTask
 
 if TYPE_CHECKING:
@@ -90,8 +89,6 @@ class ResumeTask(CheckTask):
         )  # fmt: skip
         order.experiment.mkdir(parents=True, exist_ok=True)
         process = fresh_process(observed_run.execute_observed, sent, serialize.dump(order))
-        with without_main():
-            process.start()
         try:
             process.join(_LONGEST_S)
         finally:

@@ -208,7 +208,8 @@ class Session:
             display=self.display, followers=followers, pruner=self.pruner, plan_new=self.plan_new,
         )  # fmt: skip
         self.closing.callback(execution.close)  # close the execution even if it raises an exception
-        self.stop.end_after(self.began, self.options.max_seconds)
+        if self.options.max_seconds is not None:
+            self.stop.end_after(self.began, self.options.max_seconds)
         exit_code = execution.run(notes)
         execution.close()
         if ranks.is_main() and execution.error is None:

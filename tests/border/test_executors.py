@@ -1,9 +1,13 @@
 """What every executor promises; a new one is a further `param` of the fixture."""
 
 import os
+import resource
+import subprocess
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +23,11 @@ from runmanager import (
     Status,
     StorageError,
     SuccessiveHalving,
+    load_runs,
     run_grid,
 )
 
+HOME = Path(__file__).parents[2]
 PARAMS = {"lr": [0.1, 0.2, 0.3]}
 RUNS = RunBuilder.get_runs(PARAMS)
 EXECUTORS = {"inline": InlineExecutor, "lanes": LanesExecutor, "ray": RayExecutor}
@@ -273,3 +279,67 @@ def test_what_cannot_be_sent_to_workers_is_refused_before_it_starts_and_named(tm
         run_grid(PARAMS, locked, experiment="exp", root=tmp_path, executor="lanes", display=False)
 
     assert list(tmp_path.iterdir()) == []
+
+
+SERVICE = """
+import sys
+from runmanager import run_grid
+
+def train(run, manager):
+    print("words")
+    with manager.run(run):
+        for _ in manager.epochs(2):
+            manager.track_loss(run.lr, 1)
+
+outcome = run_grid({"lr": [1, 2]}, train, experiment="exp", root=sys.argv[1], executor=sys.argv[2])
+sys.exit(outcome.exit_code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXECUTORS)
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&- >&-", "2>&-"])
+def test_closed_standard_streams_as_in_a_service_harm_no_run(tmp_path, name, closed):
+    script = tmp_path / "prog.py"
+    script.write_text(SERVICE)
+
+    command = f"exec {sys.executable} {script} {tmp_path / 'runs'} {name} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=HOME, check=False, timeout=120)
+
+    runs = load_runs(tmp_path / "runs")
+    assert list(zip(runs["status"], runs["loss"], strict=True)) == [("completed", 1.0), ("completed", 2.0)]
+    assert done.returncode == 0
+
+
+def leaking_work(run, _report):
+    """Leave descriptors open in the first run, which completes, and in the second, which fails."""
+    if run.lr < 0.3:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        try:
+            num = 100 if run.lr == 0.1 else soft
+            LEAKED.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(num))
+        except OSError as error:
+            return Outcome(Status.FAILED, str(error), 1)
+    return Outcome(Status.COMPLETED, "", len(list(Path("/dev/fd").iterdir())))
+
+
+LEAKED: list[int] = []
+
+
+def test_descriptors_that_a_run_leaks_are_closed_before_the_next_run_of_its_lane():
+    (_, first), (_, second), (_, third) = execute(LanesExecutor(), RUNS, leaking_work)
+
+    assert [first.status, second.status, third.status] == [Status.COMPLETED, Status.FAILED, Status.COMPLETED]
+    assert third.epochs < first.epochs - 90
+    assert third.epochs < 90
+
+
+def faulty_work(run, _report):
+    before, vars(sys)["left_behind"] = getattr(sys, "left_behind", 0), run.lr
+    return Outcome(Status.FAILED if run.lr == 0.2 else Status.COMPLETED, str(before))
+
+
+def test_a_lane_is_replaced_after_a_fault_of_a_run():
+    outcomes = execute(LanesExecutor(), RUNS, faulty_work)
+
+    assert [outcome.error for _, outcome in outcomes] == ["0", "0.1", "0"]

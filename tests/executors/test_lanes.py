@@ -658,7 +658,7 @@ def test_processes_that_were_all_stopped_and_continue_do_not_count_as_hung(monke
 
     slept: list[int] = []
     wait, progressed = connection.wait, []
-    monkeypatch.setattr("runmanager.executors.pool.connections.wait", stopped)
+    monkeypatch.setattr("runmanager.executors.lanes.connections.wait", stopped)
     ((_, outcome),) = execute(work, watch=Counting(), timeout=4)
 
     assert (len(slept), outcome) == (1, COMPLETED)

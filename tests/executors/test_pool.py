@@ -13,7 +13,7 @@ import torch
 
 from runmanager import GridError, RunBuilder, run_grid
 from runmanager.core.outcome import Outcome, Status
-from runmanager.executors import pool
+from runmanager.executors import lanes
 from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor
 from tests import accelerators
@@ -32,8 +32,8 @@ def machine(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Probe again after a fraction of a second, and look at once whether it is time."""
-    monkeypatch.setattr(pool, "_PAUSE_S", 0.2)
-    monkeypatch.setattr(pool, "_TICK_S", 0.05)
+    monkeypatch.setattr(lanes, "_PAUSE_S", 0.2)
+    monkeypatch.setattr(lanes, "_TICK_S", 0.05)
 
 
 class Said(Watcher):
@@ -124,7 +124,7 @@ def filling(run, _report):
 
 @pytest.mark.slow
 def test_runs_wait_while_one_of_ours_fills_their_device(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 3)  # of a device that others fill
+    monkeypatch.setattr(lanes, "_MOST_PROBES_OF_FULL", 3)  # of a device that others fill
 
     outcomes = execute(machine, ["cuda:0"] * 3, filling, jobs=2, runs_per_device=2)
 
@@ -166,8 +166,8 @@ def test_runs_wait_for_a_device_that_others_fill_for_a_while(machine, quick, sta
 
 @pytest.mark.slow
 def test_a_device_that_stays_full_is_given_up_and_named(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_PAUSE_S", 0.05)
-    monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 3)
+    monkeypatch.setattr(lanes, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(lanes, "_MOST_PROBES_OF_FULL", 3)
     machine.set(1, FULL)
 
     outcomes = execute(machine, ["cuda:1", "cpu", "cuda:1"], named)
@@ -181,8 +181,8 @@ def test_a_device_that_stays_full_is_given_up_and_named(machine, quick, monkeypa
 def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quick, monkeypatch):
     machine.set(1, DEAD)
     passed = [0.0]
-    monkeypatch.setattr(pool, "_PAUSE_S", 1000.0)
-    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
+    monkeypatch.setattr(lanes, "_PAUSE_S", 1000.0)
+    monkeypatch.setattr(lanes, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
     num_probes = []
 
     class Passing(Said):
@@ -201,7 +201,7 @@ def test_a_dead_device_loses_its_runs_after_two_probes_and_a_pause(machine, quic
 
 @pytest.mark.slow
 def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_PAUSE_S", 1.0)
+    monkeypatch.setattr(lanes, "_PAUSE_S", 1.0)
     machine.set(0, DEAD)
     tried = []
 
@@ -218,7 +218,7 @@ def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
 
 @pytest.mark.slow
 def test_a_device_that_hangs_while_a_lane_binds_is_given_up(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 8.0)
+    monkeypatch.setattr(lanes, "_BIND_S", 8.0)
     machine.set(1, HANGS)
 
     outcomes = execute(machine, ["cuda:1", "cuda:0", "cuda:1"], named, timeout=0.5)
@@ -269,9 +269,9 @@ def test_the_environment_of_a_lane_is_that_of_its_grid(machine, monkeypatch):
 
 @pytest.mark.slow
 def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 8.0)
+    monkeypatch.setattr(lanes, "_BIND_S", 8.0)
     monkeypatch.setattr("runmanager.executors.lane._PATIENCE_S", 0.2)
-    monkeypatch.setattr(pool, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(lanes, "_PATIENCE_S", 0.2)
     machine.set(1, HANGS)
     stuck: list[Any] = []
 

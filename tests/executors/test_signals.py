@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import signal_handling
 
-from runmanager.executors.process_start import signals_blocked
-from runmanager.executors.signals import Stop, signals_wait
+from runmanager.executors.signals import Stop, signals_blocked, signals_wait
 
 
 class Dropping:
@@ -77,7 +76,7 @@ def interrupted_later(stop, *steps):
     """Do steps in a part of a block that is not to be torn; return how many were done."""
     num_done = 0
     with suppress(KeyboardInterrupt), stop.at_once():
-        num_done = done_in(stop.later(), *steps)
+        num_done = done_in(stop.at_once(False), *steps)
     return num_done
 
 
