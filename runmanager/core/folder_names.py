@@ -1,10 +1,9 @@
 """The hyperparameters in a run folder's name, and their order."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runmanager.core.values import canonical, text
+from runmanager.core.values import key_of, text
 
 _DEVICE = "device"
 
@@ -14,7 +13,7 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     values: dict[str, list[str]] = {}
     for params in grid:
         for name, value in params.items():
-            values.setdefault(name, []).append(json.dumps(canonical(value)))
+            values.setdefault(name, []).append(key_of(value))
     return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
 
 

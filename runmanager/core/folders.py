@@ -22,8 +22,9 @@ from runmanager.core.entries import RunFolder as RunFolder  # noqa: PLC0414 - ot
 from runmanager.core.files import strict_json
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.outcome import LARGEST
+from runmanager.core.run import RunLike, id_of, params_of
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
-from runmanager.core.values import decode, encode, identity
+from runmanager.core.values import decode, encode
 from runmanager.core.wording import listed
 from runmanager.devices import ranks
 
@@ -62,7 +63,10 @@ class Experiment:
         return sentences
 
     def plan(
-        self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
+        self,
+        grid: Sequence[RunLike],
+        unavailable: Mapping[str, str],
+        design: Design | None = None,
     ) -> list[RunFolder]:
         """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
         check_beginning()
@@ -79,18 +83,21 @@ class Experiment:
         return planned
 
     def assign(
-        self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
+        self,
+        grid: Sequence[RunLike],
+        unavailable: Mapping[str, str],
+        design: Design | None = None,
     ) -> list[RunFolder]:
         """Assign numbers and folders as `plan` does, without writing."""
         design = self.design if design is None else design
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
-        varying = folder_names.varying(grid)
+        varying = folder_names.varying([*map(params_of, grid)])
         names = folder_names.telling_first(varying, design.repeating(varying))
         planned: list[RunFolder] = []
-        for params in grid:
-            id_ = identity(params)
+        for run in grid:
+            id_, params = id_of(run), params_of(run)
             earlier = self.runs.get(id_)
             number = earlier.number if earlier else first
             first += earlier is None
@@ -100,46 +107,47 @@ class Experiment:
         self._runs = existing | {run.id: run for run in planned}
         return planned
 
-    def find(self, params: Mapping[str, Any]) -> RunFolder | None:
-        """Return the folder of a run by its hyperparameters, None if the experiment has no such run."""
-        return self.runs.get(identity(params))
+    def find(self, run: RunLike) -> RunFolder | None:
+        """Return the folder of a run, None if the experiment has no such run."""
+        return self.runs.get(id_of(run))
 
-    def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
+    def open(self, run: RunLike, repeat: int = 1) -> RunFolder:
         """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
         check_beginning()
-        id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
+        params = params_of(run)
+        id_ = id_of(run) if repeat == 1 else f"{id_of(run)}-{repeat}"
         if id_ not in self.runs:
             self._runs = None  # another process, such as a search, may have created it since
-        run = self.runs.get(id_)
-        if run is None:
+        folder = self.runs.get(id_)
+        if folder is None:
             number = _free_number(self.path, self.runs.values())
-            others = [run.params for run in self.runs.values()]
+            others = [folder.params for folder in self.runs.values()]
             path = self.path / files.run_folder(
                 number, folder_names.of_loop(params, others, self.design.repeating(params))
             )
-            run = RunFolder(path, number, id_, _lasting(params))
-        if not (run.path / files.RUN).exists():
-            write_run(run)
-        self.runs[run.id] = run
-        return run
+            folder = RunFolder(path, number, id_, _lasting(params))
+        if not (folder.path / files.RUN).exists():
+            write_run(folder)
+        self.runs[folder.id] = folder
+        return folder
 
     def add(
         self,
-        params: Mapping[str, Any],
+        run: RunLike,
         names: Sequence[str],
         unavailable: Mapping[str, str],
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
         """Create the folder of a run proposed by a search, unless the folder exists."""
-        run = self.find(params)
-        if run is None:
-            number = _free_number(self.path, self.runs.values())
+        folder = self.find(run)
+        if folder is None:
+            params, number = params_of(run), _free_number(self.path, self.runs.values())
             path = self.path / files.run_folder(number, {name: params[name] for name in names})
-            run = RunFolder(path, number, identity(params), _lasting(params))
-        run = replace(run, unavailable=unavailable.get(run.id, ""))
-        write_run(run, trials)
-        self.runs[run.id] = run
-        return run
+            folder = RunFolder(path, number, id_of(run), _lasting(params))
+        folder = replace(folder, unavailable=unavailable.get(folder.id, ""))
+        write_run(folder, trials)
+        self.runs[folder.id] = folder
+        return folder
 
     @property
     def last_trial(self) -> int | None:
@@ -293,17 +301,17 @@ class RunFolders:
             self.opened = Experiment(self._root / self.name if self.name else _dated(self._root))
         return self.opened
 
-    def open_on_all_ranks(self, params: Mapping[str, Any]) -> RunFolder:
+    def open_on_all_ranks(self, run: RunLike) -> RunFolder:
         """Open the folder of a run that begins. All ranks call this; rank 0 opens the folder for all ranks."""
-        folder, path = ranks.from_main(lambda: (self.open(params), self.experiment.path))
+        folder, path = ranks.from_main(lambda: (self.open(run), self.experiment.path))
         self.opened = self.opened or Experiment(path)
         return folder
 
-    def open(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
+    def open(self, run: RunLike, *, again: bool = False) -> RunFolder:
         """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
-        id_ = identity(params)
+        id_ = id_of(run)
         repeat = self._num_begun.get(id_, 0) + (not again)
-        folder = self.experiment.open(params, repeat)
+        folder = self.experiment.open(run, repeat)
         self._num_begun[id_] = repeat
         return folder
 

@@ -1,168 +1,28 @@
-"""Grids: `RunBuilder` expands a mapping of axes into a list of `Run`; `expand` does so over a configuration."""
+"""Grids: `RunBuilder` expands a mapping of axes into runs, and `expand` those over a configuration."""
 
 import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
-from runmanager.core.nested import Grid, flat, leaves, mapping_of, outline, plain_config, replaced
+from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, outline, plain_config, replaced
 from runmanager.core.ranges import Range
-from runmanager.core.run import Run, make_run
-from runmanager.core.values import (
-    check_device,
-    check_groups,
-    check_names,
-    check_values,
-    common_kind,
-    kind,
-    plain,
-)
+from runmanager.core.run import Run, id_of, make_run
+from runmanager.core.values import check_names, check_values, common_kind, plain
 from runmanager.core.wording import counted, did_you_mean, listed
 from runmanager.errors import GridError, Problems, first_line
 
-MOST_VALUES = 1_000_000
-"""The maximum number of values of an axis."""
-_LONGEST = 60  # maximum number of characters of a value in a message
-
-Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
-Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
-"""Names of an axis -> its range, or its list of tuples of values."""
-
-
-def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
-    """Return the axes of a grid; an axis may be a range.
-
-    >>> from runmanager.core.ranges import LogUniform
-    >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
-    {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}
-    """
-    problems = Problems(others)
-    space = _checked(params, problems)
-    problems.raise_if_any()
-    return space
-
-
-def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
-    """Return the axes of a grid without ranges; arguments and errors as for `space_of`.
-
-    >>> axes_of_grid({"width": [8, 64]})
-    {('width',): [(8,), (64,)]}
-    """
-    problems = Problems(others)
-    axes: Axes = {}
-    ranges: list[str] = []
-    for names, values in _checked(params, problems).items():
-        if isinstance(values, Range):
-            ranges += names
-        else:
-            axes[names] = values
-    if ranges:
-        rule = f"{listed(ranges)} {'are ranges' if len(ranges) > 1 else 'is a range'}, which no grid can expand"
-        step = "draw runs with RunBuilder.sample(params, n=50, seed=0), or give run_grid a search="
-        problems.append(f"{rule}: {step}")
-    problems.raise_if_any()
-    return axes
-
-
-def _checked(params: Grid, problems: list[str]) -> Space:
-    """Return the valid axes; append the errors of invalid axes to `problems`."""
-    grid = mapping_of(params)
-    if grid is None:
-        step = "write {'lr': [...]}"
-        problems.append(f"a grid is a mapping of name -> list of values, got {_short(params)}: {step}")
-        return {}
-    space: Space = {}
-    seen: set[str] = set()
-    for key, values in flat(grid):
-        names = key if isinstance(key, tuple) else (key,)
-        problems += check_names(names)
-        problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
-        problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
-        seen.update(name for name in names if isinstance(name, str))
-        if isinstance(values, Range) and not isinstance(key, tuple):
-            problems += [f"{key!r} is a range of numbers: write a list of devices"] if key == "device" else []
-            space[names] = values
-            continue
-        rows = _rows(key, values, problems)
-        if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
-            for name, column in zip(names, zip(*rows, strict=True), strict=False):
-                problems += filter(None, map(check_device, column)) if name == "device" else []
-        problems += odd
-        space[names] = rows
-    problems += check_groups(seen)
-    return space
-
-
-def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
-    name = ", ".join(key) if isinstance(key, tuple) and all(isinstance(part, str) for part in key) else key
-    if isinstance(values, Range):
-        values = [values]
-    if isinstance(values, (str, bytes)) or not _is_iterable(values):
-        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
-        single = f"{key!r}: [(...)]" if isinstance(key, tuple) else single
-        problems.append(
-            f"values of {name!r} must be a list or tuple, got {_short(values)}; "
-            f"write {single} for a single value"
-        )
-        return []
-    if isinstance(values, Mapping):
-        problems.append(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
-        return []
-    if isinstance(values, (set, frozenset)):
-        problems.append(f"values of {name!r} are a set, which has no order: write a list")
-        return []
-    return _listed_rows(key, name, values, problems)
-
-
-def _listed_rows(key: Any, name: Any, values: Iterable[Any], problems: list[str]) -> list[tuple[Any, ...]]:
-    items = [plain(value) for value in itertools.islice(values, MOST_VALUES + 1)]
-    if ranges := [value for value in items if isinstance(value, Range)]:
-        step = f"write {key!r}: {ranges[0]!r}, without a list"
-        if isinstance(key, tuple):
-            step = "give each name a range of its own, or write a list of tuples"
-        problems.append(f"values of {name!r} have a range among them: {step}")
-        return []
-    if not items:
-        problems.append(f"axis {name!r} has no values: give it at least one, or leave it out")
-    if len(items) > MOST_VALUES:
-        problems.append(f"axis {name!r} has more than {MOST_VALUES:,} values: write a shorter list")
-        return []
-    if not isinstance(key, tuple):
-        return [(value,) for value in items]
-    return _paired_rows(key, items, problems)
-
-
-def _paired_rows(key: tuple[Any, ...], values: list[Any], problems: list[str]) -> list[tuple[Any, ...]]:
-    for value in values:
-        if not isinstance(value, (tuple, list)) or len(value) != len(key):
-            problems.append(
-                f"each value of the paired axis {key!r} must be a tuple of {len(key)}, got {_short(value)}"
-            )
-            return []
-    return [tuple(plain(item) for item in value) for value in values]
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - whatever the code of its class does
-        text = object.__repr__(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def _is_iterable(value: Any) -> bool:
-    try:
-        iter(value)  # arrays without dimensions are instances of Iterable, but raise an error here
-    except TypeError:
-        return False
-    return True
-
-
-T = TypeVar("T")
-
+_MOST_VALUES = 1_000_000  # maximum number of values of an axis
 _MOST_RUNS = 1_000_000  # maximum number of combinations that are tried for where=
 _MOST_REPEATED = 100_000  # number of repeated draws in a row after which sampling ends
+_MOST_REFUSALS = 5  # maximum number of combinations named that a configuration refuses
+_LONGEST = 60  # maximum number of characters of a value in a message
+_DEVICE = "device"  # the name of an axis that a configuration may lack
+_A_RUN = "a run, such as lambda run: run.lr > 0.01"
+
+Space: TypeAlias = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
+"""Names of an axis -> its range, or its list of tuples of values."""
 
 
 class RunBuilder:
@@ -206,7 +66,17 @@ class RunBuilder:
             >>> RunBuilder.get_runs({"opt": {"lr": [0.1, 0.01], "name": ["sgd"]}})
             [Run(opt.lr=0.1, opt.name='sgd'), Run(opt.lr=0.01, opt.name='sgd')]
         """
-        return _expanded(axes_of_grid(params, _where_problems(where)), where, max_runs or _MOST_RUNS)
+        problems = Problems()
+        if where is not None:
+            problems.check_function("where", where, _A_RUN)
+        space = space_of(params, problems, with_ranges=False)
+        axes = _lists(space)
+        size, most = math.prod(map(len, axes)), max_runs or _MOST_RUNS
+        _check_size(axes, size, most if where is None else max(most, _MOST_RUNS))
+        make = maker_of(space)
+        runs = [run for run in map(make, itertools.product(*axes)) if where is None or where(run)]
+        _check_size(axes, len(runs), most)
+        return _identified(runs, size)
 
     @staticmethod
     def sample(
@@ -246,22 +116,22 @@ class RunBuilder:
         if not isinstance(number, int) or isinstance(number, bool):
             rule = "seed must be a whole number, so that the same runs are drawn again"
             problems.append(f"{rule}, got {number!r}")
-        space = space_of(params, [*problems, *_where_problems(where)])
-        size = math.prod(_num_values(values) for values in space.values())
+        if where is not None:
+            problems.check_function("where", where, _A_RUN)
+        space = space_of(params, problems)
+        size = math.prod(
+            values.num_values if isinstance(values, Range) else len(values) for values in space.values()
+        )
         if n > size:
-            raise GridError([f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}"])
-        kinds = _kinds(space)
-        drawn = (make(space, values, kinds) for values in _drawn(space, seed))
-        tried = itertools.islice(drawn, max(n, _MOST_RUNS))
-        selected = list(itertools.islice(tried if where is None else filter(where, tried), n))
-        if len(selected) < n:
+            raise GridError(f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}")
+        tried = itertools.islice(map(maker_of(space), _drawn(space, seed)), max(n, _MOST_RUNS))
+        runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
+        if len(runs) < n and where is None:
+            raise GridError(f"only {len(runs):,} different runs were drawn of {n:,}: lower n")
+        if len(runs) < n:
             seen = f"all {size:,} runs of this grid" if size <= _MOST_RUNS else f"{_MOST_RUNS:,} runs drawn"
-            if where is None:
-                raise GridError([f"only {len(selected):,} different runs were drawn of {n:,}: lower n"])
-            raise GridError(
-                [f"where= keeps {len(selected)} of {seen}, a sample of {n:,} was asked for: lower n"]
-            )
-        return selected
+            raise GridError(f"where= keeps {len(runs)} of {seen}, a sample of {n:,} was asked for: lower n")
+        return _identified(runs, n)
 
     @staticmethod
     def num_runs(params: Grid) -> int:
@@ -280,147 +150,7 @@ class RunBuilder:
             >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
             1000000000000
         """
-        return math.prod(len(values) for values in axes_of_grid(params).values())
-
-
-def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...] = ()) -> Run:
-    """Return the run with the given values of the axes.
-
-    >>> from runmanager.core.ranges import LogUniform
-    >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
-    >>> make(space, [(0.02,), (3, 4)])
-    Run(lr=0.02, a=3, b=4)
-    """
-    names = tuple(itertools.chain.from_iterable(space))
-    return make_run(names, itertools.chain.from_iterable(values), kinds or _kinds(space))
-
-
-def _expanded(axes: Axes, where: Callable[[Run], bool] | None, max_runs: int) -> list[Run]:
-    size = math.prod(len(values) for values in axes.values())
-    most = max_runs if where is None else max(max_runs, _MOST_RUNS)
-    if size > most:
-        raise GridError([_too_many(axes, size, most)])
-    space: Space = {**axes}
-    kinds = _kinds(space)
-    runs = (make(space, values, kinds) for values in itertools.product(*axes.values()))
-    selected = [run for run in runs if where is None or where(run)]
-    if len(selected) > max_runs:
-        raise GridError([_too_many(axes, len(selected), max_runs)])
-    if not selected:
-        raise GridError([f"where= keeps none of {counted(size, 'run')}: keep at least one"])
-    return selected
-
-
-def _too_many(axes: Axes, size: int, max_runs: int) -> str:
-    factors = " x ".join(str(len(values)) for values in axes.values())
-    return (
-        f"this grid has {size:,} runs ({factors}), the limit is {max_runs:,}: "
-        f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
-    )
-
-
-def _where_problems(where: Any) -> list[str]:
-    if where is None or callable(where):
-        return []
-    return [f"where must be a function of a run, such as lambda run: run.lr > 0.01, got {where!r}"]
-
-
-def _num_values(values: Range | list[tuple[Any, ...]]) -> int:
-    return values.num_values if isinstance(values, Range) else len(values)
-
-
-def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the axes' values of distinct runs, in random order."""
-    lists = [values for values in space.values() if not isinstance(values, Range)]
-    if len(lists) == len(space):
-        size = math.prod(map(len, lists))
-        return (_combination(lists, index) for index in _shuffled(size, seed))
-    drawn = (
-        tuple(
-            values.from_fraction(fraction) if isinstance(values, Range) else int(fraction * len(values))
-            for values, fraction in zip(space.values(), row, strict=True)
-        )
-        for row in _fractions([*space], seed)
-    )
-    return (
-        [
-            (value,) if isinstance(values, Range) else values[value]
-            for values, value in zip(space.values(), row, strict=True)
-        ]
-        for row in _distinct(drawn)
-    )
-
-
-def _shuffled(size: int, seed: int) -> Iterator[int]:
-    """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
-
-    >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
-    ([0, 1, 2, 3], True)
-    """
-    random_ = random.Random(seed)  # noqa: S311 - no secret
-    moved: dict[int, int] = {}
-    index = 0
-    while index < size:  # `size` may be too large for range()
-        other = random_.randrange(index, size)
-        first, drawn = moved.get(index, index), moved.get(other, other)
-        moved[other] = first
-        yield drawn
-        index += 1
-
-
-def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
-    """Yield numbers in [0, 1) for each axis, without end; the numbers of an axis do not depend on other axes.
-
-    >>> next(_fractions(["lr", "width"], seed=0))[1] == next(_fractions(["width"], seed=0))[0]
-    True
-    """
-    randoms = [random.Random(f"{seed} {name}") for name in names]  # noqa: S311 - no secret
-    while True:
-        yield [random_.random() for random_ in randoms]
-
-
-def _distinct(draws: Iterable[T]) -> Iterator[T]:
-    """Yield distinct draws, until many draws in a row are repetitions.
-
-    >>> [*_distinct([3, 1, 3, 3, 2])]
-    [3, 1, 2]
-    """
-    seen: set[T] = set()
-    num_repeated = 0
-    for draw in draws:
-        if draw not in seen:
-            seen.add(draw)
-            num_repeated = 0
-            yield draw
-        elif (num_repeated := num_repeated + 1) == _MOST_REPEATED:
-            return
-
-
-def _combination(axes: Sequence[Sequence[T]], index: int) -> list[T]:
-    """Return the combination at an index of `itertools.product` of the axes.
-
-    >>> [_combination([[0.1, 0.01], [8, 64]], index) for index in range(4)]
-    [[0.1, 8], [0.1, 64], [0.01, 8], [0.01, 64]]
-    """
-    values: list[T] = []
-    for axis in reversed(axes):
-        index, position = divmod(index, len(axis))
-        values.append(axis[position])
-    return values[::-1]
-
-
-def _kinds(space: Space) -> tuple[str, ...]:
-    """Return the type of each hyperparameter, in the order of the fields."""
-    kinds: list[str] = []
-    for values in space.values():
-        columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
-        kinds += [common_kind(map(kind, column)) for column in columns]
-    return tuple(kinds)
-
-
-_DEVICE = "device"  # the name of an axis that a configuration may lack
-_OWN = "config"  # the attribute of a run that holds its configuration
-_MOST_REFUSALS = 5
+        return math.prod(map(len, _lists(space_of(params, with_ranges=False))))
 
 
 def expand(
@@ -470,68 +200,233 @@ def expand(
         fields = mapping_of(outline(config))
         if fields is None:
             step = f": write {config.__name__}()" if isinstance(config, type) else ""
-            problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+            raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
     with problems.collecting():
         axes: Any = params
         is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
         combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
-    names = list(dict.fromkeys(name for run in combinations for name in run._fields))
-    if fields is not None:
-        problems += [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
-        problems += [f"the configuration has the field {_OWN!r}, which is run.{_OWN}: rename it"] * (
-            _OWN in fields
-        )
+    if not problems:
+        problems += _missing_fields(fields or {}, combinations)
+    if "config" in (fields or {}):
+        problems.append("the configuration has the field 'config', which is run.config: rename it")
     problems.raise_if_any()
-    pairs = [(_params_of(run, copied), copied) for run, copied in _copies(config, combinations)]
-    values = [pair for params, _ in pairs for pair in params.items()]
-    names = list(dict.fromkeys(name for name, _ in values))
-    problems += [*check_names(names), *check_groups(names), *check_values(values)]
+    configs = _copies(config, combinations)
+    grid: list[dict[str, Any]] = []
+    for run, copied in zip(combinations, configs, strict=True):
+        values = dict(leaves(copied, run._fields))  # as converted by the classes of the configuration
+        values |= {name: value for name, value in run._asdict().items() if name not in values}
+        grid.append({name: plain(plain_config(value)) for name, value in values.items()})
+    columns: dict[str, list[Any]] = {}
+    for values in grid:
+        for name, value in values.items():
+            columns.setdefault(name, []).append(value)
+    problems += check_names(columns)
+    problems += check_values((name, value) for name, values in columns.items() for value in values)
     problems.raise_if_any()
-    kinds = {name: common_kind(kind(params[name]) for params, _ in pairs if name in params) for name in names}
-    runs = [
-        make_run(tuple(params), params.values(), tuple(kinds[name] for name in params), "run", copied)
-        for params, copied in pairs
-    ]
-    selected = [run for run in runs if where is None or where(run)]
-    if not selected:
-        raise GridError([f"where= keeps none of {len(runs):,} runs: keep at least one"])
-    return selected
+    kinds = {name: common_kind(values) for name, values in columns.items()}
+    runs: list[Run] = []
+    for values, copied in zip(grid, configs, strict=True):
+        run = make_run(tuple(values), values.values(), tuple(kinds[name] for name in values))
+        vars(run)["config"] = copied
+        if where is None or where(run):
+            runs.append(run)
+    return _identified(runs, len(grid))
 
 
-def _has(config: Any, name: str) -> bool:
-    value = outline(config)
-    for part in name.split("."):
-        fields = mapping_of(value)
-        if fields is None or part not in fields:
-            return False
-        value = fields[part]
-    return True
+def _missing_fields(fields: Mapping[Any, Any], runs: Iterable[Run]) -> Iterator[str]:
+    for name in dict.fromkeys(name for run in runs for name in run._fields if name != _DEVICE):
+        if not has(fields, name):
+            hint = did_you_mean(name, dict(leaves(fields)), "it has")
+            yield f"the configuration has no field {name!r}; {hint}"
 
 
-def _no_field(name: str, config: Any) -> str:
-    names = dict(leaves(outline(config)))
-    return f"the configuration has no field {name!r}; {did_you_mean(name, names, 'it has')}"
-
-
-def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
-    """Return each combination with a copy of the configuration that has its values."""
+def _copies(config: Any, runs: Iterable[Run]) -> list[Any]:
+    """Return a copy of the configuration for each run, with its values."""
     problems = Problems()
-    copies: list[tuple[Run, Any]] = []
-    base = mapping_of(outline(config)) or {}
-    for run in combinations:
-        values = {name: value for name, value in run._asdict().items() if name != _DEVICE or _DEVICE in base}
+    configs: list[Any] = []
+    for run in runs:
+        values = {n: value for n, value in run._asdict().items() if n != _DEVICE or has(config, n)}
         try:
-            copies.append((run, replaced(config, values)))
+            configs.append(replaced(config, values))
         except Exception as error:  # noqa: BLE001 - whatever the code of its class does
             problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
             if len(problems) == _MOST_REFUSALS:
                 break
     problems.raise_if_any()
-    return copies
+    return configs
 
 
-def _params_of(run: Run, config: Any) -> dict[str, Any]:
-    """Return all values of a configuration by name, and the values of axes that the configuration lacks."""
-    values = dict(leaves(config, run._fields))  # the values as converted by the classes of the configuration
-    values |= {name: value for name, value in run._asdict().items() if name not in values}
-    return {name: plain(plain_config(value)) for name, value in values.items()}
+def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = True) -> Space:
+    """Return the axes of a grid; an axis may be a range, unless the grid is to be expanded.
+
+    Raises:
+        GridError: There are other problems, or problems of the grid; it lists all of them.
+
+    >>> from runmanager.core.ranges import LogUniform
+    >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
+    {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}
+    """
+    problems = Problems(others)
+    grid = mapping_of(params)
+    if grid is None:
+        step = "write {'lr': [...]}"
+        problems.append(f"a grid is a mapping of name -> list of values, got {_short(params)}: {step}")
+    space: Space = {}
+    seen: dict[Any, None] = {}
+    for key, values in flat(grid or {}):
+        names = key if isinstance(key, tuple) else (key,)
+        problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
+        if len(set(names)) < len(names):
+            problems.append(f"{key!r} has a name twice: keep one")
+        seen |= dict.fromkeys(names)
+        if isinstance(values, Range) and key is not names:
+            if key == _DEVICE:
+                problems.append(f"{key!r} is a range of numbers: write a list of devices")
+            space[names] = values
+            continue
+        with problems.collecting():
+            rows = space[names] = _rows(key, values)
+            problems += check_values(pair for row in rows for pair in zip(names, row, strict=True))
+    problems += check_names(seen)
+    ranges = [name for names, values in space.items() if isinstance(values, Range) for name in names]
+    if ranges and not with_ranges:
+        rule = f"{listed(ranges)} {'are ranges' if len(ranges) > 1 else 'is a range'}, which no grid can expand"
+        step = "draw runs with RunBuilder.sample(params, n=50, seed=0), or give run_grid a search="
+        problems.append(f"{rule}: {step}")
+    problems.raise_if_any()
+    return space
+
+
+def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
+    """Return the values of an axis, each as a tuple."""
+    is_paired = isinstance(key, tuple)
+    name = ", ".join(map(str, key)) if is_paired else key
+    try:
+        items = None if isinstance(values, (str, bytes)) else iter(values)
+    except TypeError:  # arrays without dimensions are instances of Iterable
+        items = None
+    if items is None:
+        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
+        single = f"{key!r}: [(...)]" if is_paired else single
+        rule = f"values of {name!r} must be a list or tuple, got {_short(values)}"
+        raise GridError(f"{rule}; write {single} for a single value")
+    if isinstance(values, Mapping):
+        raise GridError(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
+    if isinstance(values, (set, frozenset)):
+        raise GridError(f"values of {name!r} are a set, which has no order: write a list")
+    rows = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
+    if ranges := [value for value in rows if isinstance(value, Range)]:
+        step = "give each name a range of its own, or write a list of tuples"
+        step = step if is_paired else f"write {key!r}: {ranges[0]!r}, without a list"
+        raise GridError(f"values of {name!r} have a range among them: {step}")
+    if not rows:
+        raise GridError(f"axis {name!r} has no values: give it at least one, or leave it out")
+    if len(rows) > _MOST_VALUES:
+        raise GridError(f"axis {name!r} has more than {_MOST_VALUES:,} values: write a shorter list")
+    return _paired_rows(key, rows) if is_paired else [(value,) for value in rows]
+
+
+def _paired_rows(names: tuple[Any, ...], values: list[Any]) -> list[tuple[Any, ...]]:
+    for value in values:
+        if not isinstance(value, (tuple, list)) or len(value) != len(names):
+            rule = f"each value of the paired axis {names!r} must be a tuple of {len(names)}"
+            raise GridError(f"{rule}, got {_short(value)}")
+    return [tuple(map(plain, value)) for value in values]
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        text = object.__repr__(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _lists(space: Space) -> list[list[tuple[Any, ...]]]:
+    return [values for values in space.values() if isinstance(values, list)]
+
+
+def _check_size(axes: Sequence[Sequence[Any]], size: int, most: int) -> None:
+    if size > most:
+        factors = " x ".join(str(len(values)) for values in axes)
+        step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
+        raise GridError(f"this grid has {size:,} runs ({factors}), the limit is {most:,}: {step}")
+
+
+def maker_of(space: Space) -> Callable[[Iterable[tuple[Any, ...]]], Run]:
+    """Return the function that makes a run from a value of each axis.
+
+    >>> from runmanager.core.ranges import LogUniform
+    >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
+    >>> maker_of(space)([(0.02,), (3, 4)])
+    Run(lr=0.02, a=3, b=4)
+    """
+    names = tuple(itertools.chain.from_iterable(space))
+    kinds: list[str] = []
+    for values in space.values():
+        columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
+        kinds += map(common_kind, columns)
+
+    def make(values: Iterable[tuple[Any, ...]]) -> Run:
+        return make_run(names, itertools.chain.from_iterable(values), of_grid)
+
+    of_grid = tuple(kinds)
+    return make
+
+
+def _identified(runs: list[Run], size: int) -> list[Run]:
+    """Return the runs that a filter has kept of a number of runs; they carry their ids from now on."""
+    if not runs:
+        raise GridError(f"where= keeps none of {counted(size, 'run')}: keep at least one")
+    for run in runs:
+        id_of(run)
+    return runs
+
+
+def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the values of the axes of distinct runs in random order, without end if there is a range."""
+    lists = _lists(space)
+    if len(lists) == len(space):
+        for index in _shuffled(math.prod(map(len, lists)), seed):
+            row = []
+            for rows in reversed(lists):
+                index, position = divmod(index, len(rows))  # noqa: PLW2901 - the rest is that of the other axes
+                row.append(rows[position])
+            yield row[::-1]
+        return
+    # the numbers of an axis do not depend on other axes
+    randoms = [random.Random(f"{seed} {names}") for names in space]  # noqa: S311 - no secret
+    seen: set[tuple[Any, ...]] = set()
+    num_repeated = 0
+    while num_repeated < _MOST_REPEATED:
+        draw: list[Any] = []
+        for values, random_ in zip(space.values(), randoms, strict=True):
+            fraction = random_.random()
+            draw.append(
+                values.from_fraction(fraction) if isinstance(values, Range) else int(fraction * len(values))
+            )
+        num_repeated += 1
+        if tuple(draw) not in seen:
+            seen.add(tuple(draw))
+            num_repeated = 0
+            yield [
+                (value,) if isinstance(values, Range) else values[value]
+                for values, value in zip(space.values(), draw, strict=True)
+            ]
+
+
+def _shuffled(size: int, seed: int) -> Iterator[int]:
+    """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
+
+    >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
+    ([0, 1, 2, 3], True)
+    """
+    random_ = random.Random(seed)  # noqa: S311 - no secret
+    moved: dict[int, int] = {}
+    index = 0
+    while index < size:  # `size` may be too large for range()
+        other = random_.randrange(index, size)
+        first, drawn = moved.get(index, index), moved.get(other, other)
+        moved[other] = first
+        yield drawn
+        index += 1

@@ -25,10 +25,10 @@ from runmanager.core.missing_goal import missing_goal
 from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.open_run import Boards, OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
-from runmanager.core.run import kinds_of, params_of
+from runmanager.core.run import check_run, id_of, kinds_of, params_of
 from runmanager.core.run_state import read_run
 from runmanager.core.trainer_state import TrainerState, continued
-from runmanager.core.values import column, identity
+from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import Leftovers
 from runmanager.errors import (
@@ -177,11 +177,11 @@ class Hooks:
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
-        params = params_of(run)
+        check_run(run)
         grid_run = run if self.grid.run is None else self.grid.run
-        if grid_run is not run and identity(params) != identity(params_of(grid_run)):
+        if id_of(run) != id_of(grid_run):
             raise LifecycleError(f"train() was given {grid_run!r}, but began {run!r}: write manager.run(run)")
-        device = self.device_of(params, network)
+        device = self.device_of(params_of(grid_run), network)
         with ExitStack() as scope:
             scope.enter_context(torch_devices.as_current(device))
             if network is not None and len(torch_devices.devices_of(network)) <= 1:
@@ -189,9 +189,9 @@ class Hooks:
             torch_devices.warm(device)
             metrics.warm_sums(device)
             torch_devices.reset_peak(device)
-            folder = self.folders.open_on_all_ranks(params)
+            folder = self.folders.open_on_all_ranks(grid_run)
             self._write_design()
-            opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
+            opened = self._open(folder, device, network, loader, kinds=kinds_of(grid_run))
             self.scope = scope.pop_all()
         self.run_count += 1
         self.run_params = run
@@ -350,7 +350,7 @@ class Hooks:
         if not self.is_open:
             # `run` is the run that has just ended, not another run with the same hyperparameters
             again = self.outcome is not None
-            folder = self.folders.open(params_of(run), again=again)
+            folder = self.folders.open(run, again=again)
             self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
         self.open_run("end_run()").fail(error, device)
         return self._close()

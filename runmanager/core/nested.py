@@ -61,37 +61,44 @@ def outline(config: Any) -> Any:
     return config if omega is None else omega.to_container(config, resolve=False)
 
 
+def has(config: Any, name: str) -> bool:
+    """Whether a configuration has a field, by its dotted name.
+
+    >>> has({"opt": {"lr": 0.1}}, "opt.lr"), has({"opt": {"lr": 0.1}}, "opt.lr.min")
+    (True, False)
+    """
+    head, _, below = name.partition(".")
+    fields = mapping_of(config) or {}
+    return head in fields and (not below or has(fields[head], below))
+
+
 def _omegaconf(value: Any) -> Any:
     """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
     omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
     return omega if omega is not None and omega.is_config(value) else None
 
 
-def flat(grid: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def flat(grid: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[Any, Any]]:
     """Yield the axes of a grid and their values, with dotted names for nested mappings.
 
     >>> list(flat({"opt": {"lr": [0.1], ("a", "b"): [(1, 2)]}, "device": ["cpu"]}))
     [('opt.lr', [0.1]), (('opt.a', 'opt.b'), [(1, 2)]), ('device', ['cpu'])]
     """
-    return _flat(grid, "", 0)
-
-
-def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[Any, Any]]:
-    if depth > _DEEPEST:
+    if prefix.count(".") > _DEEPEST:
         raise GridError([f"mappings of a grid are nested more than {_DEEPEST} deep: make it flatter"])
     for key, values in grid.items():
-        name = tuple(_below(prefix, part) for part in key) if isinstance(key, tuple) else _below(prefix, key)
+        parts = key if isinstance(key, tuple) else (key,)
+        names = tuple(f"{prefix}{part}" if isinstance(part, str) else part for part in parts)
         # a data class may be an iterable of values, such as a custom range
         is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__") or _omegaconf(values)
         inner = mapping_of(values) if isinstance(key, str) and is_group else None
         if inner:
-            yield from _flat(inner, f"{name}.", depth + 1)
+            yield from flat(inner, f"{names[0]}.")
         else:
-            yield name, () if inner is not None else plain_config(values)
-
-
-def _below(prefix: str, name: Any) -> Any:
-    return f"{prefix}{name}" if isinstance(name, str) else name
+            yield (
+                names if isinstance(key, tuple) else names[0],
+                () if inner is not None else plain_config(values),
+            )
 
 
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -101,11 +108,10 @@ def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> I
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
     """
     for key, value in (mapping_of(config) or {}).items():
-        name = _below(prefix, key)
-        inner = None if name in unexpanded else mapping_of(value)
-        is_group = inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner)
-        if is_group and prefix.count(".") < _DEEPEST:
-            yield from leaves(value, unexpanded, f"{name}.")
+        name = f"{prefix}{key}" if isinstance(key, str) else key
+        inner = None if name in unexpanded or prefix.count(".") == _DEEPEST else mapping_of(value)
+        if inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner):
+            yield from leaves(inner, unexpanded, f"{name}.")
         else:
             yield name, value
 
@@ -117,28 +123,30 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
     {'opt': {'lr': 0.5, 'name': 'sgd'}}
     """
     config = copy.deepcopy(config)
-    if (omega := _omegaconf(config)) is not None:
-        is_readonly = omega.is_readonly(config)
-        omega.set_readonly(config, False)
-        for name, value in values.items():
-            omega.update(config, name, value, merge=False)
-        omega.set_readonly(config, is_readonly or None)
-        return config
-    return _replaced(config, values)
+    omega = _omegaconf(config)
+    if omega is None:
+        return _replaced(config, values)
+    is_readonly = omega.is_readonly(config)
+    omega.set_readonly(config, False)
+    for name, value in values.items():
+        omega.update(config, name, value, merge=False)
+    omega.set_readonly(config, is_readonly or None)
+    return config
 
 
 def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
     """Replace values of a configuration that the caller owns: in place if the configuration is mutable."""
+    fields = mapping_of(config) or {}
     changes: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
+    below: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         head, _, rest = name.partition(".")
         if rest:
-            inner.setdefault(head, {})[rest] = value
+            below.setdefault(head, {})[rest] = value
         else:
             changes[head] = copy.deepcopy(value)
-    fields = mapping_of(config) or {}
-    changes |= {name: _replaced(changes.get(name, fields.get(name)), below) for name, below in inner.items()}
+    for head, inner in below.items():
+        changes[head] = _replaced(changes.get(head, fields.get(head)), inner)
     if isinstance(config, MutableMapping):
         config.update(changes)
         return config

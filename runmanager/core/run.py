@@ -1,17 +1,18 @@
-"""Run: one assignment of hyperparameters, a namedtuple whose names may be nested."""
+"""Run: one assignment of hyperparameters, a namedtuple whose names may be nested, known by its id."""
 
 import copy
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from operator import itemgetter
+from typing import Any, TypeAlias
 
-from runmanager.core.values import check_device, check_groups, check_names, check_values
+from runmanager.core.values import check_names, check_values, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import GridError, Problems
 
 
-class Run(tuple[Any, ...]):
+class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configuration
     """One assignment of hyperparameters: a namedtuple that pickles.
 
     Its fields are the axes of the grid in order. `RunBuilder.get_runs` creates runs. Runs with different fields
@@ -24,14 +25,9 @@ class Run(tuple[Any, ...]):
         (0.1, {'opt.lr': 0.1, 'device': 'cpu'})
     """
 
-    __slots__ = ()
     _fields: tuple[str, ...] = ()
     _kinds: tuple[str, ...] = ()  # types of the fields in the whole grid
     _name: str = "run"  # name of the run in messages
-
-    if TYPE_CHECKING:
-
-        def _asdict(self) -> dict[str, Any]: ...
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -42,54 +38,103 @@ class Run(tuple[Any, ...]):
         raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
 
     def __eq__(self, other: object) -> bool:
-        return not self._has_other_fields(other) and tuple.__eq__(self, other)
+        has_other_fields = isinstance(other, Run) and other._fields != self._fields
+        return not has_other_fields and tuple.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
-        return self._has_other_fields(other) or tuple.__ne__(self, other)
+        return not self == other
 
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
+    __hash__ = tuple.__hash__
 
-    def _has_other_fields(self, other: object) -> bool:
-        return isinstance(other, Run) and other._fields != self._fields
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+        return f"Run({pairs})"
 
-    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...]]:
-        config = (vars(self)["config"],) if hasattr(self, "__dict__") else ()
-        return make_run, (self._fields, tuple(self), self._kinds, self._name, *config)
+    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...], dict[str, Any]]:
+        id_of(self)  # a copy is the same run, even if one of its values changes
+        return make_run, (self._fields, tuple(self), self._kinds, self._name), vars(self)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, /, **values: Any) -> "Run":
+        if unknown := [name for name in values if name not in self._fields]:
+            raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
+        return make_run(self._fields, map(values.pop, self._fields, self), self._kinds, self._name)
+
+    __replace__ = _replace
+
+
+RunLike: TypeAlias = Run | Mapping[str, Any]
+"""A run, or its hyperparameters in a loop without a grid."""
 
 
 def make_run(
-    names: tuple[str, ...],
-    values: Iterable[Any],
-    kinds: tuple[str, ...] = (),
-    name: str = "run",
-    *config: Any,
+    names: tuple[str, ...], values: Iterable[Any], kinds: tuple[str, ...] = (), name: str = "run"
 ) -> Run:
-    """Create a run from its fields, their values and kinds; for `expand`, with its configuration."""
-    run: Run = _run_type(names, kinds, name, bool(config))._make(values)
-    if config:
-        (vars(run)["config"],) = config
+    """Create a run from its fields, their values and their types in the whole grid."""
+    run: Run = _run_type(names, kinds, name)._make(values)
     return run
 
 
-def params_of(run: Any) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str) -> Any:
+    # the fields come before tuple, as a field may have the name of its methods, such as count
+    fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
+    members: dict[str, Any] = {"_fields": names, "__match_args__": names, "_kinds": kinds, "_name": name}
+    below: dict[str, list[int]] = {}
+    for index, field in enumerate(names):
+        group, dot, _ = field.partition(".")
+        if dot:
+            below.setdefault(group, []).append(index)
+        if fields._fields[index] != field:
+            members[field] = property(itemgetter(index))
+    for group, indexes in below.items():
+        inner = tuple(names[index].partition(".")[2] for index in indexes)
+        members[group] = property(partial(_part, _run_type(inner, (), f"{name}.{group}"), indexes))
+    return type("Run", (Run, fields), members)
+
+
+def _part(part_type: Any, indexes: Sequence[int], run: Run) -> Any:
+    return part_type._make(run[index] for index in indexes)
+
+
+def id_of(run: Any) -> str:
+    """Return the id of a run, which a run of RunBuilder carries, or of a mapping of hyperparameters.
+
+    >>> run = make_run(("layers",), ([1, 2],))
+    >>> changed = copy.deepcopy(run)
+    >>> changed.layers.append(3)
+    >>> id_of(changed) == id_of(run) == id_of({"layers": (1, 2)}) != id_of(run._replace(layers=[1]))
+    True
+    """
+    if not isinstance(run, Run):
+        return identity(params_of(run))
+    if "_id" not in vars(run):
+        vars(run)["_id"] = identity(params_of(run))
+    return str(vars(run)["_id"])
+
+
+def params_of(run: Any) -> Mapping[str, Any]:
     """Return the hyperparameters of a run, which may be any namedtuple or a mapping."""
-    if isinstance(run, Run):
-        # reading by tuple.__iter__ does not count as reading the values
-        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))
-    params = run._asdict() if hasattr(run, "_asdict") else run
+    params: Any = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
-    problems = Problems([*check_names(params), *check_groups(params)])
-    problems += check_values(params.items())
-    if not problems and "device" in params and (problem := check_device(params["device"])):
-        problems.append(problem)
-    problems.raise_if_any()
-    return dict(params)
+    return params
+
+
+def check_run(run: Any) -> None:
+    """Check a run that need not be from RunBuilder.
+
+    Raises:
+        GridError: It has no hyperparameters, or a name or a value that cannot be stored; all problems at once.
+    """
+    params = params_of(run)
+    Problems([*check_names(params), *check_values(params.items())]).raise_if_any()
 
 
 def copy_of(run: Run) -> Run:
-    """Return a copy of a run for code that may modify its values."""
+    """Return a copy of a run for code that may modify its values, the run itself if it cannot be copied."""
     try:
         return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does
@@ -106,57 +151,3 @@ def kinds_of(run: Any) -> dict[str, str]:
     if not isinstance(run, Run):
         return {}
     return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
-
-
-@lru_cache(maxsize=256)
-def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_config: bool) -> Any:
-    # the base Run comes second, so that fields override its __getattr__, and its __reduce__ overrides the
-    # __reduce__ of tuple
-    fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
-    members: dict[str, Any] = {"_kinds": kinds, "_name": name, "__reduce__": Run.__reduce__}
-    members |= {} if has_config else {"__slots__": ()}
-    if fields._fields != names:
-        members |= _nested_members(names, fields._fields, kinds, name)
-    return type("Run", (fields, Run), members)
-
-
-def _nested_members(
-    names: tuple[str, ...], renamed: tuple[str, ...], kinds: tuple[str, ...], name: str
-) -> dict[str, Any]:
-    """Return the members of a namedtuple with dotted field names, with nested runs."""
-    members: dict[str, Any] = {
-        "_fields": names, "__match_args__": names, "__repr__": _repr,
-        "_replace": _replace, "__replace__": _replace,
-    }  # fmt: skip
-    below: dict[str, list[int]] = {}
-    for index, field in enumerate(names):
-        if "." in field:
-            below.setdefault(field.partition(".")[0], []).append(index)
-        if renamed[index] != field:
-            members[field] = _item(index)
-    for group, indexes in below.items():
-        fields = tuple(names[index].partition(".")[2] for index in indexes)
-        its_kinds = tuple(kinds[index] for index in indexes) if kinds else ()
-        members[group] = _group(_run_type(fields, its_kinds, f"{name}.{group}", False), indexes)
-    return members
-
-
-def _item(index: int) -> property:
-    return property(lambda run: tuple.__getitem__(run, index))
-
-
-def _group(its_type: Any, indexes: Sequence[int]) -> property:
-    get = tuple.__getitem__
-    return property(lambda run: tuple.__new__(its_type, [get(run, index) for index in indexes]))
-
-
-def _repr(run: Run) -> str:
-    pairs = zip(run._fields, run, strict=True)
-    return f"Run({', '.join(f'{name}={value!r}' for name, value in pairs)})"
-
-
-def _replace(run: Run, /, **values: Any) -> Run:
-    fields = run._fields
-    if unknown := [name for name in values if name not in fields]:
-        raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
-    return type(run)._make(map(values.pop, fields, run))  # type: ignore[attr-defined,no-any-return]

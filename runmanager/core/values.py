@@ -1,4 +1,4 @@
-"""The names and values of hyperparameters: checks, text, JSON and identity."""
+"""The names and values of hyperparameters: what is valid, their text and JSON, and the identity of a run."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ import keyword
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -18,8 +18,6 @@ from typing import Any
 BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The types of values in TensorBoard's HParams."""
 
-_MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
-_LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
@@ -28,64 +26,39 @@ RESERVED = frozenset((
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
-DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
+_MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
+_LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
+_DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
+# minimum similarity of names, and of short names, in which one letter has a larger weight
+_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
+_SHORT = 3  # maximum number of letters of a short name
 
 
-def check_names(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each invalid name of a hyperparameter."""
-    return [problem for name in names if (problem := _name_problem(name))]
+def check_names(names: Iterable[Any]) -> list[str]:
+    """Return a sentence for each invalid name of a hyperparameter, and for each that is a prefix of others.
 
-
-def check_groups(names: Iterable[Any]) -> list[str]:
-    """Return a sentence for each name that is a hyperparameter and a prefix of others.
-
-    >>> check_groups(["opt", "opt.lr", "width"])
-    ["'opt' is an axis, and 'opt.lr' is below it: rename one"]
+    >>> check_names(["opt", "opt.lr"]), check_names(["lambda"])[0][:40]
+    (["'opt' is an axis, and 'opt.lr' is below it: rename one"], "'lambda' cannot be read as run.lambda: w")
     """
-    texts = [name for name in names if isinstance(name, str)]
-    first = {name[:end]: name for name in reversed(texts) for end in range(len(name)) if name[end] == "."}
-    return [
-        f"{name!r} is an axis, and {first[name]!r} is below it: rename one" for name in texts if name in first
+    problems: list[str] = []
+    first_below: dict[str, str] = {}
+    names = list(names)
+    for name in names:
+        if not isinstance(name, str):
+            problems.append(f"a hyperparameter name must be text, got {name!r}")
+            continue
+        first, *others = parts = name.split(".")
+        if first.startswith("_") or not all(map(_is_name, parts)):
+            written = ".".join(_suggestion(part) for part in (first, *filter(None, others)))
+            problems.append(f"{name!r} cannot be read as run.{name}: write {written!r}")
+        for group in itertools.accumulate(parts[:-1], "{}.{}".format):
+            first_below.setdefault(group, name)
+    return problems + [
+        f"{name!r} is an axis, and {first_below[name]!r} is below it: rename one"
+        for name in names
+        if name in first_below
     ]
-
-
-def check_device(value: Any) -> str | None:
-    """Return the error of a device's name, None for a valid name; the device need not exist.
-
-    >>> check_device("cuda:1"), check_device("cpu:3")
-    (None, "the cpu has no numbers, got 'cpu:3': write 'cpu'")
-    """
-    text = str(value)
-    match = _DEVICE.fullmatch(text)
-    if isinstance(value, (bool, int)) or value is None:
-        return f"a device is named by text, got {value!r}: write 'cpu' or 'cuda:0'"
-    if match is None or match["type"] not in DEVICE_TYPES:
-        return f"unknown device {text!r}: {_device_hint(text)}"
-    if match["type"] == "cpu" and match["index"] is not None:
-        # torch accepts cpu:3 without an error, and computes on the cpu
-        return f"the cpu has no numbers, got {text!r}: write 'cpu'"
-    return None
-
-
-def _device_hint(text: str) -> str:
-    kind, _, number = text.lower().replace("gpu", "cuda").partition(":")
-    close = closest(kind, DEVICE_TYPES)
-    if not close:
-        return "write one of: " + ", ".join(DEVICE_TYPES[:4])
-    numbered = f"{close}:{number.lstrip('0') or number[:1]}"
-    name = numbered if _DEVICE.fullmatch(numbered) and close != "cpu" else close
-    return f"did you mean {name!r}?"
-
-
-def _name_problem(name: Any) -> str | None:
-    if not isinstance(name, str):
-        return f"a hyperparameter name must be text, got {name!r}"
-    first, *below = name.split(".")
-    if not (_is_name(first) and not first.startswith("_") and all(map(_is_name, below))):
-        parts = [_suggestion(first), *map(_suggestion, filter(None, below))]
-        return f"{name!r} cannot be read as run.{name}: write {'.'.join(parts)!r}"
-    return None
 
 
 def _is_name(part: str) -> bool:
@@ -99,50 +72,77 @@ def _suggestion(part: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else f"p{name}" if name[0].isdigit() else name
 
 
-def column(name: str) -> str:
-    """Return the result column of a hyperparameter.
+def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Return a sentence for each hyperparameter with a value that cannot be stored, and for invalid devices."""
+    problems: dict[str, None] = {}
+    for name, value in pairs:
+        if problem := check_value(value):
+            problems[f"{name!r}: {problem}"] = None
+        elif name == "device" and (problem := check_device(value)):
+            problems[problem] = None
+    return list(problems)
 
-    >>> column("lr"), column("epochs")
-    ('lr', 'epochs (hyperparameter)')
-    """
-    return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
-
-def check_value(value: Any) -> str | None:
-    """Return the error of a value that cannot be stored and identified again, None for any other value.
+def check_value(value: Any, num_levels: int = _MOST_NESTED) -> str:
+    """Return the error of a value that cannot be stored and identified again, "" for any other value.
 
     >>> check_value([1, None]), check_value(10**5000)
-    (None, 'a number of over 4,300 digits cannot be written: give it as text')
+    ('', 'a number of over 4,300 digits cannot be written: give it as text')
     """
-    kind = type(value)
-    if kind in (str, bool, float, type(None)) or (kind is int and abs(value) < _LONG):
-        return None
-    if is_deep(value):
+    if value is None or isinstance(value, (bool, float, str, enum.Enum, PurePath)):
+        return ""
+    if is_torch(value, "device", "dtype") or (is_named(value) and "<lambda>" not in value.__qualname__):
+        return ""
+    if isinstance(value, int):
+        return "a number of over 4,300 digits cannot be written: give it as text" if abs(value) >= _LONG else ""
+    parts: Sequence[Any]
+    if isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif (number := plain(value)) is not value:
+        parts = [number]
+    else:
+        rule = f"a value of the class {type(value).__name__} has no identity in another process"
+        return f"{rule}: give it a name and look it up, as in networks[run.name]"
+    if num_levels == 0:
         rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
         return f"{rule}: make it flatter, or give its name"
-    if not _is_nameable(value):
-        rule = f"a value of the class {kind.__name__} has no identity in another process"
-        return f"{rule}: give it a name and look it up, as in networks[run.name]"
-    try:
-        text(value)
-    except ValueError:
-        return "a number of over 4,300 digits cannot be written: give it as text"
-    return None
+    return next(filter(None, (check_value(part, num_levels - 1) for part in parts)), "")
 
 
-def _is_nameable(value: Any) -> bool:
-    """Whether a value has the same identity in every process, so that its run can be found again."""
-    value = plain(value)
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_nameable, value))
-    if isinstance(value, Mapping):
-        return all(_is_nameable(item) for pair in value.items() for item in pair)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return all(_is_nameable(getattr(value, field.name)) for field in dataclasses.fields(value))
-    if is_named(value):
-        return "<lambda>" not in value.__qualname__
-    is_plain = value is None or isinstance(value, (bool, int, float, str, enum.Enum, PurePath))
-    return is_plain or is_torch(value, "device", "dtype")
+def check_device(value: Any) -> str:
+    """Return the error of a device's name, "" for a valid name; the device need not exist.
+
+    >>> check_device("cuda:1"), check_device("cpu:3")
+    ('', "the cpu has no numbers, got 'cpu:3': write 'cpu'")
+    """
+    written = str(value)
+    if isinstance(value, (bool, int)) or value is None:
+        return f"a device is named by text, got {value!r}: write 'cpu' or 'cuda:0'"
+    match = _DEVICE.fullmatch(written)
+    if match and match["type"] == "cpu" and match["index"]:
+        # torch accepts cpu:3 without an error, and computes on the cpu
+        return f"the cpu has no numbers, got {written!r}: write 'cpu'"
+    if match and match["type"] in _DEVICE_TYPES:
+        return ""
+    name, _, number = written.lower().replace("gpu", "cuda").partition(":")
+    close = closest(name, _DEVICE_TYPES)
+    if not close:
+        return f"unknown device {written!r}: write one of: {', '.join(_DEVICE_TYPES[:4])}"
+    numbered = f"{close}:{number.lstrip('0') or number[:1]}"
+    is_numbered = close != "cpu" and _DEVICE.fullmatch(numbered)
+    return f"unknown device {written!r}: did you mean {numbered if is_numbered else close!r}?"
+
+
+def is_deep(value: Any, num_levels: int = _MOST_NESTED) -> bool:
+    """Whether a value of JSON is nested too deep for recursive functions."""
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    if not isinstance(parts, (list, tuple)):
+        return False
+    return num_levels == 0 or any(is_deep(part, num_levels - 1) for part in parts)
 
 
 def is_named(value: Any) -> bool:
@@ -150,24 +150,10 @@ def is_named(value: Any) -> bool:
     return isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
 
 
-def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return a sentence for each hyperparameter with values that cannot be stored."""
-    problems = ((name, check_value(value)) for name, value in pairs)
-    return list(dict.fromkeys(f"{name!r}: {problem}" for name, problem in problems if problem))
-
-
-def is_deep(value: Any) -> bool:
-    """Whether a value is nested too deep for recursive functions, or contains itself."""
-    level = [value]
-    for _ in range(_MOST_NESTED):
-        below: dict[int, Any] = {}
-        for outer in level:
-            items = (*outer, *outer.values()) if isinstance(outer, Mapping) else outer
-            below |= {id(item): item for item in items} if isinstance(items, (list, tuple)) else {}
-        level = list(below.values())
-        if not level:
-            return False
-    return True
+def is_torch(value: Any, *kinds: str) -> bool:
+    """Whether a value is an instance of a torch class with one of these names."""
+    # compare names, so that grids of plain numbers never import torch
+    return type(value).__module__ == "torch" and type(value).__name__ in kinds
 
 
 def plain(value: Any) -> Any:
@@ -175,6 +161,66 @@ def plain(value: Any) -> Any:
     if type(value).__module__ in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
+
+
+def identity(params: Mapping[str, Any]) -> str:
+    """Hash the hyperparameters of a run, in any order, to 16 hex digits.
+
+    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
+    True
+    """
+    content = {name: _canonical(value) for name, value in params.items()}
+    document = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+
+def key_of(value: Any) -> str:
+    """Return a text that is the same for equal values, in every process.
+
+    >>> key_of((1.0, "a", None)), key_of(float("nan")), key_of(True)
+    ('[1, "a", null]', '{"number": "nan"}', 'true')
+    """
+    return json.dumps(_canonical(value))
+
+
+def _canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+    value = plain(value)
+    if isinstance(value, enum.Enum):
+        return {"enum": f"{full_name(type(value))}.{value.name}"}
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        if not math.isfinite(value):
+            return {"number": str(value)}
+        return int(value) if value == int(value) else float(value)
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    if is_named(value):
+        return {"name": full_name(value)}
+    if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
+        return str(value)
+    name = full_name(type(value))
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"data": [name, fields]}
+    return {"object": [name, repr(value)]}  # a cell of a table
+
+
+def full_name(value: Any) -> str:
+    """Return the module and the qualified name of a class or a function."""
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def column(name: str) -> str:
+    """Return the result column of a hyperparameter.
+
+    >>> column("lr"), column("epochs")
+    ('lr', 'epochs (hyperparameter)')
+    """
+    return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
 
 def kind(value: Any) -> str:
@@ -190,13 +236,13 @@ def kind(value: Any) -> str:
     return NUMBER if is_number else TEXT
 
 
-def common_kind(kinds: Iterable[str]) -> str:
-    """Return the common type of several values, text if they differ.
+def common_kind(values: Iterable[Any]) -> str:
+    """Return the common type of several values in HParams, text if they differ.
 
-    >>> common_kind(["number", "number"]), common_kind(["number", "bool"])
+    >>> common_kind([1, 0.5]), common_kind([1, True])
     ('number', 'text')
     """
-    first, *others = {*kinds}
+    first, *others = {*map(kind, values)}
     return TEXT if others else first
 
 
@@ -233,7 +279,7 @@ def json_value(value: Any) -> Any:
     return text(value)
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Encode a value as strict JSON, from which `decode` restores it with its type.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
@@ -249,111 +295,44 @@ def encode(value: Any) -> Any:
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, Mapping):
         return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
-    for kind in ("device", "dtype"):
-        if is_torch(value, kind):
-            return {f"${kind}": str(value)}
-    return _public_name(value) if is_named(value) else text(value)
+    if is_torch(value, "device", "dtype"):
+        return {f"${type(value).__name__}": str(value)}
+    if not is_named(value):
+        return text(value)
+    # the shortest name that can be imported, such as torch.optim.SGD
+    name, home = str(value.__qualname__), str(value.__module__)
+    for package in itertools.accumulate(home.split("."), "{}.{}".format):
+        if getattr(sys.modules.get(package), name, None) is value:
+            home = package
+            break
+    return name if home in ("builtins", "__main__") else f"{home}.{name}"
 
 
 def decode(value: Any) -> Any:
-    """Decode a value from `encode`."""
+    """Decode a value from `encode`; the error of any other value is a ValueError."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if len(value) != 1:
-        raise ValueError(f"not an encoded value: {value!r}")
-    (tag, content), *_ = value.items()
-    match tag:
-        case "$float" if content in ("nan", "inf", "-inf"):
-            return float(content)
-        case "$tuple" if isinstance(content, list):
-            return tuple(decode(item) for item in content)
-        case "$dict" if isinstance(content, list):
+    match [*value.items()]:
+        case [("$float", "nan" | "inf" | "-inf" as number)]:
+            return float(number)
+        case [("$tuple", [*items])]:
+            return tuple(decode(item) for item in items)
+        case [("$dict", [*items])]:
             try:
-                return {decode(key): decode(item) for key, item in content}
+                return {decode(key): decode(item) for key, item in items}
             except TypeError as error:
-                raise ValueError(f"not the items of a dict: {content!r}") from error
-        case "$device" | "$dtype" if isinstance(content, str):
-            return _torch_value(tag[1:], content)
+                raise ValueError(f"not the items of a dict: {items!r}") from error
+        case [("$device" | "$dtype" as tag, str(name))]:
+            import torch
+
+            with suppress(RuntimeError):
+                read = torch.device(name) if tag == "$device" else vars(torch).get(name.removeprefix("torch."))
+                if is_torch(read, tag[1:]):
+                    return read
+            raise ValueError(f"not a torch {tag[1:]}: {name!r}")
     raise ValueError(f"not an encoded value: {value!r}")
-
-
-def _torch_value(kind: str, content: str) -> Any:
-    import torch
-
-    with suppress(RuntimeError):
-        value = torch.device(content) if kind == "device" else vars(torch).get(content.removeprefix("torch."))
-        if is_torch(value, kind):
-            return value
-    raise ValueError(f"not a torch {kind}: {content!r}")
-
-
-def is_torch(value: Any, *kinds: str) -> bool:
-    """Whether a value is an instance of a torch class with one of these names."""
-    # compare names, so that grids of plain numbers never import torch
-    return type(value).__module__ == "torch" and type(value).__name__ in kinds
-
-
-def _public_name(value: Any) -> str:
-    """Return the shortest importable name of a class or function, such as torch.optim.SGD."""
-    packages = itertools.accumulate(str(value.__module__).split("."), "{}.{}".format)
-    name = str(value.__qualname__)
-    homes = [package for package in packages if getattr(sys.modules.get(package), name, None) is value]
-    home = homes[0] if homes else value.__module__
-    return name if home in ("builtins", "__main__") else f"{home}.{name}"
-
-
-def full_name(value: Any) -> str:
-    """Return the module and the qualified name of a class or a function."""
-    return f"{value.__module__}.{value.__qualname__}"
-
-
-def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's hyperparameters, in any order, to 16 hex digits.
-
-    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
-    True
-    """
-    content = {name: canonical(value) for name, value in params.items()}
-    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(document.encode()).hexdigest()[:16]
-
-
-def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
-    """Return the canonical form of a value as strict JSON: equal values have equal forms.
-
-    >>> canonical((1.0, "a", None)), canonical(float("nan"))
-    ([1, 'a', None], {'number': 'nan'})
-    """
-    value = plain(value)
-    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
-        return value
-    if isinstance(value, enum.Enum):
-        return {"enum": f"{full_name(type(value))}.{value.name}"}
-    if isinstance(value, (int, float)):
-        if isinstance(value, float) and not math.isfinite(value):
-            return {"number": str(value)}
-        return int(value) if value == int(value) else float(value)
-    if isinstance(value, (list, tuple)):
-        return [canonical(item) for item in value]
-    if isinstance(value, Mapping):
-        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
-        return {"mapping": sorted(pairs, key=json.dumps)}
-    if is_named(value):
-        return {"name": full_name(value)}
-    if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
-        return str(value)
-    name = full_name(type(value))
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"data": [name, fields]}
-    return {"object": [name, repr(value)]}  # a cell of a table
-
-
-# minimum similarity of names, and of short names, in which one letter has a larger weight
-_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
-_SHORT = 3  # maximum number of letters of a short name
 
 
 def closest(name: str, names: Iterable[str]) -> str:

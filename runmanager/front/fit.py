@@ -16,7 +16,7 @@ from runmanager.core.batch_step import BatchStep, Loss, counted_part, pair_of
 from runmanager.core.epoch_options import EpochOptions
 from runmanager.core.evaluation import Metric
 from runmanager.core.optimizer_step import OptimizerStep, usable_precisions
-from runmanager.core.run import params_of
+from runmanager.core.run import check_run, params_of
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
@@ -123,6 +123,7 @@ def fit(
     options = EpochOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
     rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
     _refuse({rule: not isinstance(network, nn.Module)})
+    check_run(run)
     params = params_of(run)
     is_open = hooks_of(manager).is_open
     device = hooks_of(manager).device_of(params, network)

@@ -23,7 +23,6 @@ from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import parse_goal
 from runmanager.core.hooks import Hooks
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run import params_of
 from runmanager.core.run_state import read_run
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
@@ -743,7 +742,7 @@ class RunManager:
         for run in runs:
             is_completed = False
             if ranks.is_main():
-                folder = experiment.find(params_of(run))
+                folder = experiment.find(run)
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run

@@ -1,6 +1,5 @@
 """The data of a report: the runs, the best settings, and the effects of the hyperparameters."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.run_state import RunResult
-from runmanager.core.values import canonical, text
+from runmanager.core.values import key_of, text
 from runmanager.core.wording import brief, concise, printable
 from runmanager.core.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
@@ -51,9 +50,9 @@ class PageAxis:
 
     def label(self, value: Any) -> str:
         """Return the label of a value, which is the same on the whole page."""
-        key = json.dumps(canonical(None if value is pd.NA else value))
+        key = key_of(None if value is pd.NA else value)
         if key not in self.keys and isinstance(value, float) and math.isnan(value):
-            key = json.dumps(canonical(None))  # a column of numbers has NaN in place of None
+            key = key_of(None)  # a column of numbers has NaN in place of None
         return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
 
 
@@ -187,7 +186,7 @@ def _x_axis(results: Sequence[RunResult]) -> str | None:
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> PageAxis:
     """Return a hyperparameter with its labels and codes."""
-    keys = [json.dumps(canonical(values.get(name))) for values in params]
+    keys = [key_of(values.get(name)) for values in params]
     column = [params[row].get(name) for row in settings]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}
     numbers = {key: value for key, value in by_key.items() if type(value) in (int, float)}

@@ -11,11 +11,10 @@ from typing import Any
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run import Run
+from runmanager.core.run import Run, id_of
 from runmanager.core.run_numbers import kept
 from runmanager.core.run_state import RunResult, read_run
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
-from runmanager.core.values import identity
 from runmanager.core.wording import counted, did_you_mean, join
 from runmanager.errors import InvalidArgumentError
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
@@ -119,7 +118,7 @@ class Searching(Search):
 
     def trials_of(self, run: Run) -> Sequence[KeptTrial]:
         """Return the trials to store with a suggested run."""
-        id_ = identity(run._asdict())
+        id_ = id_of(run)
         return [trial.kept for trial in self._trials.values() if id_ in trial.runs]
 
     def num_more(self) -> int:
@@ -182,7 +181,7 @@ class Searching(Search):
         self._num_before = len(trials)
 
     def _trial(self, number: int, point: Point, attributes: Mapping[str, Any]) -> _Trial:
-        runs = {identity(run._asdict()): run for run in self._space.runs(point)}
+        runs = {id_of(run): run for run in self._space.runs(point)}
         return _Trial(number, point, runs, attributes)
 
     @property

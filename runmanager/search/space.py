@@ -1,7 +1,6 @@
 """The space of a search: axes whose values are listed or lie in a range."""
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.core.folders import RunFolder
-from runmanager.core.grid import space_of
+from runmanager.core.grid import maker_of, space_of
 from runmanager.core.nested import Grid
 from runmanager.core.ranges import IntRange, Range
-from runmanager.core.run import Run, make_run
-from runmanager.core.values import canonical, common_kind, decode, encode, identity, kind
+from runmanager.core.run import Run, id_of
+from runmanager.core.values import decode, encode, key_of
 
 Point = Mapping[str, Any]
 """A point of the space: name of each searched axis -> a number of its range, or the index of a listed value."""
@@ -69,9 +68,11 @@ class SearchSpace:
     """
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
+        space = space_of(params)
+        self._make = maker_of(space)
         self._order = [
             SearchAxis(names, range=values) if isinstance(values, Range) else SearchAxis(names, values)
-            for names, values in space_of(params).items()
+            for names, values in space.items()
         ]
         self.names: tuple[str, ...] = tuple(name for axis in self._order for name in axis.names)
         # axes that are not searched: repeat axes, and axes with one value
@@ -79,9 +80,6 @@ class SearchSpace:
             axis for axis in self._order if len(axis.rows) == 1 or not set(axis.names).isdisjoint(repeats)
         ]
         self.axes: list[SearchAxis] = [axis for axis in self._order if axis not in self._fixed]
-        rows = (axis.rows or [(axis.spread(0, 1),)] for axis in self._order)
-        columns = itertools.chain.from_iterable(zip(*each, strict=True) for each in rows)
-        self._kinds = tuple(common_kind(map(kind, column)) for column in columns)
 
     @property
     def varying(self) -> list[str]:
@@ -107,7 +105,7 @@ class SearchSpace:
         if None in values.values():
             return None
         run = self._run(values)
-        if identity(run._asdict()) != folder.id:
+        if id_of(run) != folder.id:
             return None
         return {axis.name: values[axis.name] for axis in self.axes}, run
 
@@ -125,9 +123,8 @@ class SearchSpace:
 
     def _run(self, values: Mapping[str, Any]) -> Run:
         """Return the run for the index or number of each axis."""
-        rows = (axis.row(values[axis.name]) for axis in self._order)
-        return make_run(self.names, itertools.chain.from_iterable(rows), self._kinds)
+        return self._make(axis.row(values[axis.name]) for axis in self._order)
 
 
 def _key(row: Sequence[Any]) -> str:
-    return json.dumps(canonical(row))
+    return key_of(row)

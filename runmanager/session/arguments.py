@@ -12,7 +12,7 @@ from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.nested import flat, mapping_of
-from runmanager.core.run import Run, device_of
+from runmanager.core.run import Run, device_of, id_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.core.x_axis import check_x_axis
@@ -87,7 +87,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str]) -> dict[
         if device not in reasons:
             reasons[device] = missing(device)
         if reasons[device]:
-            unavailable[identity(run._asdict())] = reasons[device]
+            unavailable[id_of(run)] = reasons[device]
     return unavailable
 
 
@@ -188,8 +188,10 @@ def _twice(runs: Sequence[Run]) -> list[str]:
     """Return a sentence about the first run that is in the grid twice; empty without one."""
     ids: set[str] = set()
     for run in runs:
+        if identity(run._asdict()) != id_of(run):
+            return [f"a value of {run!r} was changed after the run was built: write run._replace(name=value)"]
         number = len(ids)
-        ids.add(identity(run._asdict()))
+        ids.add(id_of(run))
         if len(ids) == number:
             rule = "is in this grid twice: give every value of an axis, and every run, once"
             return [f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"]

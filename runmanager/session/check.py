@@ -15,7 +15,7 @@ from runmanager.core.folders import Experiment
 from runmanager.core.lock import check_free
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, device_of
-from runmanager.core.values import canonical, column
+from runmanager.core.values import column, key_of
 from runmanager.core.wording import counted, duration
 from runmanager.devices import ranks
 from runmanager.errors import Problems
@@ -147,7 +147,7 @@ def covering(settings: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
 
 def _values(run: Run, repeats: Sequence[str]) -> set[tuple[str, str]]:
     params = {name: value for name, value in run._asdict().items() if name not in repeats}
-    return {(name, json.dumps(canonical(value))) for name, value in params.items()}
+    return {(name, key_of(value)) for name, value in params.items()}
 
 
 @contextlib.contextmanager

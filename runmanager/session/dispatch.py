@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from runmanager.core.listener import Listener, Slot, fault_of, problem_of
 from runmanager.core.outcome import EpochRecord, News, Outcome, Question
-from runmanager.core.run import Run, copy_of
-from runmanager.core.values import identity
+from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.wording import printable
 from runmanager.executors.signals import Stop
 
@@ -41,13 +40,13 @@ class Dispatcher:
         self.say, self.stopping = say, stopping
         self._listeners = listeners
         self._stop = stop
-        self._begun: dict[str, tuple[Run, Run, Slot]] = {}  # id -> run, the copy for listeners, slot
+        self._begun: dict[str, tuple[Run, Slot]] = {}  # id -> the copy for listeners, slot
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Report that a run has begun."""
         self._stop.check()
-        id_ = identity(run._asdict())
-        self._begun[id_] = run, copy_of(run), Slot(id_, lane, device)
+        id_ = id_of(run)
+        self._begun[id_] = copy_of(run), Slot(id_, lane, device)
         for listener in self._listening(run):
             listener.run_began(listener.run, None, None)
 
@@ -77,7 +76,7 @@ class Dispatcher:
         """Report the outcome of a run after the outcome was committed; `listeners` are None for all."""
         for listener in self._listening(run, is_retried=is_retried, listeners=listeners):
             listener.run_ended(outcome)
-        self._begun.pop(self.id_of(run), None)
+        self._begun.pop(id_of(run), None)
 
     @property
     def begun(self) -> Collection[str]:
@@ -87,16 +86,11 @@ class Dispatcher:
     def _listening(
         self, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
     ) -> Iterator[Listener]:
-        id_ = self.id_of(run)
-        _, copy, slot = self._begun.get(id_, (run, run, Slot(id_)))
+        id_ = id_of(run)
+        copy, slot = self._begun.get(id_, (run, Slot(id_)))
         for listener in self._listeners if listeners is None else listeners:
             listener.run, listener.slot = copy, slot._replace(is_retried=is_retried)
             yield listener
-
-    def id_of(self, run: Run) -> str:
-        """Return the identity of a run, even if train() in this process has modified a list in the run."""
-        begun = (id_ for id_, (begun, *_) in self._begun.items() if begun is run)
-        return next(begun, "") or identity(run._asdict())
 
 
 class _Event(NamedTuple):

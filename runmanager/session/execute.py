@@ -9,7 +9,7 @@ from functools import partial
 from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.outcome import Outcome
-from runmanager.core.run import Run
+from runmanager.core.run import Run, id_of
 from runmanager.core.run_state import RunResult, read_run
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
@@ -197,7 +197,7 @@ class Execution:
 
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show the outcome of a run; return the outcome, and whether the run is retried."""
-        id_ = self._dispatcher.id_of(run)
+        id_ = id_of(run)
         planned = self._in_progress.pop(id_)
         outcome = commit_outcome(planned, ended, self._task)
         result = self._decisions.results[id_] = read_run(planned.folder)

@@ -8,7 +8,6 @@ from runmanager.core import files
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run import params_of
 from runmanager.core.run_state import read_experiment, read_run
 from runmanager.session.plan import PlannedRun
 from runmanager.session.task import RunTask
@@ -27,7 +26,7 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
         return result.outcome  # the journal has the end line; only the last message was lost
     outcome = replace(outcome, epochs=len(result.epochs))
     # use the run's values, as the folder stores values of most types as text
-    task.experiment.open(params_of(planned.run))
+    task.experiment.open(planned.run)
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         files.write_file(folder.path / files.ERROR_LOG, log)

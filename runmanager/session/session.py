@@ -16,8 +16,7 @@ from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.lock import hold
 from runmanager.core.outcome import BY_TRAIN, Status
-from runmanager.core.run import Run
-from runmanager.core.values import identity
+from runmanager.core.run import Run, id_of
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
@@ -139,9 +138,8 @@ class Session:
 
     def plan(self, *, is_written: bool = True) -> Plan:
         """Plan the runs of the grid; store them with the experiment if `is_written`."""
-        grid = [run._asdict() for run in self.runs]
         give_folders = self.experiment.plan if is_written else self.experiment.assign
-        folders = give_folders(grid, self.missing, self.design)
+        folders = give_folders(self.runs, self.missing, self.design)
         runs = [self.runs[index] for index in self.chosen]
         return self._leaving_pruned(self.plan_of(runs, [folders[index] for index in self.chosen]))
 
@@ -149,9 +147,7 @@ class Session:
         """Create folders for new runs of a search, and plan them."""
         names = folder_names.telling_first(self.search.axes, self.design.repeating(self.search.axes))
         reasons = arguments.missing_devices(runs, self.executor.missing)
-        folders = [
-            self.experiment.add(run._asdict(), names, reasons, self.search.trials_of(run)) for run in runs
-        ]
+        folders = [self.experiment.add(run, names, reasons, self.search.trials_of(run)) for run in runs]
         return self.plan_of(runs, folders)
 
     def show_plan(self) -> GridOutcome:
@@ -177,7 +173,7 @@ class Session:
         likely = self.search.to_try()
         absent = arguments.missing_devices(likely, self.executor.missing)
         runs = [planned.run for planned in plan.due]
-        runs += [run for run in likely if identity(run._asdict()) not in absent]
+        runs += [run for run in likely if id_of(run) not in absent]
         repeats = self.design.repeating(plan.varying)
         is_resume = self.options.check == "resume"
         task = ResumeTask(self.task, functions=self.saving) if is_resume else CheckTask(self.task)

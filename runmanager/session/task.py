@@ -15,7 +15,7 @@ from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run import Run, copy_of, params_of
+from runmanager.core.run import Run, copy_of
 from runmanager.core.run_state import read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
@@ -107,7 +107,7 @@ class RunTask:
 
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
         """Return the number of threads of a resumed run, None for a new run."""
-        folder = self.experiment.find(params_of(run))
+        folder = self.experiment.find(run)
         checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
             return None
@@ -121,7 +121,7 @@ class RunTask:
         process, before = os.getpid(), process_state()
         try:
             with _spare_descriptors(), self._without_debugger(run):
-                call(self.train, run, manager)
+                call(self.train, copy_of(run), manager)
             if hooks.is_open:
                 with as_before(before):
                     manager.end_run()
@@ -169,7 +169,7 @@ class RunTask:
         return error
 
     def _no_debugger(self, run: Run) -> LifecycleError:
-        folder = self.experiment.find(params_of(run))
+        folder = self.experiment.find(run)
         number = folder.number if folder else "NUMBER"
         step = f"only={number} executes this run alone, in the process that starts the grid"
         return LifecycleError(f"a debugger has no keyboard in a worker process: {step}")

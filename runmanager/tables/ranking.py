@@ -5,7 +5,6 @@ run has numbers too, but of fewer epochs. In a table without the column `status`
 """
 
 import contextlib
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from runmanager.core.folder_names import varying
 from runmanager.core.goal import Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.values import COLUMNS, RESERVED, canonical
+from runmanager.core.values import COLUMNS, RESERVED, key_of
 from runmanager.core.wording import aligned, all_of, cell, counted, did_you_mean, labels, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.tables.columns import (
@@ -613,7 +612,7 @@ def addresses_of(runs: pd.DataFrame) -> list[str]:
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     """Number the values of a hyperparameter in order of appearance; return a code per row, and the values."""
     is_object = column.dtype == object
-    keys = [json.dumps(canonical(value)) for value in column] if is_object else column.to_numpy()
+    keys = [key_of(value) for value in column] if is_object else column.to_numpy()
     codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
     firsts = np.unique(codes, return_index=True)[1]
     return codes, column.iloc[firsts].tolist()

@@ -99,11 +99,13 @@ def _decide(experiment: Path) -> None:
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the type of each hyperparameter."""
-    kinds: dict[str, list[str]] = {}
+    values: dict[str, list[Any]] = {}
     for params in rows:
         for name, value in params.items():
-            kinds.setdefault(name, []).append(kind(value))
-    return {name: common_kind(kinds[name]) if len(kinds[name]) == len(rows) else TEXT for name in sorted(kinds)}
+            values.setdefault(name, []).append(value)
+    return {
+        name: common_kind(values[name]) if len(values[name]) == len(rows) else TEXT for name in sorted(values)
+    }
 
 
 def _update(run: RunFolder, form: SessionFormat) -> bool:

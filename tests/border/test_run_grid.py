@@ -1,11 +1,14 @@
 """run_grid: what is executed, how runs may end, what is refused, and what a repeated call does."""
 
+import copy
 import logging
 import math
 import os
+import pickle
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from runmanager import (
     LanesExecutor,
     RunBuilder,
     RunsWarning,
+    expand,
     load_results,
     load_runs,
     run_grid,
@@ -505,3 +509,60 @@ def test_a_run_without_a_batch_for_a_time_is_hung_and_leaves_its_stack():
 
     assert statuses(outcome) == [("hung", 1), DONE]
     assert "meet" in (reading.run_folder("runs/exp") / "error.log").read_text()
+
+
+def grows(run, manager):
+    run.layers.append(3)
+    run.opt.pop("name")
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(len(run.layers), 1)
+
+
+def counts_what_it_sees(run, manager):
+    run.config.layers.append(3)
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(len(run.config.layers), 1)
+
+
+@dataclass
+class Network:
+    layers: list[int]
+    width: int = 8
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_a_run_stays_the_same_run_when_train_changes_its_values(executor):
+    axes = {"layers": [[1], [1, 2]], "opt": [{"name": "sgd", "lr": 0.1}], "seed": [0, 1]}
+    configs = expand(Network([1, 2]), {"width": [8, 16]})
+
+    for params, function, losses in ((axes, grows, [2, 2, 3, 3]), (configs, counts_what_it_sees, [3, 3])):
+        name = function.__name__
+        outcomes = [start(params, function, executor=executor, experiment=name) for _ in range(2)]
+        for outcome in outcomes:
+            assert statuses(outcome) == [("completed", 1)] * len(losses)
+            assert outcome.runs["loss"].tolist() == losses
+            assert outcome.runs["attempts"].tolist() == [1] * len(losses)
+        assert [len(layers) for layers in outcomes[1].runs["layers"]] == [n - 1 for n in losses]
+        assert len(reading.run_folders(outcomes[1].folder)) == len(losses)
+
+
+def test_a_copy_of_a_run_is_that_run_and_a_run_changed_before_the_start_is_refused():
+    (run,) = RunBuilder.get_runs({"layers": [[1, 2]]})
+    copies = [copy.copy(run), copy.deepcopy(run), pickle.loads(pickle.dumps(run))]
+
+    for each in copies:
+        each.layers.append(3)
+
+    for changed in (run, *copies):
+        with pytest.raises(GridError, match="_replace"):
+            start([changed])
+    assert statuses(start([run._replace(layers=[1, 2, 3])], grows_only_here)) == [("completed", 1)]
+
+
+def grows_only_here(run, manager):
+    run.layers.append(3)
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(len(run.layers), 1)

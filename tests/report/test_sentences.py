@@ -1,7 +1,6 @@
 """The sentences of a page against pandas and SciPy, on grids of many kinds."""
 
 import itertools
-import json
 import math
 import random
 import re
@@ -15,7 +14,7 @@ from runmanager.answers.verdict import verdict
 from runmanager.core.folders import RunFolder
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.run_state import RunResult
-from runmanager.core.values import canonical, identity
+from runmanager.core.values import identity, key_of
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data
 
@@ -247,7 +246,7 @@ def test_failures_count_the_runs_that_they_name(case):
 
 
 def test_none_is_called_so_also_where_a_column_of_numbers_has_nan():
-    keys = [json.dumps(canonical(value)) for value in (0.1, None)]
+    keys = [key_of(value) for value in (0.1, None)]
     axis = PageAxis("lr", ["0.1", "None"], [0, 1], is_ordered=False, keys=keys)
 
     assert axis.label(math.nan) == "None"
