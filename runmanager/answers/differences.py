@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
-from runmanager.core.fingerprint_changes import changes_between
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult, changes_between
 from runmanager.core.values import NUMBER, kind, text
 from runmanager.core.wording import cell, counted, join, printable
 from runmanager.errors import InvalidArgumentError

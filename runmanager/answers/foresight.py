@@ -13,7 +13,7 @@ from runmanager.core import files
 from runmanager.core.design import Design, Rule
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment
-from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.core.values import identity
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError

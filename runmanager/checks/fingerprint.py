@@ -19,8 +19,8 @@ from pathlib import PurePath
 from typing import Any
 
 from runmanager.checks import source
-from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.provenance import versions
+from runmanager.core.state import Fingerprint
 from runmanager.core.values import full_name, is_torch, plain
 
 MOST_BYTES = 1 << 20

@@ -20,7 +20,7 @@ from runmanager.core.wording import cell, durations, file_size, join
 if TYPE_CHECKING:
     from runmanager.core.design import Design
     from runmanager.core.folders import RunFolder
-    from runmanager.core.run_state import RunResult
+    from runmanager.core.state import RunResult
 
 _LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
@@ -39,7 +39,7 @@ def show_command(run: Path) -> Answer:
 
     Exit codes: 0 shown; 1 one of its files is damaged; 2 no such run.
     """
-    from runmanager.core.run_state import read_run
+    from runmanager.core.state import read_run
     from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []

@@ -25,7 +25,7 @@ from runmanager.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.core.run_state import RunResult
+    from runmanager.core.state import RunResult
 
 RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
@@ -48,7 +48,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
     from runmanager.core.folders import experiments, no_runs
-    from runmanager.core.run_state import read_experiment
+    from runmanager.core.state import read_experiment
 
     check_folder(root)
     if (root / files.RUN).is_file():

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.goal import Goal
 from runmanager.core.listeners import RunListener
-from runmanager.core.loaded_files import changes_since
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import Fingerprint, RunResult, changes_since
 from runmanager.devices import ranks
 
 

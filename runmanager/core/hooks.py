@@ -26,7 +26,7 @@ from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.open_run import Boards, OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.core.run import check_run, id_of, kinds_of, params_of
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices

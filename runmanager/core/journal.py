@@ -3,28 +3,26 @@
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without this field. The first
 line of a journal has the type ``start``. Then follow one line ``epoch`` per epoch and a line ``end``; a killed
 attempt has no ``end``. Lines of type ``inside`` record checkpoints inside an epoch. Lines of other types are
-skipped, as later versions may write such lines. An ``end`` also has the CRC-32 of all earlier bytes, as
-``"whole"``, so that a finished journal is checked in one step.
+skipped, as later versions may write such lines.
 
 A checksum does not tell who wrote a line, so types are checked here too, and users of an `Attempt` need no
-checks. A fact of a wrong type is omitted; a line that lacks a required fact is damaged.
+checks: a line with a fact of a wrong type, or without a required fact, is damaged.
 """
 
 import json
 import math
-import re
 import time
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
 from runmanager.core import files, processes
-from runmanager.core.files import AppendFile, version
+from runmanager.core.files import AppendFile
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
 
@@ -33,10 +31,9 @@ _CRC = b',"crc":"%08x"}'
 _CRC_LENGTH = len(_CRC % 0)
 PIECE = 64 * 2**20
 """The maximum number of bytes per read; no line of a journal is longer."""
+_HEAD = 100  # number of bytes of a line in which the facts of an epoch begin
 _MOST_NAMED = 10  # maximum number of damaged lines in a message
-_INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
 
-_EPOCHS = msgspec.json.Decoder(EpochRecord)
 DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
@@ -51,7 +48,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
 
 
 class _Facts(TypedDict, total=False):
-    """The facts of first and last lines that the code uses; lines may have further facts."""
+    """The facts of lines that the code uses; lines may have further facts."""
 
     after: Count
     attempt: Count
@@ -60,6 +57,8 @@ class _Facts(TypedDict, total=False):
     commit: str
     device: str
     device_name: str
+    epochs: Count
+    error: str
     fingerprint: dict[str, dict[str, str]]
     host: str
     inside: Inside
@@ -75,6 +74,7 @@ class _Facts(TypedDict, total=False):
     ranks: Count
     restored: Count
     settings: dict[str, str]
+    status: Status
     stopped_early: str
     summary: dict[str, float | Literal["nan", "inf", "-inf"]]
     t_wall: Seconds
@@ -82,15 +82,13 @@ class _Facts(TypedDict, total=False):
     versions: dict[str, str]
 
 
-class _End(TypedDict):
-    """The required facts of a last line."""
-
-    status: str
-    error: str
-    epochs: Count
+class _Kind(msgspec.Struct):
+    type: str
 
 
-_KINDS = get_type_hints(_Facts, include_extras=True)
+_EPOCH = b'{"v":1,"type":"epoch",'
+_KINDS = msgspec.json.Decoder(_Kind)
+_EPOCHS = msgspec.json.Decoder(EpochRecord)
 
 
 @dataclass
@@ -107,19 +105,17 @@ class Attempt:
     damaged: list[int] = field(default_factory=list)  # line numbers of the damaged lines, from 1
     num_lines: int = 0
     size: int = 0  # size of the lines in bytes
-    crc: int = 0  # CRC-32 of the lines
     is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
     version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `files.version`
 
     @property
     def damage(self) -> str:
         """The damaged lines as text, "" if there are none."""
-        named, others = self.damaged[:_MOST_NAMED], len(self.damaged[_MOST_NAMED:])
-        more = f" and {others} more" if others else ""
-        return f"line {', '.join(map(str, named))}{more}" if named else ""
+        more = f" and {len(self.damaged) - _MOST_NAMED} more" if len(self.damaged) > _MOST_NAMED else ""
+        return f"line {', '.join(map(str, self.damaged[:_MOST_NAMED]))}{more}" if self.damaged else ""
 
 
-class Journal:
+class Journal(AppendFile):
     """The journal of one attempt, open for appending; each method returns when its line is on disk.
 
     Raises:
@@ -128,43 +124,37 @@ class Journal:
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self.attempt = attempt
-        start = _line(attempt, "start", {**processes.this_process(), **details})
         path = folder / files.journal(attempt)
-        files.write_file(path, start, is_new=True)
-        self._file = AppendFile(path, len(start))
-        self._crc = zlib.crc32(start)
+        start = _line(attempt, "start", {**processes.this_process(), **details})
+        files.write_file(path, start, is_new=True)  # complete: its first line names the process that writes it
+        super().__init__(path, len(start))
 
     def epoch(self, record: EpochRecord, **facts: Any) -> None:
         """Commit a finished epoch, with further facts."""
-        nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
-        metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
-        extra: dict[str, Any] = {"nonfinite": nonfinite} if nonfinite else {}
-        extra |= {"cold": True} if record.cold else {}
-        extra |= {"steps": record.steps} if record.steps else {}
-        times = {name: round(value, 6) for name, value in record.times.items()}
-        self._append("epoch", {"epoch": record.epoch, **extra, **facts, "metrics": metrics, "times": times})
+        content: dict[str, Any] = {"epoch": record.epoch, **facts}
+        if nonfinite := {
+            name: str(value) for name, value in record.metrics.items() if not math.isfinite(value)
+        }:
+            content["nonfinite"] = nonfinite
+        if record.cold:
+            content["cold"] = True
+        if record.steps:
+            content["steps"] = record.steps
+        content["metrics"] = {**record.metrics, **dict.fromkeys(nonfinite)}
+        content["times"] = {name: round(value, 6) for name, value in record.times.items()}
+        self.append(_line(self.attempt, "epoch", content))
 
     def inside(self, inside: Inside, **facts: Any) -> None:
         """Record a checkpoint inside an epoch, with further facts."""
-        self._append("inside", {**msgspec.to_builtins(inside), **facts})
+        self.append(_line(self.attempt, "inside", {**msgspec.to_builtins(inside), **facts}))
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Commit the outcome with the summary of the run and further facts; close the file."""
-        values = {
-            name: value if math.isfinite(value) else str(value) for name, value in (summary or {}).items()
-        }
-        facts |= {"summary": values} if values else {}
-        self._append("end", {**facts, **_end(outcome, self._crc)})
+        if summary:
+            pairs = summary.items()
+            facts["summary"] = {name: value if math.isfinite(value) else str(value) for name, value in pairs}
+        self.append(_end_line(self.attempt, outcome, facts))
         self.close()
-
-    def close(self) -> None:
-        """Close the file without an end line."""
-        self._file.close()
-
-    def _append(self, kind: str, content: Mapping[str, Any]) -> None:
-        line = _line(self.attempt, kind, content)
-        self._file.append(line)
-        self._crc = zlib.crc32(line, self._crc)
 
 
 class NoJournal(Journal):
@@ -173,13 +163,7 @@ class NoJournal(Journal):
     def __init__(self) -> None:
         self.attempt = 0
 
-    def epoch(self, record: EpochRecord, **facts: Any) -> None:
-        """Do nothing."""
-
-    def inside(self, inside: Inside, **facts: Any) -> None:
-        """Do nothing."""
-
-    def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
+    def append(self, record: bytes) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -191,10 +175,16 @@ def _line(attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
     return to_line({"v": VERSION, "type": kind, "attempt": attempt, **content, **clocks})
 
 
-def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
+def _end_line(attempt: int, outcome: Outcome, facts: Mapping[str, Any]) -> bytes:
+    pruned_by = {"pruned_by": outcome.pruned_by} if outcome.pruned_by else {}
     ended = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
-    ended |= {"pruned_by": outcome.pruned_by} if outcome.pruned_by else {}
-    return {**ended, "whole": f"{crc:08x}"}
+    return _line(attempt, "end", {**facts, **ended, **pruned_by})
+
+
+def to_line(content: Mapping[str, Any]) -> bytes:
+    """Write a JSON object as a line with its checksum."""
+    body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    return body[:-1] + _CRC % zlib.crc32(body) + b"\n"
 
 
 def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
@@ -212,13 +202,7 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
         Journal(folder, number + 1, {"after": outcome.epochs, **details}).end(outcome)
         return
     with closing(AppendFile(Path(path), last.size, last.version[1])) as file:
-        file.append(_line(number, "end", _end(outcome, last.crc)))
-
-
-def to_line(content: Mapping[str, Any]) -> bytes:
-    """Write a JSON object as a line with its checksum."""
-    body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-    return body[:-1] + _CRC % zlib.crc32(body) + b"\n"
+        file.append(_end_line(number, outcome, {}))
 
 
 def read_attempt(path: str | Path) -> Attempt:
@@ -226,59 +210,23 @@ def read_attempt(path: str | Path) -> Attempt:
     attempt = Attempt()
     rest = b""
     with files.opened(path) as (descriptor, state):
-        attempt.version = version(state)
+        attempt.version = files.version(state)
         most = min(PIECE, state.st_size + 1)
         while piece := files.read_at_most(descriptor, most):
-            content = rest + piece
-            lines = content[: content.rfind(b"\n") + 1]
-            rest = content[len(lines) :]
-            if attempt.size or len(piece) == most or not _read_whole(lines, attempt):
-                _read_lines(lines, attempt)
-            attempt.size += len(lines)
-            attempt.crc = zlib.crc32(lines, attempt.crc)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                attempt.num_lines += 1
+                attempt.size += len(line) + 1
+                try:
+                    check_line(line)
+                    _take(attempt, line)
+                except DAMAGED:
+                    attempt.damaged.append(attempt.num_lines)
             if len(rest) >= PIECE:
                 attempt.damaged.append(attempt.num_lines + 1)
                 attempt.is_read = False
                 break
     return attempt
-
-
-def _read_whole(lines: bytes, attempt: Attempt) -> bool:
-    """Read a finished journal in one step; False if it is unfinished or damaged, or has NaN or infinity."""
-    first, last = lines.find(b"\n") + 1, lines.rfind(b"\n", 0, -1) + 1
-    try:
-        check_line(lines[last:-1])
-        end = msgspec.json.decode(lines[last:-1])
-        if end["whole"] != f"{zlib.crc32(lines[:last]):08x}":
-            return False
-        start, outcome = msgspec.json.decode(lines[:first]), _outcome(end)
-        for line in (start, end):
-            msgspec.convert(line, _Facts)
-        inside = _INSIDE.findall(lines, first, last)
-        records = _EPOCHS.decode_lines(_INSIDE.sub(b"", lines[first:last]))
-        if not all(_TAKEN.isdisjoint(record.metrics) for record in records):
-            return False
-    except DAMAGED:
-        return False
-    attempt.start, attempt.outcome, attempt.end = start, outcome, end
-    attempt.loaded = {**start.get("loaded", {}), **end.get("loaded", {})}
-    attempt.epochs = {record.epoch: record for record in records}
-    if inside and lines.endswith(inside[-1], first, last):
-        attempt.inside = msgspec.json.decode(inside[-1], type=Inside)
-    return True
-
-
-def _read_lines(lines: bytes, attempt: Attempt) -> None:
-    for line in lines.split(b"\n")[:-1]:
-        attempt.num_lines += 1
-        if len(line) < _CRC_LENGTH:
-            attempt.damaged.append(attempt.num_lines)
-            continue
-        try:
-            check_line(line)
-            _take(attempt, json.loads(line, parse_constant=_refuse))
-        except DAMAGED:
-            attempt.damaged.append(attempt.num_lines)
 
 
 def check_line(line: bytes) -> None:
@@ -287,53 +235,31 @@ def check_line(line: bytes) -> None:
         raise ValueError("checksum differs")
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
-    if "loaded" in line:
-        attempt.loaded |= _fitting(line).get("loaded", {})
-    match line["type"]:
+def _take(attempt: Attempt, line: bytes) -> None:
+    """Add an intact line to what a journal contains."""
+    kind = "epoch" if line.startswith(_EPOCH) else _KINDS.decode(line).type
+    content: dict[str, Any] = {}
+    if kind in ("start", "inside", "end") or b'"loaded":' in line[:_HEAD]:
+        content = msgspec.json.decode(line)
+        msgspec.convert(content, _Facts)
+        attempt.loaded |= content.get("loaded", {})
+    match kind:
         case "start":
-            attempt.start = _fitting(line)
-            _check_numbers(line)
+            attempt.start = content
         case "epoch":
-            nonfinite, values = line.get("nonfinite", {}), line["metrics"].items()
-            metrics = {name: float(nonfinite[name]) if value is None else value for name, value in values}
-            record = msgspec.convert({**line, "metrics": metrics}, EpochRecord)
-            if not _TAKEN.isdisjoint(metrics):
+            try:
+                record = _EPOCHS.decode(line)
+            except msgspec.ValidationError:  # NaN and infinity are null
+                content = msgspec.json.decode(line)
+                content["metrics"] |= {name: float(value) for name, value in content["nonfinite"].items()}
+                record = msgspec.convert(content, EpochRecord)
+            if not _TAKEN.isdisjoint(record.metrics):
                 raise ValueError("a metric is called like another column")
-            "".join(metrics).encode()  # half a surrogate pair cannot be in the name of a column
             attempt.epochs[record.epoch], attempt.inside = record, None
         case "inside":
-            attempt.inside = msgspec.convert(line, Inside)
+            attempt.inside = msgspec.convert(content, Inside)
         case "end":
-            attempt.outcome, attempt.end = _outcome(line), _fitting(line)
-            _check_numbers(line)
-
-
-def _fitting(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Omit the facts of a line that have a wrong type."""
-    return {name: value for name, value in line.items() if _fits(value, _KINDS.get(name, Any))}
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _check_numbers(line: Mapping[str, Any]) -> None:
-    if any(isinstance(value, int) and abs(value) > LARGEST for value in line.values()):
-        raise ValueError("a number is too large")
-
-
-def _outcome(line: Mapping[str, Any]) -> Outcome:
-    end = msgspec.convert(line, _End)
-    status = Status(end["status"])
-    if status not in _ENDS:
-        raise ValueError(f"no end is {status}")
-    return Outcome(status, end["error"], end["epochs"])
+            status = Status(content["status"])
+            if status not in _ENDS:
+                raise ValueError(f"no end is {status}")
+            attempt.outcome, attempt.end = Outcome(status, content["error"], content["epochs"]), content

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from runmanager.core.folders import RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.values import closest
 
 

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import nn
 
-from runmanager.core import causes, checkpoints, files, loaded_files, provenance, resuming
+from runmanager.core import causes, checkpoints, files, provenance, resuming
 from runmanager.core.batch_size import Measure
 from runmanager.core.batch_step import BatchStep, Loss
 from runmanager.core.ending import Ending
@@ -27,7 +27,7 @@ from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.resuming import ResumeState
-from runmanager.core.run_state import end_if_running, read_run
+from runmanager.core.state import end_if_running, loading_facts, read_run
 from runmanager.core.step_log import StepLog
 from runmanager.core.threads import Threads
 from runmanager.core.trainer_state import TrainerState
@@ -361,7 +361,7 @@ class OpenRun:
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self.ending.stopped_early} if self.ending.stopped_early else {}
         facts |= {"items": self._num_items} if self._num_items else {}
-        facts |= loaded_files.loading_facts(self.folder.path)
+        facts |= loading_facts(self.folder.path)
         self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)
@@ -388,7 +388,7 @@ class OpenRun:
 
     def newly_loaded(self) -> dict[str, Any]:
         """Return facts for the journal about files of other runs, if the run has loaded further files."""
-        before, self._loaded = self._loaded, loaded_files.loading_facts(self.folder.path)
+        before, self._loaded = self._loaded, loading_facts(self.folder.path)
         return self._loaded if self._loaded != before else {}
 
     def keep_committed(self) -> None:

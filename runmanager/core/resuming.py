@@ -16,7 +16,7 @@ from runmanager.core.folders import RunFolder
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.core.trainer_state import continued
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks, torch_devices

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from runmanager.core.design import Design
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 
 KEPT = "kept "
 """The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""

@@ -20,7 +20,7 @@ from runmanager.core.files import AppendFile
 from runmanager.core.folders import RunFolder
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
-from runmanager.core.run_state import inside_of, read_attempts
+from runmanager.core.state import attempts_that_count, inside_of, read_attempts
 from runmanager.core.values import COLUMNS
 
 STEP = "step"
@@ -96,9 +96,9 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     """
     if not any(folder.path.glob("attempt-*.steps.jsonl")):
         return {}
-    attempts, counting = read_attempts(folder)
+    _, attempts = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
-    valid = {attempt.number: attempt.start for attempt in counting}
+    valid = {attempt.number: attempt.start for attempt in attempts_that_count(attempts)}
     parts: _Parts = {}
     latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
     for number in files.journals_by_attempt(folder.path):

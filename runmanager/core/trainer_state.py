@@ -7,7 +7,7 @@ from torch import nn
 
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.devices import ranks
 
 

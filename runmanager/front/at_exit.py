@@ -12,7 +12,7 @@ from runmanager.core import files
 from runmanager.core.folders import RunFolder
 from runmanager.core.hooks import LEFT_OPEN, Hooks
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run_state import end_if_running, read_run
+from runmanager.core.state import end_if_running, read_run
 from runmanager.core.user_code import caller
 from runmanager.core.wording import counted
 from runmanager.devices import ranks

@@ -23,7 +23,7 @@ from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import parse_goal
 from runmanager.core.hooks import Hooks
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.tensorboard import run_logs

@@ -18,7 +18,7 @@ from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import brief, concise, printable
 from runmanager.core.x_axis import EPOCH, x_value

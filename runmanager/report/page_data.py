@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.core.x_axis import x_column, x_of

@@ -8,7 +8,7 @@ from runmanager.answers.changes import Change
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.core.goal import is_larger_better
 from runmanager.core.outcome import Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.wording import aligned, capital, cell, counted
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.tables.ranking import is_same

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.wording import counted, duration, printable
 from runmanager.report.model import PageAxis
 from runmanager.report.run_colors import color

@@ -7,7 +7,7 @@ from runmanager.core.folder_names import varying
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.wording import cell, join, label, printable
 from runmanager.errors import InvalidArgumentError
 

@@ -18,7 +18,7 @@ from runmanager.core.goal import default_goal
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.run_numbers import KEPT, ranked_numbers
-from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.core.wording import VARIABLE, listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runmanager.core.design import Rule
 from runmanager.core.folders import RunFolder
 from runmanager.core.outcome import Outcome
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.values import identity
 from runmanager.core.wording import counted, duration, printable
 from runmanager.errors import InvalidArgumentError, Problems

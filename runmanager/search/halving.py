@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.search.search import Pruner
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.search.search import Pruner
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from runmanager.core.goal import Goal
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.core.run_state import RunResult
 from runmanager.core.run_trials import KeptTrial
+from runmanager.core.state import RunResult
 from runmanager.errors import of_grid
 
 

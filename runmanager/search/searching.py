@@ -13,8 +13,8 @@ from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, id_of
 from runmanager.core.run_numbers import kept
-from runmanager.core.run_state import RunResult, read_run
 from runmanager.core.run_trials import KeptTrial, read_trials, write_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.core.wording import counted, did_you_mean, join
 from runmanager.errors import InvalidArgumentError
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name

@@ -8,11 +8,11 @@ from typing import Any
 from runmanager.checks.fingerprint import fingerprint
 from runmanager.core import files
 from runmanager.core.design import Design, check_note
-from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.nested import flat, mapping_of
 from runmanager.core.run import Run, device_of, id_of
+from runmanager.core.state import Fingerprint
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.core.x_axis import check_x_axis

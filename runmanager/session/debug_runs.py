@@ -12,7 +12,7 @@ from runmanager.core.folders import Experiment
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Status
 from runmanager.core.run import device_of
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from runmanager.core.design import Design
 from runmanager.core.folders import RunFolder
 from runmanager.core.listener import Listener
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.executors.signals import Stop
 from runmanager.search.search import Search
 from runmanager.session.plan import Plan

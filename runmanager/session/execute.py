@@ -10,7 +10,7 @@ from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run, id_of
-from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 from runmanager.executors import Executor

@@ -8,7 +8,7 @@ from runmanager.core import files
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run_state import read_experiment, read_run
+from runmanager.core.state import read_experiment, read_run
 from runmanager.session.plan import PlannedRun
 from runmanager.session.task import RunTask
 

@@ -14,7 +14,7 @@ from runmanager.core import files
 from runmanager.core.folders import Experiment, read_runs
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.errors import StorageError

@@ -8,13 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.core import files
-from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import RunFolder
-from runmanager.core.loaded_files import changes_since, files_digest
 from runmanager.core.outcome import Status, argument
 from runmanager.core.run import Run
-from runmanager.core.run_state import RunResult, read_run
+from runmanager.core.state import Fingerprint, RunResult, changes_since, files_digest, read_run
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.search.search import Search

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 from runmanager.checks.fingerprint import note_changes_by_runs
 from runmanager.core import files, folder_names
 from runmanager.core.design import Design
-from runmanager.core.fingerprint_changes import Fingerprint
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.import_guard import check_beginning
 from runmanager.core.lock import hold
 from runmanager.core.outcome import BY_TRAIN, Status
 from runmanager.core.run import Run, id_of
+from runmanager.core.state import Fingerprint
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems

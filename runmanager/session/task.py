@@ -9,14 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import files, loaded_files
-from runmanager.core.fingerprint_changes import Fingerprint
+from runmanager.core import files
 from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of
-from runmanager.core.run_state import read_run
+from runmanager.core.state import Fingerprint, noting_files, read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
@@ -95,7 +94,7 @@ class RunTask:
         threads = Threads()
         threads.keep(num_threads)
         try:
-            with loaded_files.noting_files():
+            with noting_files():
                 return self._execute(run, hooks)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) or ends_grid(error):

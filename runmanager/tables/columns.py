@@ -16,7 +16,7 @@ from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.outcome import LEADING, Status, in_order
 from runmanager.core.run_numbers import KEPT, ranked_numbers
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import artifacts, files, loaded_files
+from runmanager.core import artifacts, files
 from runmanager.core.folders import RunFolder, is_experiment, no_experiment, read_runs
-from runmanager.core.run_state import read_run
+from runmanager.core.state import note_run, read_run
 from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.tables.loading import load_results, warn_of
@@ -82,7 +82,7 @@ class LoadedRun:
         """
         from runmanager.core import checkpoints
 
-        loaded_files.note_run(self.folder)
+        note_run(self.folder)
         if not self.epochs and not (self.folder / files.WEIGHTS).exists():
             error = f" ({self.error})" if self.error else ""
             raise CheckpointError(
@@ -101,7 +101,7 @@ class _Artifacts(Mapping[str, Path]):
     def __getitem__(self, name: str) -> Path:
         if name not in self._names:
             raise KeyError(name)
-        loaded_files.note_run(self._folder)
+        note_run(self._folder)
         return self._folder / files.ARTIFACTS / name
 
     def __iter__(self) -> Iterator[str]:

@@ -12,7 +12,7 @@ from runmanager.core import files
 from runmanager.core.folders import Experiment, RunFolder, read_runs
 from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
-from runmanager.core.run_state import read_experiment, read_run
+from runmanager.core.state import read_experiment, read_run
 from runmanager.errors import ExperimentLockedError
 
 _CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"

@@ -17,7 +17,7 @@ from runmanager.core import files
 from runmanager.core.files import strict_json
 from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment, RunFolder, read_runs
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.values import TEXT, common_kind, kind, plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level

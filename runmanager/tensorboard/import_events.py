@@ -19,7 +19,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
 from runmanager.core.outcome import LEADING
-from runmanager.core.run_state import is_sparse
+from runmanager.core.state import is_sparse
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import HYPERPARAMETERS, Epochs, epochs_table
 from runmanager.tables.loading import warn_of

@@ -14,7 +14,7 @@ from runmanager.core.files import slug
 from runmanager.core.folder_names import telling_first, varying
 from runmanager.core.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.core.goal import companion, default_goal
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runmanager.core.outcome import Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.errors import MissingExtraError, StorageError, first_line
 from runmanager.tables.loading import read_results, warn_of
 from runmanager.trainers.cleaning import Cleaning

@@ -27,7 +27,7 @@ from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.run_state import read_experiment
+from runmanager.core.state import read_experiment
 from runmanager.core.wording import capital, duration
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel

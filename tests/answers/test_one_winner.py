@@ -39,7 +39,7 @@ from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import make_run
-from runmanager.core.run_state import read_experiment
+from runmanager.core.state import read_experiment
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel

@@ -13,7 +13,7 @@ from scipy import stats
 from runmanager.answers.verdict import verdict
 from runmanager.core.folders import RunFolder
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.run_state import RunResult
+from runmanager.core.state import RunResult
 from runmanager.core.values import identity, key_of
 from runmanager.report import text
 from runmanager.report.model import PageAxis, report_data

@@ -1,6 +1,6 @@
 """Differences between fingerprints, as they are told to the user."""
 
-from runmanager.core.fingerprint_changes import changes_between
+from runmanager.core.state import changes_between
 
 
 def fingerprint_changes(before, now, **options):

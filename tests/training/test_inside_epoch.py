@@ -23,7 +23,7 @@ from runmanager.core.folders import read_runs
 from runmanager.core.journal import read_attempt
 from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.core.outcome import Inside
-from runmanager.core.run_state import read_run
+from runmanager.core.state import read_run
 from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError, RunsWarning
 from tests.board.reading import folder_scalars
 from tests.damaging import flip

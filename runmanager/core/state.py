@@ -1,0 +1,307 @@
+"""The state of a run, read from its journals: status, epochs and outcome, and changes since it began."""
+
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from runmanager.core import files, lock, processes
+from runmanager.core.folders import RunFolder, read_runs
+from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
+from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
+from runmanager.core.values import COLUMNS
+from runmanager.errors import StorageError
+
+_MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
+_FEW_EPOCHS = 1000
+_MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: number of cells, and number of cells per value
+
+Fingerprint = Mapping[str, Mapping[str, str]]
+"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
+
+_loaded_now: dict[Path, str] | None = None
+"""Folder -> digest of the runs that the current run has loaded from; the loading code does not know the run."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The state of a run, as recorded in its journals."""
+
+    folder: RunFolder
+    status: Status  # the status from the journals and, without an end line, from the process
+    epochs: Sequence[EpochRecord]  # the committed epochs, each once, in order
+    attempts: int
+    error: str  # the cause of a failure, in one line; of a completed run, of a later attempt without an epoch
+    start: Mapping[str, Any]  # the first line of the last attempt
+    mixed: bool = False  # whether the epochs come from different code, data, versions, threads or settings
+    jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
+    peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
+    threads: int | None = None  # torch's number of threads in the first attempt, None if unknown
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `files.version`
+    stopped_early: str = ""  # the reason why the loop ended before the last epoch, or ""
+    summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
+    inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
+    pruned_by: str = ""  # the rule that pruned the run, see `Outcome`
+    loaded: Mapping[str, str] = field(default_factory=dict)  # path of another run -> digest of its files
+
+    @property
+    def outcome(self) -> Outcome:
+        """The state of the run, as an outcome."""
+        return Outcome(self.status, self.error, len(self.epochs), pruned_by=self.pruned_by)
+
+    @property
+    def next_step(self) -> str:
+        """Advice on the next step, or ""."""
+        return self.outcome.next_step(self.folder.path / files.ERROR_LOG)
+
+    def error_log_tail(self, num_lines: int) -> list[str]:
+        """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
+        content = b""
+        with suppress(OSError):
+            content = files.read_end(self.folder.path / files.ERROR_LOG, _MOST_LOG) if self.error else b""
+        return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:] if content else []
+
+
+def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
+    """Read all runs of one experiment; append unreadable files to `damaged`."""
+    return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
+
+
+def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
+    """Read the journals of one run, after attempt `folder.since`; append unreadable files to `damaged`."""
+    damaged = [] if damaged is None else damaged
+    journals, attempts = read_attempts(folder, damaged)
+    counting = attempts_that_count(attempts)
+    epochs: dict[int, EpochRecord] = {}
+    current: list[Attempt] = []  # the attempts since the last one that began with the first epoch
+    for attempt in counting:
+        if attempt.epochs:  # the attempt supersedes all epochs after this one; its first line may be damaged
+            after = attempt.start.get("after", min(attempt.epochs) - 1)
+            epochs = {epoch: record for epoch, record in epochs.items() if epoch <= after} | attempt.epochs
+        if attempt.start.get("after") == 0 and "inside" not in attempt.start:
+            current.clear()
+        current.append(attempt)
+    records = [record for _, record in sorted(epochs.items())]
+    if len(records) >= _FEW_EPOCHS:
+        names = {name for record in records for name in record.metrics}
+        if is_sparse(len(records), len(names), sum(len(record.metrics) for record in records)):
+            damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
+            records = []
+    last = counting[-1] if counting else Attempt()
+    error = last.outcome.error if last.outcome else folder.unavailable
+    for attempt in attempts:  # a later attempt may have failed without changing the state
+        if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
+            error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
+    threads = [attempt.start["threads"] for attempt in current if "threads" in attempt.start]
+    summary = last.end.get("summary", {}).items()
+    loaded: dict[str, str] = {}
+    for attempt in current:
+        loaded |= attempt.loaded
+    return RunResult(
+        folder, _status(folder, last, [*journals.values()]), records, len(journals), error, last.start,
+        mixed=any(attempt.start.get("mixed") for attempt in counting),
+        jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
+        peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),
+        threads=threads[0] if threads else None,
+        journals={journals[attempt.number]: attempt.version for attempt in attempts},
+        stopped_early=last.end.get("stopped_early", ""),
+        summary={name: float(value) for name, value in summary if name.isidentifier() and name not in COLUMNS},
+        inside=_next_position(folder, attempts, len(records)),
+        pruned_by=last.end.get("pruned_by", ""),
+        loaded=loaded,
+    )  # fmt: skip
+
+
+def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
+    """Return a run's journals, attempt -> path, and the content of the readable ones after `folder.since`."""
+    journals: dict[int, str] = {}
+    attempts: list[Attempt] = []
+    with suppress(OSError):
+        journals = files.journals_by_attempt(folder.path)
+    for number, path in journals.items():
+        if number > folder.since:
+            try:
+                attempt = read_attempt(path)
+            except OSError as error:
+                damaged.append(f"{path} ({error.strerror})")
+                continue
+            if attempt.damaged:
+                damaged.append(f"{path} ({attempt.damage})")
+            attempt.number = number
+            attempts.append(attempt)
+    return journals, attempts
+
+
+def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Leave out attempts that ended before their first epoch, as such attempts do not change the state."""
+    counting: list[Attempt] = []
+    for attempt in attempts:
+        earlier = counting[-1] if counting else Attempt()
+        was = earlier.outcome.status if earlier.outcome else None
+        does_count = bool(attempt.epochs)
+        # a completed run fails if `train` raises after the end of the run, but not by changed code
+        if was is Status.COMPLETED and attempt.start.get("fingerprint") != earlier.start.get("fingerprint"):
+            does_count |= attempt.outcome is not None and attempt.outcome.status.is_success
+        elif attempt.outcome:
+            does_count |= not attempt.outcome.status.is_stopped
+        if attempt is attempts[-1] and not does_count:
+            has_ended = attempt.outcome is not None and was is Status.COMPLETED
+            is_resumed = was is Status.PRUNED and attempt.start.get("after", 0) > 0
+            is_alive = not has_ended and processes.lives(attempt.start) is not False
+            does_count = is_resumed or is_alive or not counting
+        if does_count:
+            counting.append(attempt)
+    return counting
+
+
+def _status(folder: RunFolder, last: Attempt, journals: Sequence[str]) -> Status:
+    """Derive the status of a run; without an end, from the process, else from the lock or the journal's age."""
+    if last.outcome:
+        return last.outcome.status
+    if not last.number:
+        return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
+    alive = processes.lives(last.start)
+    if alive is None:  # on another machine
+        holder = lock.holder(folder.path.parent)
+        if holder and holder[0].get("host") == last.start.get("host"):
+            return Status.RUNNING if lock.is_holding(*holder) else Status.STALE
+        with suppress(OSError):
+            alive = time.time() - Path(journals[-1]).stat().st_mtime < lock.GONE_AFTER_S
+    return Status.RUNNING if alive else Status.INTERRUPTED
+
+
+def _next_position(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
+    """Return the position at which the next epoch resumes, if the checkpoint file for this position exists."""
+    for attempt in reversed(attempts):
+        inside = attempt.inside or inside_of(attempt.start)
+        if inside or attempt.epochs:
+            is_next = inside is not None and inside.epoch == num_epochs + 1
+            return inside if is_next and (folder.path / files.INSIDE_CHECKPOINT).exists() else None
+    return None
+
+
+def inside_of(start: Mapping[str, Any]) -> Inside | None:
+    """Return the position in an epoch at which an attempt began, None for the first batch."""
+    return msgspec.convert(start["inside"], Inside) if "inside" in start else None
+
+
+def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:
+    """Whether a table is so large and empty that only a hostile file can have caused it."""
+    return num_rows * num_columns > max(_MOST_CELLS, _SPARSE * num_values)
+
+
+def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
+    """Commit "interrupted" for an attempt of this process whose journal has no end."""
+    # without the end line, readers derive the same status after this process has ended
+    with suppress(StorageError):
+        result = read_run(folder)
+        ours = {**processes.this_process(), "attempt": attempt}
+        if result.status is Status.RUNNING and ours.items() <= result.start.items():
+            outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
+            end_abandoned_attempt(folder.path, outcome, {})
+
+
+@contextmanager
+def noting_files() -> Iterator[None]:
+    """Record the runs from which files are loaded during the block."""
+    global _loaded_now  # noqa: PLW0603 - there is one run at a time
+    _loaded_now = {}
+    try:
+        yield
+    finally:
+        _loaded_now = None
+
+
+def note_run(folder: Path) -> None:
+    """Record the files of another run, if a run is being executed."""
+    if _loaded_now is not None:
+        _loaded_now[folder.resolve()] = files_digest(folder)
+
+
+def loading_facts(run: Path) -> dict[str, Any]:
+    """Return the journal's facts about the runs that a run has loaded from, with paths relative to its root."""
+    root = run.parent.parent
+    loaded = {
+        Path(os.path.relpath(path, root)).as_posix(): digest
+        for path, digest in (_loaded_now or {}).items()
+        if path != run.resolve()
+    }
+    return {"loaded": loaded} if loaded else {}
+
+
+def files_digest(run: Path) -> str:
+    """Return the digest of the weights and artifacts of a run; "" without such files."""
+    artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
+    loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
+    texts = [
+        f"{path.relative_to(run)} {_digest_of_file(path, files.version(path.stat()))}" for path in loadable
+    ]
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
+
+
+@functools.lru_cache  # many runs may have loaded the same file
+def _digest_of_file(path: Path, _version: object) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class FingerprintChange(NamedTuple):
+    """A difference between two fingerprints."""
+
+    kind: str  # the kind of the changed part, as in a fingerprint
+    name: str
+    before: str  # the value before the change; "" if there was no value
+    now: str
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "code" | "statements":
+                return f"source of {self.name}"
+            case "loaded":  # files of another run, such as "files of pretrain/001"
+                return self.name
+            case "values":
+                return f"{self.name} was {self.before}, is {self.now}"
+            case "data":
+                return "the data" if self.before else "data= is given now"
+            case _:
+                return f"{self.name} {self.before or 'none'} -> {self.now or 'none'}"
+
+
+def changes_since(run: RunResult, now: Fingerprint) -> list[FingerprintChange]:
+    """Return the changes since a run began: loaded files, code, data and versions."""
+    changes: list[FingerprintChange] = []
+    for path, digest in sorted(run.loaded.items()):
+        present = files_digest(run.folder.path.parent.parent / path)
+        if present not in ("", digest):
+            changes.append(FingerprintChange("loaded", f"files of {path}", digest, present))
+    return [*changes, *changes_between(run.start.get("fingerprint", {}), now)]
+
+
+def changes_between(before: Fingerprint, now: Fingerprint) -> list[FingerprintChange]:
+    """Return the differences between two fingerprints; kinds that only one fingerprint has are not compared.
+
+    >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
+    ['BATCH was 32, is 64']
+    """
+    changes: list[FingerprintChange] = []
+    for kind in ("code", "statements", "values", "data", "versions"):
+        old, new = before.get(kind, {} if kind == "data" and before else None), now.get(kind)
+        if old is None or new is None:
+            continue
+        # code that no longer reads a value has changed too
+        names = old.keys() & new.keys() if kind in ("statements", "values") else {*old, *new}
+        for name in sorted(names):
+            change = FingerprintChange(kind, name, old.get(name, ""), new.get(name, ""))
+            pair = [
+                text.partition("+")[0].split(".")[:2] if kind == "versions" else text for text in change[2:]
+            ]
+            if pair[0] != pair[1]:
+                changes.append(change)
+    return changes
