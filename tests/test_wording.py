@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.core.wording import aligned, cell, did_you_mean, file_size, listed
+from runmanager.cli.common import file_size
+from runmanager.core.wording import aligned, cell, did_you_mean, listed
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1))

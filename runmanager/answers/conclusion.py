@@ -13,18 +13,9 @@ import pandas as pd
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
-from runmanager.core.outcome import Status, counts_of, retry_failed
-from runmanager.core.wording import (
-    all_of,
-    brief,
-    capital,
-    cell,
-    concise,
-    counted,
-    duration,
-    durations,
-    printable,
-)
+from runmanager.answers.sentences import capital, counts_of
+from runmanager.core.outcome import Status, retry_failed
+from runmanager.core.wording import all_of, brief, cell, concise, counted, duration, durations, printable
 from runmanager.table import Table
 from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
 from runmanager.tables.ranking import addresses_of

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from runmanager.answers.sentences import VARIABLE
 from runmanager.core.outcome import Status, advice
-from runmanager.core.wording import VARIABLE, all_of, brief, label, printable
+from runmanager.core.wording import all_of, brief, label, printable
 from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
+from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.core.design import Rule
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import aligned, all_of, capital, cell, counted, labels, printable
+from runmanager.core.wording import aligned, all_of, cell, counted, labels, printable
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 
 ON_FRONT = "none is better in one goal without being worse in another"

@@ -11,9 +11,10 @@ from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
+from runmanager.answers.sentences import counts_of
 from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
 from runmanager.core.goal import Goal, companion
-from runmanager.core.outcome import LEADING, Status, counts_of
+from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS
 from runmanager.core.wording import cell
 from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from runmanager.answers.sentences import percents
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.wording import counted, duration, percents
+from runmanager.core.wording import counted, duration
 
 _LITTLE = 0.01  # smaller fractions are not listed
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runmanager.answers.leads import Lead
-from runmanager.core.wording import capital, cell
+from runmanager.answers.sentences import capital
+from runmanager.core.wording import cell
 from runmanager.tables.evidence import fewest, needed, visible
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"

@@ -1,6 +1,7 @@
 """The shared parts of all commands: exit codes, output, and finding experiments and runs."""
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -196,3 +197,16 @@ def _short_warnings() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+def file_size(num_bytes: float) -> str:
+    """Format the size of files.
+
+    >>> file_size(12), file_size(1536), file_size(5 * 2**30)
+    ('12 B', '1.5 KiB', '5.0 GiB')
+    """
+    units = ("KiB", "MiB", "GiB", "TiB")
+    if num_bytes < 1024:  # noqa: PLR2004
+        return f"{num_bytes:.0f} B"
+    power = min(int(math.log(num_bytes, 1024)), len(units))
+    return f"{num_bytes / 1024**power:.1f} {units[power - 1]}"

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import write
+from runmanager.cli.common import file_size, write
 from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
@@ -15,7 +15,7 @@ from runmanager.core import files
 from runmanager.core.design import first_line_of_note
 from runmanager.core.folders import Experiment
 from runmanager.core.values import json_value
-from runmanager.core.wording import cell, durations, file_size, join
+from runmanager.core.wording import cell, durations, join
 
 if TYPE_CHECKING:
     from runmanager.core.design import Design

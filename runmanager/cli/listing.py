@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import check_folder, say
+from runmanager.cli.common import check_folder, file_size, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import files
@@ -19,7 +19,7 @@ from runmanager.core.folders import Experiment
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import ranked_numbers
 from runmanager.core.values import json_value
-from runmanager.core.wording import counted, duration, file_size
+from runmanager.core.wording import counted, duration
 from runmanager.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ _DETAILS = frozenset((
     *_DATA, "at", "avg", "epoch", "k", "macro", "mean", "micro", "rate", "score", "step", "top", "weighted",
 ))  # fmt: skip
 _NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
+_ACCURACY = ("acc", "accuracy")
 _DIGITS = "0123456789"
 _DIRECTIONS = ("max", "min", "best")
 
@@ -86,10 +87,7 @@ def is_larger_better(name: str) -> bool | None:
     >>> is_larger_better("entropy"), is_larger_better("neg_mse"), is_larger_better("top1_error")
     (None, None, False)
     """
-    last = _essence(name)[-1:]
-    if not last or not _NEGATED.isdisjoint(_words(name)) or name.lstrip().startswith("1-"):
-        return None
-    return True if last[0] in _LARGER else False if last[0] in _SMALLER else None
+    return _read(name)[2]
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
@@ -100,20 +98,24 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     >>> default_goal(["train_loss", "val_loss", "val_acc"])
     Goal(metric='val_acc', sign=1)
     """
-    names = [name for name in names if " " not in name and is_larger_better(name) is not None]
-    names = [name for name in names if _essence(name)[-1] not in ("duration", "memory")]
-    parts = [name for name in names if _essence(name)[-1] == "loss" and name != "loss"]
-
-    def order(name: str) -> tuple[float, ...]:
-        rank, words = _rank(name), _essence(name)
-        is_evaluated = rank < len(EVALUATED) and "loss" not in words[1:]  # kl_loss is a part
+    metrics: dict[str, tuple[int, list[str], bool]] = {}
+    for name in names:
+        rank, words, is_larger = _read(name)
+        if " " not in name and is_larger is not None and words[-1] not in ("duration", "memory"):
+            metrics[name] = rank, words, is_larger
+    has_parts = any(words[-1] == "loss" and name != "loss" for name, (_, words, _) in metrics.items())
+    orders: dict[str, tuple[float, ...]] = {}
+    for name, (rank, words, _) in metrics.items():
+        if rank < len(EVALUATED) and "loss" not in words[1:]:  # val_kl_loss is a part
+            kind = int(words != ["loss"])
+        elif name == "loss":
+            kind = 5 if has_parts else 2
+        else:
+            kind = 4 if words[-1] == "loss" else 3
         number = float((re.findall(r"\d+", name) or [1])[0])  # top 1 comes before top 5
-        kind = (
-            words != ["loss"] if is_evaluated else 3 + (name in parts) if name != "loss" else 5 if parts else 2
-        )
-        return (not _is_accuracy(name), kind, rank, len(words), number)
-
-    return parse_goal(min(names, key=order)) if names else None
+        orders[name] = (words[-1] not in _ACCURACY, kind, rank, len(words), number)
+    best = min(orders, key=orders.__getitem__, default=None)
+    return None if best is None else Goal(best, 1 if metrics[best][2] else -1)
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
@@ -126,43 +128,38 @@ def companion(metric: str, names: Iterable[str]) -> str:
     >>> companion("loss", ["reward"])
     ''
     """
-    names = [name for name in names if name != metric and " " not in name]
     if " " in metric:
         return ""
-    of_same_data = [name for name in names if _rank(name) == _rank(metric)]
+    others = {name: _read(name) for name in names if name != metric and " " not in name}
+    of_same_data = [name for name in others if others[name][0] == _read(metric)[0]]
     if metric.endswith("loss"):
-        return next(filter(_is_accuracy, of_same_data), "")
-    losses = [name for name in (*of_same_data, "loss", *names) if _essence(name)[-1:] == ["loss"]]
-    losses.sort(key=lambda name: _essence(name) != ["loss"])
-    return next((name for name in losses if name in names), "")
+        candidates = [name for name in of_same_data if others[name][2] and others[name][1][-1] in _ACCURACY]
+    else:
+        candidates = [name for name in (*of_same_data, "loss", *others) if name in others]
+        candidates = [name for name in candidates if others[name][1][-1:] == ["loss"]]
+        candidates.sort(key=lambda name: others[name][1] != ["loss"])
+    return next(iter(candidates), "")
 
 
-def _words(name: str) -> list[str]:
-    """Split a name into lower-case words.
+def _read(name: str) -> tuple[int, list[str], bool | None]:
+    """Return the rank of a metric's data, its words without data, averaging and numbers, and its direction.
 
-    >>> _words("val/mIoU@50")
-    ['val', 'miou', '50']
+    By rank, evaluations come first, then other data, training and plain names.
+
+    >>> _read("val_f1_macro"), _read("acc1/top5"), _read("loss")
+    ((1, ['f1'], True), (11, ['acc'], True), (11, ['loss'], False))
     """
-    return [word for word in re.split(r"[\W_]+", name.lower()) if word]
-
-
-def _essence(name: str) -> list[str]:
-    """Return the words of a metric without its data, averaging and numbers.
-
-    >>> _essence("val_f1_macro"), _essence("acc1/top5")
-    (['f1'], ['acc'])
-    """
-    words = [word if word in _LARGER else word.rstrip(_DIGITS) for word in _words(name)]
-    return [word for word in words if word and word not in _DETAILS]
-
-
-def _rank(name: str) -> int:
-    """Return the rank of a metric by its data: evaluations, other data, training, then plain names."""
-    words = _words(name)
-    if data := next((data for data in _DATA if data in words), None):
-        return EVALUATED.index(data) if data in EVALUATED else len(_DATA)
-    return len(EVALUATED) if len(_essence(name)) > 1 else len(_DATA) + 1
-
-
-def _is_accuracy(name: str) -> bool:
-    return bool(is_larger_better(name)) and _essence(name)[-1] in ("acc", "accuracy")
+    words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
+    essence = [word if word in _LARGER else word.rstrip(_DIGITS) for word in words]
+    essence = [word for word in essence if word and word not in _DETAILS]
+    data = next((word for word in _DATA if word in words), "")
+    if data in EVALUATED:
+        rank = EVALUATED.index(data)
+    elif data:
+        rank = len(_DATA)
+    else:
+        rank = len(EVALUATED) if len(essence) > 1 else len(_DATA) + 1
+    last = essence[-1] if essence else ""
+    is_negated = not _NEGATED.isdisjoint(words) or name.lstrip().startswith("1-")
+    is_larger = True if last in _LARGER else False if last in _SMALLER else None
+    return rank, essence, None if is_negated else is_larger

@@ -1,8 +1,7 @@
 """The status of a run, and the outcome of an attempt with its cause and the next step."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,78 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+
+LEADING = ("loss", "accuracy", "epoch duration", "run duration")
+"""The metrics in front of the hyperparameters, as in the tutorial's table."""
+
+LARGEST = 2**53
+"""The largest count in a file, as larger numbers in JSON are not exact."""
+
+BY_TRAIN = "train"
+"""The rule of a run that raised optuna.TrialPruned."""
+
+
+class Status(StrEnum):
+    """The status of a run: pending, in progress, or ended in one of nine ways.
+
+    Attributes:
+        is_success: Whether the run ended as planned: completed, or pruned.
+        is_exception: Whether the training function raised an exception.
+        is_fault: Whether the run would end in the same way again; such a run is executed again only on request.
+        is_lost: Whether the run needs another execution to get a result.
+        is_stopped: Whether the run was stopped from outside; the same command then resumes the run.
+        is_due: Whether the same command executes the run on this machine.
+        is_in_progress: Whether a process executes the run, or executed the run at the last sign of life.
+        is_open: Whether the run may still get a result without a further request.
+        can_go_on: Whether the run has ended but may be resumed, so that its end is not final for TensorBoard.
+        is_worth_a_retry: Whether the process was killed or hung, so that a retry may end differently.
+        has_error_log: Whether error.log explains the end.
+        exit_code: The exit code of a grid whose runs all have this status: 0, or 1 if the runs are not done.
+        sign: The symbol in front of the status, as colors alone are not accessible.
+
+    Example:
+        >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
+        (True, False, 1)
+        >>> Status.KILLED.is_lost, Status.DIVERGED.is_lost, Status.INTERRUPTED.is_lost
+        (True, True, False)
+        >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
+        (True, True, True)
+        >>> Status.PENDING.is_due, Status.PENDING.is_open, Status.STALE.is_in_progress
+        (True, True, True)
+        >>> Status.HUNG.is_worth_a_retry, Status.HUNG.has_error_log, Status.HUNG.sign
+        (True, True, '✗')
+    """
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out of memory"
+    HUNG = "hung"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
+    UNAVAILABLE = "unavailable"
+    PENDING = "pending"
+    RUNNING = "running"
+    STALE = "stale"
+
+    def __init__(self, text: str) -> None:
+        self.is_success = text in ("completed", "pruned")
+        self.is_exception = text in ("failed", "out of memory")
+        self.is_fault = self.is_exception or text in ("diverged", "hung")
+        self.is_lost = self.is_fault or text == "killed"
+        self.is_stopped = text in ("interrupted", "killed")
+        self.is_due = self.is_stopped or text == "pending"
+        self.is_in_progress = text in ("running", "stale")
+        self.is_open = self.is_in_progress or text in ("pending", "interrupted")
+        self.can_go_on = self.is_stopped or text == "pruned"
+        self.is_worth_a_retry = text in ("killed", "hung")
+        self.has_error_log = self.is_exception or text == "hung"
+        self.exit_code = 0 if self.is_success or text == "unavailable" else 1
+        self.sign = {"completed": "✓", "running": "…", "stale": "!"}.get(text, "·")
+        if self.is_fault or self.is_stopped:
+            self.sign = "✗" if self.is_fault else "!"
+
 
 _are_there = False
 """Whether `main` reads this program's command line.
@@ -41,115 +112,6 @@ def argument(code: str, flag: str) -> str:
     return flag if _are_there else code
 
 
-LEADING = ("loss", "accuracy", "epoch duration", "run duration")
-"""The metrics in front of the hyperparameters, as in the tutorial's table."""
-
-LARGEST = 2**53
-"""The largest count in a file, as larger numbers in JSON are not exact."""
-
-BY_TRAIN = "train"
-"""The rule of a run that raised optuna.TrialPruned."""
-
-
-class Status(StrEnum):
-    """The status of a run: pending, in progress, or ended in one of nine ways.
-
-    Example:
-        >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
-        (True, False, 1)
-        >>> Status.KILLED.is_lost, Status.DIVERGED.is_lost, Status.INTERRUPTED.is_lost
-        (True, True, False)
-        >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
-        (True, True, True)
-        >>> Status.PENDING.is_due, Status.PENDING.is_open, Status.STALE.is_in_progress
-        (True, True, True)
-        >>> Status.HUNG.is_worth_a_retry, Status.HUNG.has_error_log, Status.HUNG.sign
-        (True, True, '✗')
-    """
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    DIVERGED = "diverged"
-    OUT_OF_MEMORY = "out of memory"
-    HUNG = "hung"
-    KILLED = "killed"
-    INTERRUPTED = "interrupted"
-    PRUNED = "pruned"
-    UNAVAILABLE = "unavailable"
-    PENDING = "pending"
-    RUNNING = "running"
-    STALE = "stale"
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the run ended as planned: completed, or pruned."""
-        return self in (Status.COMPLETED, Status.PRUNED)
-
-    @property
-    def is_fault(self) -> bool:
-        """Whether the run would end in the same way again; such a run is executed again only on request."""
-        return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the run needs another execution to get a result."""
-        return self.is_fault or self is Status.KILLED
-
-    @property
-    def is_exception(self) -> bool:
-        """Whether the training function raised an exception."""
-        return self in (Status.FAILED, Status.OUT_OF_MEMORY)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the run was stopped from outside; the same command then resumes the run."""
-        return self in (Status.INTERRUPTED, Status.KILLED)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the same command executes the run on this machine."""
-        return self.is_stopped or self is Status.PENDING
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the run may still get a result without a further request."""
-        return self.is_in_progress or self in (Status.PENDING, Status.INTERRUPTED)
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether the run has ended but may be resumed, so that its end is not final for TensorBoard."""
-        return self.is_stopped or self is Status.PRUNED
-
-    @property
-    def is_in_progress(self) -> bool:
-        """Whether a process executes the run, or executed the run at the last sign of life."""
-        return self in (Status.RUNNING, Status.STALE)
-
-    @property
-    def is_worth_a_retry(self) -> bool:
-        """Whether the process was killed or hung, so that a retry may end differently."""
-        return self in (Status.KILLED, Status.HUNG)
-
-    @property
-    def has_error_log(self) -> bool:
-        """Whether error.log explains the end."""
-        return self.is_exception or self is Status.HUNG
-
-    @property
-    def sign(self) -> str:
-        """The symbol in front of the status, as colors alone are not accessible."""
-        if self.is_fault:
-            return "✗"
-        if self.is_stopped or self is Status.STALE:
-            return "!"
-        return {Status.COMPLETED: "✓", Status.RUNNING: "…"}.get(self, "·")
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of a grid whose runs all have this status: 0, or 1 if the runs are not done."""
-        return 0 if self.is_success or self is Status.UNAVAILABLE else 1
-
-
 def retry_failed(effect: str) -> str:
     """Return advice with the option that executes failed runs again.
 
@@ -172,16 +134,6 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
         Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
     }
     return steps.get(Status(status), "")
-
-
-def counts_of(statuses: Iterable[str]) -> dict[str, int]:
-    """Count how often each status occurs, in the order of `Status`.
-
-    >>> counts_of(["failed", "completed", "failed"])
-    {'completed': 1, 'failed': 2}
-    """
-    counts = Counter(map(str, statuses))
-    return {str(status): counts[status] for status in Status if counts[status]}
 
 
 class EpochRecord(msgspec.Struct, frozen=True, gc=False):

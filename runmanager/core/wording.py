@@ -1,21 +1,11 @@
 """The formatting of values, durations and names in tables, lines and messages."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from runmanager.core.values import closest, text
-
-VARIABLE = re.compile(
-    r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
-    r"|'[^']*'|\"[^\"]*\""
-)
-"""Parts in which equal errors of several runs may differ.
-
-A line of a file, such as x.py:7, is not such a part.
-"""
 
 _LARGEST_ERROR = 0.01  # the largest relative error of rounding
 _MINUTE = 59.95  # the shortest duration (s) that rounds to a minute
@@ -98,16 +88,6 @@ def all_of(number: int, nouns: str) -> str:
     return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
 
 
-def capital(text: str) -> str:
-    """Capitalize the first letter of a sentence, unless it begins with a name.
-
-    >>> capital("run 2 is best"), capital("lr=0.1 is best"), capital("test_loss falls")
-    ('Run 2 is best', 'lr=0.1 is best', 'test_loss falls')
-    """
-    first = text.split(" ", 1)[0]
-    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
-
-
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     """Format numbers with equal decimals, `digits` digits for the largest; separately, if digits would be lost.
 
@@ -173,36 +153,6 @@ def durations(values: Iterable[float]) -> list[str]:
         longer = duration(seconds) if math.isfinite(seconds) else cell(seconds)
         texts.append(f"{seconds:#.3g} s" if 0 <= seconds < _MINUTE else longer)
     return texts
-
-
-def percents(shares: Sequence[float]) -> list[str]:
-    """Write fractions in whole percent with the same sum as the fractions.
-
-    >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
-    (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
-    """
-    whole = [math.floor(100 * share) for share in shares]
-    counted = [index for index, number in enumerate(whole) if number]
-    missing = round(100 * math.fsum(shares[index] for index in counted)) - sum(whole)
-    for index in sorted(counted, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
-        whole[index] += 1
-    return [
-        f"{number} %" if number or not share else f"{100 * share:.1g} %"
-        for number, share in zip(whole, shares, strict=True)
-    ]
-
-
-def file_size(num_bytes: float) -> str:
-    """Format the size of files.
-
-    >>> file_size(12), file_size(1536), file_size(5 * 2**30)
-    ('12 B', '1.5 KiB', '5.0 GiB')
-    """
-    units = ("KiB", "MiB", "GiB", "TiB")
-    if num_bytes < 1024:  # noqa: PLR2004
-        return f"{num_bytes:.0f} B"
-    power = min(int(math.log(num_bytes, 1024)), len(units))
-    return f"{num_bytes / 1024**power:.1f} {units[power - 1]}"
 
 
 def printable(content: str) -> str:

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
+from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.core.goal import is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
-from runmanager.core.wording import aligned, capital, cell, counted
+from runmanager.core.wording import aligned, cell, counted
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.tables.ranking import is_same
 

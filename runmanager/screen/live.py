@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from runmanager.answers.sentences import VARIABLE
 from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.design import Design
@@ -19,7 +20,7 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.run_numbers import KEPT, ranked_numbers
 from runmanager.core.state import RunResult, read_run
-from runmanager.core.wording import VARIABLE, listed, printable
+from runmanager.core.wording import listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.screen.best import BestSoFar

@@ -20,6 +20,7 @@ from runmanager import importances, load_runs, write_report
 from runmanager.answers.answers import answers_of
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
+from runmanager.answers.sentences import capital
 from runmanager.cli.app import app
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment
@@ -28,7 +29,7 @@ from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
-from runmanager.core.wording import capital, duration
+from runmanager.core.wording import duration
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
 from tests.report.reading import Reader, by_id, parse, text_of

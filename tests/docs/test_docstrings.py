@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import re
+from enum import EnumType
 
 import pytest
 
@@ -57,7 +58,8 @@ def problems_of(name, value, text, owner):
         yield "has no Example: that is executed"
     if doctest.SKIP in options_of(text) or "Example::" in text:
         yield "has an example that is not executed"
-    constructor = inspect.getattr_static(value, "__init__")
+    # nobody calls an enum
+    constructor = None if isinstance(value, EnumType) else inspect.getattr_static(value, "__init__")
     if not isinstance(value, type) or "runmanager" in getattr(constructor, "__module__", ""):
         yield from problems_of_signature(value, text)
 

@@ -1,0 +1,54 @@
+"""Parts of the sentences about a table: counts, shares and capital letters."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from runmanager.core.outcome import Status
+
+VARIABLE = re.compile(
+    r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+    r"|'[^']*'|\"[^\"]*\""
+)
+"""Parts in which equal errors of several runs may differ.
+
+A line of a file, such as x.py:7, is not such a part.
+"""
+
+
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+    """Count how often each status occurs, in the order of `Status`.
+
+    >>> counts_of(["failed", "completed", "failed"])
+    {'completed': 1, 'failed': 2}
+    """
+    counts = Counter(map(str, statuses))
+    return {str(status): counts[status] for status in Status if counts[status]}
+
+
+def percents(shares: Sequence[float]) -> list[str]:
+    """Write fractions in whole percent with the same sum as the fractions.
+
+    >>> percents([0.475, 0.166, 0.144, 0.092, 0.123]), percents([0.59, 0.33, 0.08, 0.0009])
+    (['48 %', '17 %', '14 %', '9 %', '12 %'], ['59 %', '33 %', '8 %', '0.09 %'])
+    """
+    whole = [math.floor(100 * share) for share in shares]
+    counted = [index for index, number in enumerate(whole) if number]
+    missing = round(100 * math.fsum(shares[index] for index in counted)) - sum(whole)
+    for index in sorted(counted, key=lambda index: whole[index] - 100 * shares[index])[:missing]:
+        whole[index] += 1
+    return [
+        f"{number} %" if number or not share else f"{100 * share:.1g} %"
+        for number, share in zip(whole, shares, strict=True)
+    ]
+
+
+def capital(text: str) -> str:
+    """Capitalize the first letter of a sentence, unless it begins with a name.
+
+    >>> capital("run 2 is best"), capital("lr=0.1 is best"), capital("test_loss falls")
+    ('Run 2 is best', 'lr=0.1 is best', 'test_loss falls')
+    """
+    first = text.split(" ", 1)[0]
+    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
