@@ -59,9 +59,16 @@ def circle(tmp_path_factory):
 def _folder_of_an_example(request):
     """Let the example of a docstring write its files where they are in nobody's way."""
     if isinstance(request.node, pytest.DoctestItem):
+        import torch
+
+        from runmanager import RunManager
+
         folder = request.getfixturevalue("tmp_path")
         if "runs/circle" in (request.node.dtest.docstring or ""):
             shutil.copytree(request.getfixturevalue("circle"), folder / "runs" / "circle")
         if "fashion_mnist(" in (request.node.dtest.docstring or ""):
             (folder / "data").symlink_to(Path(__file__).parent / "data")
         request.getfixturevalue("monkeypatch").chdir(folder)
+        names = request.getfixturevalue("doctest_namespace")  # examples of `RunManager` are in its base too
+        names |= {"torch": torch, "nn": torch.nn, "functional": torch.nn.functional, "RunManager": RunManager}
+        names["Path"] = Path

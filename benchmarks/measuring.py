@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runmanager import RunManager
-from runmanager.core.folders import RunFolders
+from runmanager.core.folders import Experiment
 from runmanager.core.grid_context import GridContext
-from runmanager.core.hooks import Hooks
 from runmanager.tensorboard.run_log import RunLogs
 
 
@@ -53,4 +52,4 @@ def quiet_manager(
 ) -> RunManager:
     """Make a manager as a grid gives it to a training function: tables and screen belong to the grid."""
     boards = RunLogs(histogram_every) if tensorboard else None
-    return RunManager(_hooks=Hooks(RunFolders(experiment, root), grid=GridContext(), boards=boards))
+    return RunManager.of_grid(Experiment(Path(root) / experiment), GridContext(boards=boards))

@@ -20,7 +20,6 @@ from runmanager.core.folders import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import StepFile
-from runmanager.front.manager import hooks_of
 
 CALLS, ROUNDS = 2000, 9
 RUNS, EPOCHS, STEPS, AT_ONCE = 10, 20, 5000, 1000  # steps of an epoch, and of a block: a million in all
@@ -51,7 +50,7 @@ def calls() -> None:
                         for _ in range(CALLS):
                             manager.log(values, every=every)
                         taken[name].append((time.perf_counter() - before) / CALLS)
-                    opened = hooks_of(manager).open_run("steps")  # the writing by itself
+                    opened = manager.open_run("steps")  # the writing by itself
                     before = time.perf_counter()
                     opened.steps.write()
                     taken["a block"].append(time.perf_counter() - before)

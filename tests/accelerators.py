@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from runmanager.core import open_epoch, optimizer_step
+from runmanager.core import epoch, optimizer_step
 from runmanager.devices import torch_devices
 
 PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
@@ -287,7 +287,7 @@ class _Here:
                           "reset_peak_memory_stats": reset_peak}  # fmt: skip
         patch.setattr(torch.Tensor, "pin_memory", _pinned)
         patch.setattr(torch_devices, "_warmed", set())
-        patch.setattr(open_epoch, "_begun", set())
+        patch.setattr(epoch, "_begun", set())
         for name, value in of_accelerator.items():
             patch.setattr(torch.accelerator, name, value)
         for name, value in of_module.items():

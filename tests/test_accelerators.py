@@ -543,13 +543,13 @@ def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
         return send(batch, device)
 
     monkeypatch.setattr(torch_devices, "send", slow_send)
-    monkeypatch.setattr("runmanager.core.open_epoch.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("runmanager.core.epoch.perf_counter", lambda: float(next(clock)))
     manager = RunManager("exp", tmp_path, display=False)
     with manager.run({"device": "cuda:0"}, network(), LOADERS["of torch"]()):
         for _ in manager.epochs(1):
-            assert manager._hooks.current is not None
-            assert manager._hooks.current.epoch is not None
-            epoch = manager._hooks.current.epoch
+            assert manager.current is not None
+            assert manager.current.epoch is not None
+            epoch = manager.current.epoch
             for _ in manager.batches():
                 manager.track_loss(0.5, 100)
 

@@ -301,9 +301,9 @@ class RunFolders:
             self.opened = Experiment(self._root / self.name if self.name else _dated(self._root))
         return self.opened
 
-    def open_on_all_ranks(self, run: RunLike) -> RunFolder:
+    def open_on_all_ranks(self, run: RunLike, *, again: bool) -> RunFolder:
         """Open the folder of a run that begins. All ranks call this; rank 0 opens the folder for all ranks."""
-        folder, path = ranks.from_main(lambda: (self.open(run), self.experiment.path))
+        folder, path = ranks.from_main(lambda: (self.open(run, again=again), self.experiment.path))
         self.opened = self.opened or Experiment(path)
         return folder
 

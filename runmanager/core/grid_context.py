@@ -1,11 +1,14 @@
-"""The settings of a grid for the manager of one of its runs."""
+"""The settings that a manager has from its grid, or from its user, for every run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runmanager.core.batch_size import Measure
+from runmanager.core.epoch import OpenEpoch
+from runmanager.core.evaluation import OpenEvaluation
 from runmanager.core.goal import Goal
-from runmanager.core.listeners import RunListener
+from runmanager.core.listeners import Boards, RunListener
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.state import Fingerprint, RunResult, changes_since
@@ -14,10 +17,10 @@ from runmanager.devices import ranks
 
 @dataclass(frozen=True)
 class GridContext:
-    """The settings of a `RunManager` that come from the grid; the grid writes the tables of its runs.
+    """The settings of a manager; without a grid, most of them keep their defaults.
 
     Attributes:
-        run: The only run that may begin; None if any run may begin.
+        run: The only run that may begin, whose tables the grid writes; None if any run may begin.
         jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
         fingerprint: The code, data and versions that results depend on. A run that began with a different
             fingerprint starts over.
@@ -26,6 +29,10 @@ class GridContext:
         goal: The experiment's goal, which TensorBoard shows.
         x_axis: The x-axis of the experiment's curves.
         listeners: The listeners in the run's process, called after TensorBoard.
+        boards: The factory of TensorBoard listeners, None for no TensorBoard.
+        measure: The user's function that counts the samples of a batch, None by default.
+        epoch_type: The class of an open epoch.
+        evaluation_type: The class of an open evaluation.
     """
 
     run: Run | None = None
@@ -35,6 +42,10 @@ class GridContext:
     goal: Goal | None = None
     x_axis: str | None = None
     listeners: Sequence[RunListener] = ()
+    boards: Boards | None = None
+    measure: Measure | None = None
+    epoch_type: type[OpenEpoch] = OpenEpoch
+    evaluation_type: type[OpenEvaluation] = OpenEvaluation
 
     def facts(self) -> dict[str, Any]:
         """Return the grid's facts for the journal: the fingerprint, and the number of runs on the machine."""

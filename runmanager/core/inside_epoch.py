@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from runmanager.core import checkpoints, loaders
 from runmanager.core.checkpoints import Checkpoint
-from runmanager.core.epoch_options import Interval
-from runmanager.core.open_epoch import OpenEpoch
+from runmanager.core.epoch import OpenEpoch
+from runmanager.core.loop_options import Interval
 from runmanager.core.outcome import EpochRecord, Inside
 from runmanager.core.resuming import ResumeState
 from runmanager.devices import ranks, torch_devices

@@ -1,5 +1,6 @@
 """Listeners: they follow runs, in the worker or in the process that started the grid."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -123,24 +124,31 @@ class Listener:
         """
 
 
-def problem_of(answer: object) -> str:
-    """Return the error of a listener's answer, "" for a valid answer.
+def guarded(
+    listener: Listener, method: str, run: Run, slot: Slot, *arguments: object
+) -> tuple[str | None, str]:
+    """Call a method of a user's listener, which can end no run: only Ctrl-C leaves the call.
 
-    >>> problem_of(None) or problem_of("a bad start"), problem_of(True)
-    ('', 'epoch_ended() must return why the run is to stop, or None, got True')
+    Returns:
+        The reason why the run should stop, None to continue; and the problem of the listener, "" for none.
+
+    >>> guarded(Listener(), "epoch_ended", None, Slot("1"), None, None)
+    (None, '')
+    >>> guarded(Listener(), "run_ended", None, Slot("1"))[1]
+    "run_ended() raised TypeError: Listener.run_ended() missing 1 required positional argument: 'outcome'"
     """
-    if answer is None or isinstance(answer, str):
-        return ""
-    return f"epoch_ended() must return why the run is to stop, or None, got {_text(answer, repr):.60}"
-
-
-def fault_of(method: str, error: BaseException) -> str:
-    """Return a sentence about an exception in a method of a listener.
-
-    >>> fault_of("run_ended", ValueError("no data"))
-    'run_ended() raised ValueError: no data'
-    """
-    return f"{method}() raised {type(error).__name__}: {_text(error, str)}"
+    try:
+        listener.run, listener.slot = run, slot
+        why = getattr(listener, method)(*arguments)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return None, f"{method}() raised {type(error).__name__}: {_text(error, str)}"
+    if method != "epoch_ended" or not listener.may_stop:
+        return None, ""
+    if why is None or isinstance(why, str):
+        return why or None, ""
+    return None, f"epoch_ended() must return why the run is to stop, or None, got {_text(why, repr):.60}"
 
 
 def _text(value: object, write: Callable[[object], str]) -> str:

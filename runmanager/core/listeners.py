@@ -1,8 +1,7 @@
 """The listeners of an open run, in the process that executes it."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -12,17 +11,15 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runmanager.core import loaders
-from runmanager.core.listener import Listener, Slot, fault_of, problem_of
+from runmanager.core.entries import RunFolder
+from runmanager.core.goal import Goal
+from runmanager.core.listener import Listener, guarded
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.core.steps import Block
 from runmanager.core.user_code import caller
 from runmanager.core.wording import printable
-from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
-
-EVERY_S = 0.5
-"""The minimum time (s) between two reports of steps."""
 
 
 class Counts(Protocol):
@@ -90,72 +87,22 @@ class RunListener(Listener):
         """Called when the predictions per class were counted in an evaluation."""
 
 
-Reason = tuple[str, str | None]
-"""The reason why a listener stops a run, "" for none, and the rule of the listener."""
+class Boards(Protocol):
+    """Creates the TensorBoard listeners of runs."""
 
+    def follow(
+        self,
+        folder: RunFolder,
+        attempt: int,
+        details: Mapping[str, Any],
+        kinds: Mapping[str, str] | None,
+        goal: Goal | None,
+        x_axis: str | None,
+    ) -> RunListener:
+        """Return the listener of an attempt at a run; `kinds` are the types of the grid's hyperparameters."""
 
-class Listeners:
-    """Passes the events of one run to its listeners, in order."""
-
-    def __init__(self, listeners: Sequence[RunListener], run: Any, slot: Slot) -> None:
-        self._listeners = listeners
-        self._next = 0.0  # time of the next report of a step
-        self._waited = 0.0  # time of waiting for rank 0's listeners (s)
-        self._network: nn.Module | None = None
-        for listener in listeners:
-            listener.run, listener.slot = run, slot
-
-    def __iter__(self) -> Iterator[RunListener]:
-        return iter(self._listeners)
-
-    @property
-    def hear_steps(self) -> bool:
-        """Whether a listener overrides `step_ended`."""
-        return any(type(listener).step_ended is not Listener.step_ended for listener in self)
-
-    @property
-    def last_epoch(self) -> int | None:
-        """The first epoch after which a listener stops the run, None if this is unknown in advance."""
-        return min((listener.last_epoch for listener in self if listener.last_epoch is not None), default=None)
-
-    @property
-    def seconds(self) -> float:
-        """The time (s) spent in the listeners so far that is part of no duration."""
-        return self._waited + sum(listener.seconds for listener in self)
-
-    def run_began(self, network: nn.Module | None, loader: Any) -> None:
-        """Report the start of the run."""
-        self._network = network
-        for listener in self:
-            listener.run_began(listener.run, network, loader)
-
-    def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Report a step, but limit the rate of reports."""
-        now = perf_counter()
-        if now < self._next:
-            return 0.0
-        self._next = now + EVERY_S
-        before, step = self.seconds, progress()
-        for listener in self:
-            listener.step_ended(step)
-        return self.seconds - before
-
-    def epoch_ended(self, record: EpochRecord) -> Reason | None:
-        """Report a committed epoch; return the first answer on rank 0 that stops the run."""
-        return self._first(lambda listener: listener.epoch_ended(record, self._network))
-
-    def asked_again(self, record: EpochRecord) -> Reason | None:
-        """Ask again about the epoch after which the run was resumed; return the same as `epoch_ended`."""
-        return self._first(lambda listener: listener.asked_again(record))
-
-    def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
-        answers = [(listener, ask(listener)) for listener in self]
-        reason = next(((why, listener.rule) for listener, why in answers if why is not None), None)
-        before = perf_counter()
-        # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
-        reason = ranks.broadcast(reason)
-        self._waited += perf_counter() - before
-        return reason
+    def counts(self) -> Counts:
+        """Return the object that counts predictions per class; all ranks get such an object."""
 
 
 # id -> listener of this process that a warning was about
@@ -182,80 +129,56 @@ class UserListeners(RunListener):
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
         """Report the start of the run."""
         self._network, self._loader = network, loader
-        self._tell("run_began", lambda: (self._run, network, loader))
+        self._call("run_began", self._listeners, self._run, network, loader)
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Report a step."""
-        self._tell("step_ended", lambda: (progress,))
+        self._call("step_ended", self._listeners, progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Report an epoch; return the reason why the run should stop."""
-        return self._answer(record, self._listeners)
+        return self._call("epoch_ended", self._listeners, record, network)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Ask again the listeners whose answers count."""
-        return self._answer(record, [listener for listener in self._listeners if listener.may_stop])
+        asked = [listener for listener in self._listeners if listener.may_stop]
+        return self._call("epoch_ended", asked, record, self._network)
 
     def run_ended(self, outcome: Outcome) -> None:
         """Report the outcome of the run."""
-        self._tell("run_ended", lambda: (outcome,))
+        self._call("run_ended", self._listeners, outcome)
 
-    def _answer(self, record: EpochRecord, listeners: Sequence[Listener]) -> str | None:
-        answers = self._tell("epoch_ended", lambda: (record.copy(), self._network), listeners)
-        reasons = []
-        for listener, why in zip(listeners, answers, strict=True):
-            if listener.may_stop and (problem := problem_of(why)):
-                _warn(listener, problem)
-            elif listener.may_stop and why:
-                reasons.append(why)
-        return next(iter(reasons), None)
-
-    def _tell(
-        self, method: str, arguments: Callable[[], tuple[Any, ...]], listeners: Sequence[Listener] | None = None
-    ) -> list[Any]:
-        answers: list[Any] = []
-        before, device = perf_counter(), torch.device(self.slot.device)
-        with (
-            undisturbed_random(device),
-            loaders.same_generators(self._loader),
-            torch.set_grad_enabled(torch.is_grad_enabled()),
-            _same_network(self._network, with_buffers=method != "step_ended"),
-        ):
-            for listener in self._listeners if listeners is None else listeners:
-                answers.append(None)
-                try:
-                    listener.run, listener.slot = self._run, self.slot
-                    answers[-1] = getattr(listener, method)(*arguments())
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
-                    _warn(listener, fault_of(method, error))
+    def _call(self, method: str, listeners: Sequence[Listener], *arguments: Any) -> str | None:
+        """Call a method of the listeners; return the first reason to stop."""
+        reasons: list[str] = []
+        is_step = method == "step_ended"
+        before, device, network = perf_counter(), torch.device(self.slot.device), self._network
+        modes = [(module, module.training) for module in network.modules()] if network is not None else []
+        buffers = network.buffers() if network is not None and not is_step else ()
+        copies = [(buffer, buffer.clone()) for buffer in buffers if not is_lazy(buffer)]
+        try:
+            with (
+                undisturbed_random(device),
+                loaders.same_generators(self._loader),
+                torch.set_grad_enabled(torch.is_grad_enabled()),
+            ):
+                for listener in listeners:
+                    # a listener may change its record
+                    sent = [part.copy() if isinstance(part, EpochRecord) else part for part in arguments]
+                    why, problem = guarded(listener, method, self._run, self.slot, *sent)
+                    reasons += [why] if why else []
+                    if problem and _warned_of.get(id(listener)) is not listener:
+                        _warned_of[id(listener)] = listener
+                        message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"
+                        warnings.warn_explicit(message, RunsWarning, *caller())
+        finally:
+            for module, training in modes:
+                module.training = training
+            with torch.no_grad():
+                for buffer, content in copies:
+                    buffer.copy_(content)
         # wait for the listener's work on the device, so that its time is part of no epoch
-        if method != "step_ended":
+        if not is_step:
             wait_for(device)
         self.seconds += perf_counter() - before
-        return answers
-
-
-def _warn(listener: Listener, problem: str) -> None:
-    """Warn about the first problem of a listener, at the line of the user's code that caused it."""
-    if _warned_of.get(id(listener)) is not listener:
-        _warned_of[id(listener)] = listener
-        message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"
-        warnings.warn_explicit(message, RunsWarning, *caller())
-
-
-@contextmanager
-def _same_network(network: nn.Module | None, *, with_buffers: bool) -> Iterator[None]:
-    modules = list(network.modules()) if network is not None else []
-    modes = [module.training for module in modules]
-    buffers = network.buffers() if network is not None and with_buffers else ()
-    copies = [(buffer, buffer.clone()) for buffer in buffers if not is_lazy(buffer)]
-    try:
-        yield
-    finally:
-        for module, training in zip(modules, modes, strict=True):
-            module.training = training
-        with torch.no_grad():
-            for buffer, content in copies:
-                buffer.copy_(content)
+        return next(iter(reasons), None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from runmanager.core import files
 from runmanager.core.folders import RunFolder
-from runmanager.core.hooks import LEFT_OPEN, Hooks
+from runmanager.core.manager import LEFT_OPEN, Manager
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.state import end_if_running, read_run
 from runmanager.core.user_code import caller
@@ -23,10 +23,10 @@ from runmanager.errors import RunsWarning, StorageError
 class _Watched:
     """An open run.
 
-    Its hooks are a weak reference, so that its network may be garbage-collected before the exit.
+    Its manager is a weak reference, so that its network may be garbage-collected before the exit.
     """
 
-    hooks: "weakref.ref[Hooks]"
+    manager: "weakref.ref[Manager]"
     folder: RunFolder
     attempt: int
     begun_at: tuple[str, int]  # file and line at which the run began
@@ -37,18 +37,19 @@ class _Watched:
 _watched: list[_Watched] = []  # a single list for all managers, as the program exits only once
 
 
-def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
-    """Make the program end this run at its exit, unless `forget` is called before."""
+def watch(manager: Manager) -> None:
+    """Make the program end the open run of a manager at its exit, unless `forget` is called before."""
+    run = manager.open_run("begin_run()")
     if not _watched:
         atexit.unregister(_end_open_runs)
         atexit.register(_end_open_runs)  # the handler is registered last, so that it is called first
     is_first = _uncaught() is None
-    _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
+    _watched.append(_Watched(weakref.ref(manager), run.folder, run.attempt, caller(), os.getpid(), is_first))
 
 
-def forget(hooks: "Hooks") -> None:
-    """Stop watching the ended run of these hooks."""
-    _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
+def forget(manager: Manager) -> None:
+    """Stop watching the ended run of a manager."""
+    _watched[:] = [watched for watched in _watched if watched.manager() is not manager]
 
 
 def _end_open_runs() -> None:
@@ -57,16 +58,26 @@ def _end_open_runs() -> None:
     _watched.clear()
     for watched in runs:
         is_ours = watched.process == os.getpid() and ranks.is_main()
-        if not is_ours or not watched.folder.path.exists():  # a temporary folder may be removed
+        manager = watched.manager()
+        has_ended = manager is not None and not manager.is_open  # the disk was full
+        if has_ended or not is_ours or not watched.folder.path.exists():  # a temporary folder may be removed
             continue
         error = _uncaught() if watched.is_first and not _is_prompt() else None
         with suppress(StorageError):
-            hooks = watched.hooks()
-            outcome = hooks.end_at_exit(error) if hooks else _end_without(watched)
-            if hooks is None or error is None:
+            outcome = _ended(manager, error) if manager else _end_without(watched)
+            if manager is None or error is None:
                 problems.append((_problem(watched, outcome), *watched.begun_at))
     for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
+
+
+def _ended(manager: Manager, error: BaseException | None) -> Outcome:
+    if error is None:
+        manager.end_left_open()
+    else:
+        manager.end_by(error, manager.run_params)
+    assert manager.outcome
+    return manager.outcome
 
 
 def _end_without(watched: _Watched) -> Outcome:

@@ -13,14 +13,14 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runmanager.core.batch_size import Measure
 from runmanager.core.batch_step import BatchStep, Loss, counted_part, pair_of
-from runmanager.core.epoch_options import EpochOptions
 from runmanager.core.evaluation import Metric
+from runmanager.core.loop_options import LoopOptions
 from runmanager.core.optimizer_step import OptimizerStep, usable_precisions
 from runmanager.core.run import check_run, params_of
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
-from runmanager.front.manager import RunManager, hooks_of
+from runmanager.front.manager import RunManager
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -120,13 +120,13 @@ def fit(
         >>> manager.results["epoch"].tolist()
         [1, 2]
     """
-    options = EpochOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
+    options = LoopOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
     rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
     _refuse({rule: not isinstance(network, nn.Module)})
     check_run(run)
     params = params_of(run)
-    is_open = hooks_of(manager).is_open
-    device = hooks_of(manager).device_of(params, network)
+    is_open = manager.is_open
+    device = manager.device_of(params, network)
     problems = _problems_of_values(
         manager, device, options, epochs, batch_size, scheduler_every, precision, step
     )
@@ -163,7 +163,7 @@ def fit(
     if scheduler is not None and not isinstance(scheduler, LRScheduler):
         scheduler = scheduler(optimizer)
     _refuse(_rules_of_made(network, optimizer, scheduler))
-    measure = batch_size or hooks_of(manager).measure
+    measure = batch_size or manager.context.measure
     take_step = OptimizerStep(
         network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
         memory_format=memory_format, clip_grad_norm=clip_grad_norm,
@@ -173,7 +173,7 @@ def fit(
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    counting = hooks_of(manager).counting(measure)
+    counting = manager.counting(measure)
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
     options = replace(options, checkpoint=parts)
@@ -215,7 +215,7 @@ def _refuse(rules: Mapping[str, bool]) -> None:
 def _problems_of_values(
     manager: RunManager,
     device: torch.device,
-    options: EpochOptions,
+    options: LoopOptions,
     epochs: object,
     batch_size: object,
     scheduler_every: object,
@@ -232,7 +232,7 @@ def _problems_of_values(
         problems.check_function("step", step, "the network and a batch")
     try:
         with problems.collecting():
-            hooks_of(manager).watched(options)
+            manager.watched(options)
     except CheckpointError as error:
         problems.append(str(error))
     return problems

@@ -1,6 +1,8 @@
 """The output of a loop without a grid: a line per epoch, the tutorial's table, and results.csv."""
 
 import json
+import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -16,57 +18,83 @@ from rich.cells import cell_len
 
 from runmanager.console import choose_screen
 from runmanager.core.goal import Goal
-from runmanager.core.hooks import Hooks
+from runmanager.core.listeners import RunListener
+from runmanager.core.manager import Manager
+from runmanager.core.missing_goal import missing_goal
 from runmanager.core.open_run import OpenRun
-from runmanager.core.outcome import EpochRecord
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
 from runmanager.core.wording import durations, join, printable, steady
 from runmanager.devices import ranks
+from runmanager.devices.settings import Leftovers
+from runmanager.errors import RunsWarning
 from runmanager.front import at_exit
+from runmanager.user_frames import user_level
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")
 _TIME = len("0.250 s")
 
 
-class LoopOutput:
+class LoopOutput(RunListener):
     """Shows the lines and tables of a loop, writes its results.csv, and ends runs that are open at the exit.
 
     Args:
+        manager: A weak reference to the manager, which has this listener.
+        goal: The user's goal.
         show: False shows nothing.
     """
 
-    def __init__(self, *, show: bool) -> None:
+    def __init__(self, manager: "weakref.ref[Manager]", goal: Goal | None, *, show: bool) -> None:
+        self._manager_of, self._goal = manager, goal
         self._screen = choose_screen(show=show)
+        self._leftovers = Leftovers()
 
-    def run_began(self, hooks: Hooks, opened: OpenRun) -> None:
-        """Register the run; the exit of the program then ends the run."""
-        at_exit.watch(hooks, opened.folder, opened.attempt)
+    @property
+    def _manager(self) -> Manager:
+        manager = self._manager_of()
+        assert manager
+        return manager
 
-    def epoch_ended(self, hooks: Hooks, opened: OpenRun, record: EpochRecord) -> None:
+    @property
+    def _opened(self) -> OpenRun:
+        assert self._manager.current
+        return self._manager.current
+
+    def run_began(self, run: Any, network: Any, loader: Any) -> None:
+        """Register the run for the exit of the program; warn of settings that the earlier run left changed."""
+        at_exit.watch(self._manager)
+        number = self._opened.folder.number
+        if sentence := self._leftovers.run_begins(f"run {number}"):
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the line or the table for an epoch."""
         if ranks.is_main():
-            number, params = opened.folder.number, opened.folder.params
+            opened, rows = self._opened, self._manager.run_data
+            number, params, num_epochs = opened.folder.number, opened.folder.params, opened.num_epochs
             self._screen.epoch_ended(
-                lambda: table_of(hooks.rows),
-                lambda width: epoch_line(number, params, record, opened.num_epochs, width, hooks.goal),
+                lambda: table_of(rows),
+                lambda width: epoch_line(number, params, record, num_epochs, width, self._goal),
             )
 
-    def run_ends(self, hooks: Hooks) -> None:
-        """Stop watching the run."""
-        at_exit.forget(hooks)
-
-    def run_ended(self, hooks: Hooks) -> None:
+    def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, and show the results."""
+        at_exit.forget(self._manager)
+        self._leftovers.run_ended()
         if not ranks.is_main():
             return
         from runmanager.tables.formats import write_results
         from runmanager.tables.loading import load_results
 
-        path = hooks.folders.experiment.path
+        folder = self._opened.folder
+        path = folder.path.parent
         write_results(load_results(path), path)
         if self._screen.is_shown:
-            self._screen.run_ended(table_of(hooks.rows))
+            self._screen.run_ended(table_of(self._manager.run_data))
+        is_first = self._manager.run_count == 1 and outcome.status is Status.COMPLETED
+        if is_first and self._goal and (sentence := missing_goal([self._goal], folder)):
+            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
 
 
 def epoch_line(

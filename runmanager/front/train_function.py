@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 from runmanager.core.run import Run
 
 if TYPE_CHECKING:
-    from runmanager.core.hooks import Hooks
+    from runmanager.core.folders import Experiment
+    from runmanager.core.grid_context import GridContext
     from runmanager.front.manager import RunManager
 
 Train = Callable[[Run, "RunManager"], object]
 
 
-def manager_of(hooks: "Hooks") -> "RunManager":
-    """Return a manager for hooks; it is imported here, because the import loads torch."""
+def manager_of(experiment: "Experiment", context: "GridContext") -> "RunManager":
+    """Return the manager of a run of a grid; it is imported here, because the import loads torch."""
     from runmanager.front.manager import RunManager
 
-    return RunManager(_hooks=hooks)
+    return RunManager.of_grid(experiment, context)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from runmanager.core.listener import Listener, Slot, fault_of, problem_of
+from runmanager.core.listener import Listener, Slot, guarded
 from runmanager.core.outcome import EpochRecord, News, Outcome, Question
 from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.wording import printable
@@ -98,7 +98,7 @@ class _Event(NamedTuple):
     run: Run
     slot: Slot
     arguments: tuple[Any, ...]
-    answer: "Future[Any] | None" = None
+    answer: "Future[str | None] | None" = None
 
 
 class Guarded(Listener):
@@ -134,7 +134,7 @@ class Guarded(Listener):
         if not self.may_stop or self._is_late:
             self._put("epoch_ended", record, network)
             return None
-        answer: Future[Any] = Future()
+        answer: Future[str | None] = Future()
         self._put("epoch_ended", record, network, answer=answer)
         try:
             why = answer.result(ANSWER_S)
@@ -143,10 +143,7 @@ class Guarded(Listener):
                 self._is_late = not answer.done()  # true until the listener has answered
             self._warn_once(f"gave no answer in {ANSWER_S:g} s, and the run continues")
             return None
-        if problem := problem_of(why):
-            self._warn_once(problem)
-            return None
-        return why or None
+        return why
 
     def run_ended(self, outcome: Outcome) -> None:
         """Queue the event."""
@@ -172,7 +169,7 @@ class Guarded(Listener):
                 self._waiting.clear()
             self._warn_once(f"did not finish in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
 
-    def _put(self, name: str, *arguments: Any, answer: "Future[Any] | None" = None) -> None:
+    def _put(self, name: str, *arguments: Any, answer: "Future[str | None] | None" = None) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"listener {self._name}", daemon=True)
             self._thread.start()
@@ -197,12 +194,9 @@ class Guarded(Listener):
                 if not self._waiting:
                     return
                 event = self._waiting.popleft()
-            why: Any = None
-            try:
-                self._listener.run, self._listener.slot = event.run, event.slot
-                why = getattr(self._listener, event.name)(*event.arguments)
-            except BaseException as error:  # noqa: BLE001 - whatever it raises, no run is to end by it
-                self._warn_once(fault_of(event.name, error))
+            why, problem = guarded(self._listener, event.name, event.run, event.slot, *event.arguments)
+            if problem:
+                self._warn_once(problem)
             with self._changed:
                 if event.answer:
                     event.answer.set_result(why)

@@ -23,11 +23,9 @@ import torch
 
 from runmanager.core import checkpoints
 from runmanager.core.causes import cause_of
-from runmanager.core.ending import LeaveTrain
+from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.folders import Experiment
-from runmanager.core.hooks import Hooks
 from runmanager.core.listeners import RunListener
-from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.resuming import ResumeState
@@ -122,23 +120,22 @@ class Observer(RunListener):
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._hooks: Hooks | None = None
         self._manager: Any = None
         self._timer: threading.Timer | None = None
 
-    def following(self, manager_of: Callable[[Hooks], Any]) -> Callable[[Hooks], Any]:
-        """Return a function that creates a manager whose hooks this observer follows."""
+    def following(self, manager_of: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that creates a manager which this observer follows."""
 
-        def follow(hooks: Hooks) -> Any:
-            self._hooks, self._manager = hooks, manager_of(hooks)
+        def follow(*settings: Any) -> Any:
+            self._manager = manager_of(*settings)
             return self._manager
 
         return follow
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Resume after the last epoch that the functions have saved."""
-        if self._order.functions and self._hooks:
-            _ = self._hooks.resume_epoch  # a loop that reads it saves its own state
+        if self._order.functions:
+            _ = self._manager.resume_epoch  # a loop that reads it saves its own state
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
         """Write the state before the epoch."""
@@ -154,7 +151,7 @@ class Observer(RunListener):
             self._timer.start()
         if self._order.functions:
             self._use(self._order.functions, opened, is_first=is_first)
-        is_trainers = isinstance(opened.resume_state, TrainerState)
+        is_trainers = isinstance(opened.state, TrainerState)
         self.write({"is_saved": is_saved, "is_trainers": is_trainers, "device": str(opened.device)})
         self.point("begin", opened.number + 1, 0)
 
@@ -170,7 +167,7 @@ class Observer(RunListener):
             with suppress(RunManagerError):  # the others may be dead
                 ranks.gather(None)  # no rank fails because another one has died before this point
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
-        state, variables = self._opened.resume_state, self._variables()
+        state, variables = self._opened.state, self._variables()
         parts = state.parts if isinstance(state, ResumeState) else {}
         part_ids = {*map(id, parts.values())}
         compared = dict(values or {})
@@ -221,7 +218,7 @@ class Observer(RunListener):
         """Return what to do if a variable was not restored."""
         if self._order.functions:
             return "write it in save= and read it in load="
-        if isinstance(self._opened.resume_state, TrainerState):
+        if isinstance(self._opened.state, TrainerState):
             return (
                 "let the trainer's checkpoint keep it, as by state_dict() and load_state_dict() of a callback"
             )
@@ -264,13 +261,12 @@ class Observer(RunListener):
 
     @property
     def _opened(self) -> OpenRun:
-        assert self._hooks is not None
-        assert self._hooks.current is not None
-        return self._hooks.current
+        opened: OpenRun = self._manager.current
+        return opened
 
     def _use(self, functions: Functions, opened: OpenRun, *, is_first: bool) -> None:
         """Load the state of the last epoch if the run has just resumed; let the run save each epoch."""
-        assert isinstance(opened.resume_state, TrainerState)
+        assert isinstance(opened.state, TrainerState)
         folder, (save_state, load_state) = self._order.experiment.parent / "saved", functions
 
         def arguments(function: Callable[..., object]) -> dict[str, Any]:
@@ -284,7 +280,7 @@ class Observer(RunListener):
             path.mkdir(parents=True, exist_ok=True)
             save_state(path, **arguments(save_state))
 
-        opened.resume_state.save_epoch = save
+        opened.state.save_epoch = save
         if is_first and opened.number:
             load_state(folder / str(opened.number), **arguments(load_state))
 

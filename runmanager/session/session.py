@@ -51,7 +51,7 @@ class Session:
     """
 
     train: Train
-    manager_of: Callable[[Any], Any]  # a function that creates the manager for `train` from hooks
+    manager_of: Callable[..., Any]  # a function that creates the manager for `train`
     options: GridOptions
     experiment: Experiment
     executor: Executor
@@ -78,7 +78,7 @@ class Session:
         params: Any,
         train: Train,
         options: GridOptions,
-        manager_of: Callable[[Any], Any],
+        manager_of: Callable[..., Any],
         make_display: Callable[[GridOptions], Display] = lambda _: Display(),
     ) -> Iterator[Self]:
         """Open the grid of `run_grid`; nothing is written."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
-from runmanager.core.folders import Experiment, RunFolders
+from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.listener import Listener
 from runmanager.core.outcome import Outcome, Status
@@ -24,10 +24,10 @@ from runmanager.tensorboard import run_logs
 from runmanager.tensorboard.options import TensorBoard
 
 if TYPE_CHECKING:
+    from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluation import OpenEvaluation
     from runmanager.core.grid_context import GridContext
-    from runmanager.core.hooks import Hooks
-    from runmanager.core.open_epoch import OpenEpoch
+    from runmanager.core.manager import Manager
 
 Train = Callable[[Run, Any], object]  # a function that is called with a run and its manager
 
@@ -43,7 +43,7 @@ class RunTask:
     """Executes one run in the calling process, by the options of `run_grid`; workers receive a pickled copy."""
 
     train: Train
-    manager_of: "Callable[[Hooks], Any]"  # hooks -> the manager for `train`
+    manager_of: "Callable[[Experiment, GridContext], Manager]"  # -> the manager for `train`
     experiment: Experiment
     tensorboard: bool | TensorBoard
     fingerprint: Fingerprint
@@ -61,8 +61,9 @@ class RunTask:
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run; commit and return its outcome."""
+        from runmanager.core.epoch import OpenEpoch
+        from runmanager.core.evaluation import OpenEvaluation
         from runmanager.core.grid_context import GridContext
-        from runmanager.core.hooks import Hooks
         from runmanager.core.listeners import RunListener, UserListeners
         from runmanager.core.threads import Threads
         from runmanager.devices import ranks
@@ -81,24 +82,21 @@ class RunTask:
             x_axis=self.x_axis,
             # the messenger comes last, as it may stop the grid
             listeners=[*listeners, Messenger(report, self.rule, asks=self.asks)],
-        )
-        hooks = Hooks(
-            RunFolders(self.experiment, ""),
-            grid=context,
             boards=run_logs(self.tensorboard),
-            epoch_type=self.epoch_type,
-            evaluation_type=self.evaluation_type,
+            epoch_type=self.epoch_type or OpenEpoch,
+            evaluation_type=self.evaluation_type or OpenEvaluation,
         )
+        manager = self.manager_of(self.experiment, context)
         # set the threads before train() computes its first sum
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
         threads.keep(num_threads)
         try:
             with noting_files():
-                return self._execute(run, hooks)
+                return self._execute(run, manager)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) or ends_grid(error):
-                hooks.end_interrupted()
+                manager.end_interrupted()
             raise
         finally:
             _forget_compiled()
@@ -113,18 +111,17 @@ class RunTask:
         earlier = read_run(folder)
         return None if context.starts_over(earlier) else earlier.threads
 
-    def _execute(self, run: Run, hooks: "Hooks") -> Outcome:
+    def _execute(self, run: Run, manager: "Manager") -> Outcome:
         from runmanager.devices.settings import as_before, process_state
 
-        manager = self.manager_of(hooks)
         process, before = os.getpid(), process_state()
         try:
             with _spare_descriptors(), self._without_debugger(run):
                 call(self.train, copy_of(run), manager)
-            if hooks.is_open:
+            if manager.is_open:
                 with as_before(before):
                     manager.end_run()
-            if hooks.outcome is None:
+            if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
@@ -134,15 +131,15 @@ class RunTask:
             is_here = process == self.process
             with as_before(before):
                 if is_here and isinstance(error, bdb.BdbQuit):  # a user who quits the debugger stops the grid
-                    hooks.end_interrupted()
+                    manager.end_interrupted()
                     if not self.raises:
                         raise KeyboardInterrupt from error
                 else:
-                    outcome = _outcome_of(error if is_here else self._explained(error, run), run, hooks)
+                    outcome = _outcome_of(error if is_here else self._explained(error, run), run, manager)
             if self.raises:
                 raise
             return outcome
-        return hooks.outcome
+        return manager.outcome
 
     @contextmanager
     def _without_debugger(self, run: Run) -> Iterator[None]:
@@ -186,7 +183,7 @@ def _spare_descriptors() -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
+def _outcome_of(error: BaseException, run: Run, manager: "Manager") -> Outcome:
     """Commit the outcome of a run that raised an exception; raise the exception again if it ends the grid."""
     from runmanager.devices import ranks
 
@@ -197,10 +194,10 @@ def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
     is_of_the_grid = ends_grid(error) and not is_of_the_run
     if is_stopped(error) or is_of_the_grid:
         raise error
-    outcome = hooks.outcome
+    outcome = manager.outcome
     endings = (Status.KILLED, Status.PRUNED)
     if outcome is None or not (outcome.status.is_exception or outcome.status in endings):
-        outcome = _failed(hooks, error, run)
+        outcome = _failed(manager, error, run)
     if outcome.status is Status.PRUNED:
         return outcome
     if ranks.num_ranks() > 1:
@@ -208,14 +205,14 @@ def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
     return outcome
 
 
-def _failed(hooks: "Hooks", error: BaseException, run: Run) -> Outcome:
+def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:
     try:
-        return hooks.end_failed(error, run)
+        return manager.end_failed(error, run)
     except StorageError:
         raise
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         name = type(error).__name__
-        return hooks.end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)
+        return manager.end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)
 
 
 def _forget_compiled() -> None:

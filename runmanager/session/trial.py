@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from runmanager.core.ending import LeaveTrain
+from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.evaluation import OpenEvaluation
 from runmanager.core.listeners import RunListener
 from runmanager.core.metrics import How
-from runmanager.core.open_epoch import OpenEpoch
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.session.train_call import call

@@ -19,7 +19,6 @@ from runmanager.core import files
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal
-from runmanager.core.grid_context import GridContext
 from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
@@ -341,11 +340,17 @@ class RunLogs:
     histogram_every: int = 1
 
     def follow(
-        self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
+        self,
+        folder: RunFolder,
+        attempt: int,
+        details: Mapping[str, Any],
+        kinds: Mapping[str, str] | None,
+        goal: Goal | None,
+        x_axis: str | None,
     ) -> RunLog:
         """Return the TensorBoard listener of an attempt at a run."""
         name = folder.path.parent.name
-        return RunLog(name, folder, attempt, details, self.histogram_every, kinds, grid.goal, grid.x_axis)
+        return RunLog(name, folder, attempt, details, self.histogram_every, kinds, goal, x_axis)
 
     def counts(self) -> Confusion:
         """Return a confusion matrix."""

@@ -16,7 +16,7 @@ from runmanager.core import artifacts, files
 from runmanager.core.loaders import generators
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError
-from runmanager.front.manager import RunManager, hooks_of
+from runmanager.front.manager import RunManager
 from runmanager.trainers.lightning_logger import (
     PACKAGE,
     Checkpoint,
@@ -52,7 +52,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
     if not logger.level and logger.getEffectiveLevel() == logging.INFO:
         logger.setLevel(logging.WARNING)
-        hooks_of(manager).scope.callback(logger.setLevel, logging.NOTSET)
+        manager.scope.callback(logger.setLevel, logging.NOTSET)
     lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
     if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
         lists["callbacks"].append(RunManagerCallback(manager))

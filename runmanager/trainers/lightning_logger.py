@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import LifecycleError, MissingExtraError
-from runmanager.front.manager import RunManager, hooks_of
+from runmanager.front.manager import RunManager
 from runmanager.trainers.trainers import TrainedRun, columns
 
 __all__ = ["PACKAGE", "Checkpoint", "RunManagerLogger", "SIGTERMException", "extract_batch_size"]
@@ -64,7 +64,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
         Raises:
             LifecycleError: No epoch is open.
         """
-        if self.is_followed and not hooks_of(self.manager).is_open:
+        if self.is_followed and not self.manager.is_open:
             return
         run = TrainedRun(self.manager)
         if not run.is_in_epoch:

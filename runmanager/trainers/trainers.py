@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -12,9 +11,8 @@ from runmanager.core import files
 from runmanager.core.trainer_state import TrainerState
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError, RunsWarning
-from runmanager.front.manager import RunManager, hooks_of
-from runmanager.user_frames import user_level
+from runmanager.errors import LifecycleError
+from runmanager.front.manager import RunManager
 
 if TYPE_CHECKING:
     from runmanager.core.open_run import OpenRun
@@ -40,17 +38,17 @@ class TrainedRun:
     @property
     def opened(self) -> "OpenRun":
         """The open run."""
-        return hooks_of(self.manager).open_run("a trainer's epoch")
+        return self.manager.open_run("a trainer's epoch")
 
     @property
     def is_in_epoch(self) -> bool:
         """Whether an epoch is open."""
-        return hooks_of(self.manager).is_open and self.opened.epoch is not None
+        return self.manager.is_open and self.opened.epoch is not None
 
     @property
     def most_steps(self) -> int | None:
         """The maximum number of steps of an epoch if the run is only checked; an evaluation has one batch."""
-        return self.opened.epoch_type.most_steps
+        return self.opened.context.epoch_type.most_steps
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:
         """Resume the run after the trainer's last checkpoint.
@@ -67,18 +65,15 @@ class TrainedRun:
         if self.opened.has_begun:
             raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
         state = TrainerState(last=last, forget=lambda: remove_trainer_files(self.folder))
-        records, problems = self.opened.resume_with(state)
-        hooks_of(self.manager).add_rows(records)
-        if problems:
-            warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
-        if not records:
+        self.manager.resume_from(state)
+        if not self.opened.number:
             remove_trainer_files(self.folder)  # these checkpoints come from changed code
         return self.opened.number
 
     @property
     def state(self) -> TrainerState:
         """The trainer's part of the run's checkpoints."""
-        state = self.opened.resume_state
+        state = self.opened.state
         assert isinstance(state, TrainerState)
         return state
 
@@ -101,7 +96,7 @@ class TrainedRun:
 
     def begin_epoch(self, num_epochs: int | None) -> None:
         """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
-        self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
+        self.opened.begin_loop(num_epochs)
         self.manager.begin_epoch()
 
     def begin_evaluation(self) -> None:
@@ -128,11 +123,11 @@ class TrainedRun:
         opened = self.opened
         if num_epochs and opened.number < num_epochs and not self.manager.should_stop:
             sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
-            opened.ending.stopped_early = sentence
+            opened.stopped_early = sentence
 
     def add_test(self, values: Mapping[str, Any]) -> None:
         """Add the metrics of a test after the epochs to the summary of the open run."""
-        if hooks_of(self.manager).is_open and not self.is_in_epoch:
+        if self.manager.is_open and not self.is_in_epoch:
             of_test = {name: value for name, value in values.items() if name.startswith("test")}
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
 

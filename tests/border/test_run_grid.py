@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -566,3 +567,21 @@ def grows_only_here(run, manager):
     with manager.run(run):
         for _ in manager.epochs(1):
             manager.track_loss(len(run.layers), 1)
+
+
+def test_a_run_that_begins_again_in_train_is_at_its_next_attempt():
+    def train(run, manager):
+        for size in (8, 4):
+            with suppress(MemoryError), manager.run(run):
+                for epoch in manager.epochs(2):
+                    manager.track_loss(size, 1)
+                    if size * epoch == 16:
+                        raise MemoryError
+
+    outcome = start(function=train)
+
+    assert statuses(outcome) == [("completed", 2)] * 3
+    assert outcome.results[["lr", "loss"]].to_numpy().tolist() == [
+        [lr, 4.0] for lr in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3)
+    ]
+    assert len(load_runs("runs/exp")) == 3

@@ -586,3 +586,21 @@ def test_where_nothing_is_said_a_terminal_gets_a_table_after_each_run(tmp_path, 
         output = capsys.readouterr().out
         assert bool(output) is display
         assert ("accuracy" in output) is display
+
+
+def test_a_run_has_one_loop_over_epochs(manager, tmp_path):
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 1)
+        with pytest.raises(LifecycleError, match="one loop"):
+            manager.epochs(2)
+
+    assert statuses(tmp_path) == [("completed", 1)]
+
+
+def test_the_same_values_twice_are_two_runs_in_a_loop_of_ones_own(manager, tmp_path):
+    for _ in range(2):
+        with manager.run(RUN):
+            pass
+
+    assert statuses(tmp_path) == [("completed", 0)] * 2

@@ -8,9 +8,14 @@ from enum import EnumType
 import pytest
 
 import runmanager
-from runmanager.front import manager
+from runmanager.core.manager import settable
 
-PROPERTIES = (property, manager._settable)
+PROPERTIES = (property, settable)
+OF_ADAPTERS = {
+    "is_open", "open_run", "device_of", "watched", "counting", "resume_from", "end_by", "end_failed",
+    "end_interrupted", "end_left_open", "of_grid",
+}  # fmt: skip
+"""What `fit`, trainers and grids call of a manager, and a user does not."""
 NOTHING = (None, "None", inspect.Signature.empty)
 
 
@@ -20,9 +25,11 @@ def documented():
         value = getattr(runmanager, name)
         if inspect.isclass(value):
             yield name, value, documentation_of_class(value), value
-            for member, attribute in vars(value).items():
+            bases = [vars(each) for each in value.__mro__[::-1] if each.__module__.startswith("runmanager")]
+            for member, attribute in {name: each for base in bases for name, each in base.items()}.items():
                 method = getattr(attribute, "__func__", attribute)
-                if not member.startswith("_") and isinstance(method, (*PROPERTIES, type(documented))):
+                is_public = not member.startswith("_") and member not in OF_ADAPTERS
+                if is_public and isinstance(method, (*PROPERTIES, type(documented))):
                     yield f"{name}.{member}", method, documentation_of_method(value, member), value
         elif callable(value):
             yield name, value, inspect.getdoc(value) or "", None

@@ -7,7 +7,7 @@ import pytest
 
 from runmanager import RunManager, RunsWarning, load_runs
 from runmanager.core import files
-from runmanager.core.hooks import LEFT_OPEN
+from runmanager.core.manager import LEFT_OPEN
 from runmanager.errors import StorageError
 from runmanager.front import at_exit
 from tests.locations import line_with

@@ -96,7 +96,7 @@ def test_an_optimizer_is_made_of_parameters_that_are_in_their_place_and_format(m
 
     def make_optimizer(parameters):
         parameters = list(parameters)
-        seen.append((manager._hooks.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
+        seen.append((manager.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
         return SGD(parameters, lr=0.1)
 
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
@@ -113,7 +113,7 @@ def test_a_run_that_is_open_is_trained_and_not_ended(manager):
 
     with manager.run(RUN, network, loader):
         fit(RUN, network, loader, manager, optimizer=functools.partial(SGD, lr=0.1), epochs=2)
-        is_open = manager._hooks.is_open
+        is_open = manager.is_open
 
     assert is_open
     assert manager.outcome.epochs == 2
@@ -302,9 +302,10 @@ def test_samples_are_counted_as_asked_for_in_rows_and_in_evaluations(tmp_path, g
         fit(RUN, network, loader, manager, **options)
         num_counted = len(counted)
         if "open" in given_to:
-            for _ in manager.epochs(2):
-                for inputs, labels in manager.batches():
-                    manager.track_loss(mean_over(network(inputs), labels), labels)
+            manager.begin_epoch()
+            for inputs, labels in manager.batches():
+                manager.track_loss(mean_over(network(inputs), labels), labels)
+            manager.end_epoch()
 
     (row, *_) = manager.run_data
     assert row["loss"] == pytest.approx(mean_over(network(DATA.images), DATA.labels).item(), rel=1e-5)

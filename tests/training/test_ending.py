@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_runs, run_grid
-from runmanager.core.ending import EarlyStop
-from runmanager.core.epoch_options import EpochOptions
 from runmanager.core.goal import Goal
 from runmanager.core.journal import Journal
+from runmanager.core.loop_options import EarlyStop, LoopOptions
 from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, InvalidArgumentError
 
@@ -19,12 +18,12 @@ LOSS = Goal("validation_loss", -1)
 
 def stopped_after(values, goal=LOSS, **options):
     """Return the epoch after which the loop ends, None if it does not, and why."""
-    stop = EarlyStop(EpochOptions(**options), goal)
+    stop = EarlyStop(LoopOptions(**options), goal)
     for epoch, value in enumerate(values, 1):
-        stop.epoch_ended(EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)}), None)
-        if stop.reason:
-            return epoch, stop.reason
-    return None, stop.reason
+        record = EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)})
+        if reason := stop.epoch_ended(record, None):
+            return epoch, reason
+    return None, None
 
 
 @pytest.mark.parametrize(

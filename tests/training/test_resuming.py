@@ -192,7 +192,8 @@ def train_with(root, parts, network=None, fault=None, **options):
 def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
     manager.begin_run({"lr": 0.1})
-    list(manager.epochs(1))
+    manager.begin_epoch()
+    manager.end_epoch()
 
     with pytest.raises(LifecycleError, match="call it once, before the first"):
         next(manager.epochs(2, checkpoint={}))

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager.core.outcome import Status
 from runmanager.errors import LifecycleError
 
 GRID = {"lr": [0.1]}
@@ -95,7 +96,7 @@ def test_it_is_that_of_the_checkpoint_where_epochs_has_one(start):
             for _ in manager.epochs(last, checkpoint={"state": {}}):
                 seen.append(manager.resume_epoch)
                 manager.track_loss(0.5, 1)
-            manager._hooks.current.interrupt("as by Ctrl-C")
+            manager.current.set(Status.INTERRUPTED, "as by Ctrl-C")
 
     assert seen == [2]
 
@@ -166,4 +167,4 @@ def interrupted(manager, num_epochs):
             manager.begin_epoch()
             manager.track_loss(1.0, 1)
             manager.end_epoch()
-        manager._hooks.current.interrupt("as by Ctrl-C")
+        manager.current.set(Status.INTERRUPTED, "as by Ctrl-C")

@@ -21,11 +21,12 @@ _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
 # pairs (process, device) whose first epoch has been marked in the tables
 _begun: set[tuple[int, str, int]] = set()
 
-OnStep = Callable[[Callable[[], BatchProgress]], float]
-"""Called at each batch with a function that returns the progress.
 
-Returns the seconds that are not part of the epoch's duration.
-"""
+class LeaveTrain(BaseException):
+    """Leaves a `train` whose loop cannot be stopped.
+
+    The base class is BaseException, because a loop may catch Exception.
+    """
 
 
 class OpenEpoch:
@@ -36,7 +37,8 @@ class OpenEpoch:
     Args:
         params: The run's hyperparameters; a metric cannot have such a name.
         num_epochs: The number of epochs of the loop, None without a loop.
-        on_step: Called at each batch, or None.
+        on_step: Called at each batch with a function that returns the progress; returns the seconds that are
+            not part of the epoch's duration. None if nobody listens.
         measure: The user's function that counts the samples of a batch, None by default.
     """
 
@@ -53,28 +55,24 @@ class OpenEpoch:
         loader: Any = None,
         params: Mapping[str, Any] = MappingProxyType({}),
         num_epochs: int | None = None,
-        on_step: OnStep | None = None,
+        on_step: Callable[[Callable[[], BatchProgress]], float] | None = None,
         measure: Measure | None = None,
     ) -> None:
+        self.number = number
         self.step = 0  # the number of the current batch, from 1
         self.sums = metrics.EpochSums(measure)
         self.counts_batches = False  # whether `step` counts batches of `batches` instead of losses
         self.is_whole = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
-        self.number = number
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
-        self._device = device
-        self._loader = loader
-        self._params = params
-        self._columns: set[str] = set()  # columns that `track` has checked
+        self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
         self._num_epochs = num_epochs
-        self._on_step = on_step
+        self._columns: set[str] = set()  # columns that `track` has checked
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
         self._resume_batch = 0  # the batch after which the epoch was resumed
         self._continued = 0.0  # time when the state was restored (perf_counter, s)
-        self._seconds = 0.0
         first_use = (os.getpid(), device.type, device.index or 0)
         self._is_cold = first_use not in _begun
         _begun.add(first_use)
@@ -97,7 +95,7 @@ class OpenEpoch:
         return self._sent(iterator)
 
     def _sent(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        sums, times, on_step, device, end = self.sums, self._times, self._on_step, self._device, object()
+        times, end = self._times, object()
         while True:
             before = perf_counter()
             batch = next(iterator, end)
@@ -105,11 +103,10 @@ class OpenEpoch:
             if batch is end:
                 self.is_whole = True
                 return
-            batch = torch_devices.send(batch, device)
+            batch = torch_devices.send(batch, self._device)
             self.step += 1
-            sums.begin_batch(batch)
-            if on_step is not None and (seconds := on_step(self.progress)):
-                self.add_seconds("phase_log_s", seconds)
+            self.sums.begin_batch(batch)
+            self.report_step()
             yield batch
             if self.inside is not None:
                 self.inside.batch_ended(self)
@@ -137,10 +134,10 @@ class OpenEpoch:
 
     def report_step(self) -> None:
         """Report progress to the listeners."""
-        if self._on_step is not None and (seconds := self._on_step(self.progress)):
+        if self._on_step is not None and (seconds := self._on_step(self._progress)):
             self.add_seconds("phase_log_s", seconds)
 
-    def progress(self) -> BatchProgress:
+    def _progress(self) -> BatchProgress:
         """Return the progress in the epoch, without waiting for the device."""
         loss = self.sums.loss_so_far()
         return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
@@ -176,11 +173,6 @@ class OpenEpoch:
         self._is_cold = self._is_cold or state["cold"]
         self.sums.load(state["sums"], self._device)
 
-    def leave(self) -> None:
-        """Stop the clock, as the loop over `epochs` was left."""
-        self.is_left = True
-        self.stop_clock()
-
     def stop_clock(self) -> None:
         """Stop the clock, unless it has stopped: later time is not part of the epoch's duration."""
         if self._end is None:
@@ -207,8 +199,9 @@ class OpenEpoch:
         values = {**columns, **self._evaluated, **means, **steps.seen(sum(num_samples))}
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
-    def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Return a sentence about the first loss that is not finite, and the previous loss."""
+    def divergence(self, record: EpochRecord, last_loss: float | None) -> str:
+        """Return a sentence about the first loss that is not finite and the loss before it, "" for none."""
+        mean = record.metrics.get("loss", 0.0)
         if math.isfinite(mean):
             return ""
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)
