@@ -58,11 +58,10 @@ def make(path: Path) -> None:
                 journal.epoch(record)
             journal.end(Outcome(Status.COMPLETED, "", EPOCHS))
             if number < WITH_EVENTS:
-                file = event_file.EventFile(run.path)
-                for record in records:
-                    values = [event_file.scalar(name, value) for name, value in record.metrics.items()]
-                    file.write(event_file.event(record.epoch, values))
-                file.close()
+                with event_file.begin_file(run.path) as file:
+                    for record in records:
+                        event = event_file.scalars(record.epoch, record.metrics)
+                        file.write(event_file.framed(event.SerializeToString()))
 
 
 def accumulate(experiment: Path) -> None:

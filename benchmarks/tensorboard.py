@@ -24,10 +24,9 @@ from experiments.fashion_grid import make_network
 from runmanager.core.folders import Experiment
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.tensorboard import histograms
-from runmanager.tensorboard.confusion import Confusion, draw
+from runmanager.tensorboard.hparams import tag
+from runmanager.tensorboard.pictures import Confusion, draw
 from runmanager.tensorboard.run_log import RunLog
-from runmanager.tensorboard.tags import tag
 
 PAIRS, EPOCHS = 21, 10
 METRICS = {"loss": 1.0, "accuracy": 0.5, "epoch duration": 2.0, "run duration": 3.0, "test_loss": 1.0}
@@ -74,7 +73,7 @@ def confused() -> Confusion:
 def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     """Return the seconds that our board takes."""
     run = Experiment(folder).open(PARAMS, 0)
-    board = RunLog(folder.name, run, 1, {})
+    board = RunLog(run, 1, {})
     board.run_began(Run(), network, None)
     backward(network, images)
     counted = confused()
@@ -103,8 +102,7 @@ def by_torch(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
             writer.add_scalar(tag(name), value, epoch)
         for name, value in {**TIMES, "best_accuracy_train": 0.5, "train/lr": 0.01}.items():
             writer.add_scalar(name, value, epoch)
-        norm = histograms.gradient_norm(network)
-        assert norm is not None
+        norm = nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None])
         writer.add_scalar("train/grad_norm", norm, epoch)
         for name, parameter in network.named_parameters():
             writer.add_histogram(f"weights/{name}", parameter, epoch)

@@ -28,7 +28,7 @@ from runmanager import (
     run_grid,
     write_report,
 )
-from runmanager.tensorboard.launch import Server
+from runmanager.tensorboard.server import Server
 
 if TYPE_CHECKING:
     from runmanager import Run, RunManager

@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from runmanager.tables.ranking import best as best
     from runmanager.tables.step_table import load_steps as load_steps
     from runmanager.tensorboard.import_events import from_tensorboard as from_tensorboard
-    from runmanager.tensorboard.launch import open_tensorboard as open_tensorboard
     from runmanager.tensorboard.options import TensorBoard as TensorBoard
+    from runmanager.tensorboard.server import open_tensorboard as open_tensorboard
     from runmanager.trainers.mlflow import export_mlflow as export_mlflow
     from runmanager.trainers.wandb import export_wandb as export_wandb
 
 _HOMES = {
     "tensorboard.import_events": ("from_tensorboard",),
-    "tensorboard.launch": ("open_tensorboard",),
+    "tensorboard.server": ("open_tensorboard",),
     "tensorboard.options": ("TensorBoard",),
     "datasets": ("fashion_mnist",),
     "devices.describe": ("describe_devices",),

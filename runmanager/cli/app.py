@@ -72,8 +72,7 @@ def tensorboard_command(
     from rich.text import Text
 
     from runmanager.console import wide_console
-    from runmanager.tensorboard.launch import ALL_ADDRESSES, LOCALHOST, Server
-    from runmanager.tensorboard.link import page_of
+    from runmanager.tensorboard.server import ALL_ADDRESSES, LOCALHOST, Server, page_of
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):

@@ -16,8 +16,7 @@ from runmanager.core.outcome import Status
 from runmanager.core.state import read_run
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
-from runmanager.tensorboard import run_logs
-from runmanager.tensorboard.options import TensorBoard, check_tensorboard, x_axis_of
+from runmanager.tensorboard.options import TensorBoard, check_tensorboard, run_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +91,8 @@ class RunManager(Manager):
         problems.check_batch_size(batch_size)
         check_tensorboard(problems, "tensorboard", tensorboard)
         problems.raise_if_any(InvalidArgumentError)
-        design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis_of(tensorboard))
+        x_axis = tensorboard.x_axis if isinstance(tensorboard, TensorBoard) else None
+        design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
         boards = run_logs(tensorboard)

@@ -33,7 +33,7 @@ from runmanager.search.search import Search
 from runmanager.session.display import Display
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Plan
-from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:
     from runmanager.answers.conclusion import Conclusion

@@ -22,7 +22,7 @@ from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.train_call import check_calls
-from runmanager.tensorboard.options import x_axis_of
+from runmanager.tensorboard.options import TensorBoard
 from runmanager.user_frames import user_level
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
@@ -113,7 +113,7 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     if options.note is not None:
         with problems.collecting():
             design = replace(design, note=check_note(options.note))
-    x_axis = x_axis_of(options.tensorboard)
+    x_axis = options.tensorboard.x_axis if isinstance(options.tensorboard, TensorBoard) else None
     if x_axis is not None:
         with problems.collecting():
             design = replace(design, x_axis=check_x_axis(x_axis, names))

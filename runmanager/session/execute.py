@@ -26,7 +26,7 @@ from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.session.stopwatch import Stopwatch
 from runmanager.session.task import RunTask
 from runmanager.session.unread_axes import unread_axes
-from runmanager.tensorboard.link import hint
+from runmanager.tensorboard.server import hint
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 means that no run was started."""

@@ -20,8 +20,7 @@ from runmanager.errors import LifecycleError, StorageError, ends_grid
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
 from runmanager.session.train_call import call
-from runmanager.tensorboard import run_logs
-from runmanager.tensorboard.options import TensorBoard
+from runmanager.tensorboard.options import TensorBoard, run_logs
 
 if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch

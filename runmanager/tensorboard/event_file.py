@@ -10,14 +10,14 @@ import mmap
 import re
 import socket
 import struct
-import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from os import getpid
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -27,58 +27,59 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
-from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.error import HParamsError
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from runmanager.core import files
+from runmanager.core.outcome import Outcome, Status
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number in a scalar."""
 
 _OPENING = 4  # number of records to search: the third record is the start of the session
-ERROR = "run/error"
-"""The tag of the cause of a run's end."""
-
-_ENDS = (ERROR, hparams_metadata.SESSION_END_INFO_TAG)
+_ERROR = "run/error"  # the tag of the cause of a run's end
+_END = hparams_metadata.SESSION_END_INFO_TAG
+_LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
 
 
-class EventFile:
-    """An event file, open for appending; when `write` returns, the operating system has the events.
+def begin_file(folder: Path, attempt: int = 1, first_step: int = 0) -> BufferedWriter:
+    """Create an event file; the caller flushes what it writes, so that a kill of the process loses nothing.
 
     The file name contains the `attempt`. TensorBoard drops the values of the run's earlier files from
     `first_step` on.
     """
+    # files are read by name, so a clock that was set back must not put the new file first
+    earlier = [int(match[1]) for path in folder.iterdir() if (match := _NAME.match(path.name))]
+    second = max([int(time.time()), *(number + 1 for number in earlier)])
+    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())
+    file = (folder / f"events.out.tfevents.{second}.{host}.{getpid()}.{attempt}").open("xb")
+    # TensorBoard's Python loader drops superseded steps only in runs whose first file has a START too
+    session = SessionLog(status=SessionLog.START)
+    start = Event(wall_time=time.time(), step=first_step, session_log=session)
+    version = Event(wall_time=time.time(), file_version="brain.Event:2")
+    try:
+        file.write(framed(version.SerializeToString(), start.SerializeToString()))
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
 
-    def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
-        host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())
-        self.path = folder / f"events.out.tfevents.{_timestamp(folder)}.{host}.{getpid()}.{attempt}"
-        self._file = self.path.open("xb", buffering=0)
-        version = Event(wall_time=time.time(), file_version="brain.Event:2")
-        # TensorBoard's Python loader drops superseded steps only in runs whose first file has a START too
-        session = SessionLog(status=SessionLog.START)
-        start = Event(wall_time=time.time(), step=first_step, session_log=session)
-        try:
-            self.write(version, start)
-        except BaseException:
-            self.close()
-            raise
 
-    def write(self, *events: Event) -> None:
-        """Append events, usually with one system call."""
-        rest = memoryview(b"".join(framed(event.SerializeToString()) for event in events))
-        while rest:
-            # on a nearly full disk, a call writes a part, and only the next call fails
-            rest = rest[self._file.write(rest) :]
-
-    def close(self) -> None:
-        """Close the file; a repeated call does nothing."""
-        self._file.close()
+def framed(*contents: bytes) -> bytes:
+    """Return serialized events as TFRecords."""
+    parts: list[bytes] = []
+    for content in contents:
+        for part in (struct.pack("<Q", len(content)), content):
+            crc: int = google_crc32c.value(part)
+            parts += part, struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)
+    return b"".join(parts)
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -151,17 +152,11 @@ def reopen_session(path: Path) -> None:
         kept = [
             content[position]
             for position, event in _events(content)
-            if not any(value.tag in _ENDS for value in event.summary.value)
+            if not any(value.tag in (_ERROR, _END) for value in event.summary.value)
         ]
         size = len(content)
     if sum(map(len, kept)) < size:
         replace(path, b"".join(kept))
-
-
-def framed(content: bytes) -> bytes:
-    """Frame the bytes of an Event as a TFRecord."""
-    length = struct.pack("<Q", len(content))
-    return b"".join((length, _checksum(length), content, _checksum(content)))
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
@@ -205,18 +200,23 @@ def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
 
 
 def _has_checksum(checked: bytes) -> bool:
-    return _checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
+    rotated = (int.from_bytes(checked[-_FOOTER:], "little") - _MASK) & 0xFFFFFFFF
+    crc: int = google_crc32c.value(checked[:-_FOOTER])
+    return crc == ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
-def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
+def event(step: int, values: Iterable[Summary.Value]) -> Event:
     """Create an Event with several values."""
-    when = time.time() if wall_time is None else wall_time
-    return Event(step=step, wall_time=when, summary=Summary(value=values))
+    return Event(step=step, wall_time=time.time(), summary=Summary(value=values))
 
 
-def scalar(tag: str, value: float) -> Summary.Value:
-    """Create a scalar; a value infinite in float32 becomes NaN, as it would break TensorBoard's axes."""
-    return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
+def scalars(step: int, numbers: Mapping[str, float]) -> Event:
+    """Create an Event with scalars; what float32 cannot hold is NaN, as it would break the axes."""
+    values = [
+        Summary.Value(tag=tag, simple_value=number if abs(number) <= LARGEST else float("nan"))
+        for tag, number in numbers.items()
+    ]
+    return event(step, values)
 
 
 def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
@@ -225,43 +225,33 @@ def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summa
     return Summary.Value(tag=tag, image=content)
 
 
-def text_value(tag: str, markdown: str) -> Summary.Value:
-    """Create a text, shown as Markdown."""
+def text_value(tag: str, content: bytes, plugin: str = "text") -> Summary.Value:
+    """Create a text for a plugin, by default Markdown."""
     # TextPluginData(version=0) is the empty message
-    return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
+    tensor = TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto())
+    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
 
 
-def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Value:
-    """Create a custom-scalars layout: category -> chart -> regular expressions of its tags."""
-    from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
+def ending(outcome: Outcome, folder: Path) -> list[Event]:
+    """Return the final events of a run: the cause, unless it completed, and the end of its HParams session.
 
-    def drawn(charts: Mapping[str, Sequence[str]]) -> list[Chart]:
-        return [Chart(title=name, multiline=MultilineChartContent(tag=tags)) for name, tags in charts.items()]
-
-    content = Layout(
-        category=[Category(title=name, chart=drawn(charts)) for name, charts in categories.items()]
-    )
-    return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
-
-
-def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Create the start of a run's HParams session; values other than numbers, bools and text become text."""
-    info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
-    for name, value in hparams.items():
-        if isinstance(value, bool):
-            info.hparams[name].bool_value = value
-        elif isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
-            info.hparams[name].number_value = value
-        else:
-            info.hparams[name].string_value = str(value)
-    return _hparams(hparams_metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=info))
-
-
-def session_end(*, success: bool) -> Summary.Value:
-    """Create the end of a run's HParams session; TensorBoard keeps the first end that it reads."""
-    status = Status.STATUS_SUCCESS if success else Status.STATUS_FAILURE
-    info = SessionEndInfo(status=status, end_time_secs=time.time())
-    return _hparams(hparams_metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
+    The cause is Markdown, with the end of the run's error.log. TensorBoard keeps the first end that it reads.
+    """
+    values = []
+    if outcome.error:
+        log = ""
+        if outcome.status.has_error_log:
+            with suppress(OSError):
+                log = files.read_end(folder / files.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
+        cause = f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip()
+        markdown = textwrap.indent(cause, "    ", lambda _: True)
+        values.append(text_value(_ERROR, markdown.encode("utf-8", "replace")))
+    status = api_pb2.STATUS_SUCCESS if outcome.status is Status.COMPLETED else api_pb2.STATUS_FAILURE
+    info = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=time.time()))
+    metadata, nothing = hparams_metadata.create_summary_metadata(info), hparams_metadata.NULL_TENSOR
+    values.append(Summary.Value(tag=_END, metadata=metadata, tensor=nothing))
+    return [event(outcome.epochs, [value]) for value in values]
 
 
 def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
@@ -275,26 +265,3 @@ def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
         bucket_limit=limits.tolist(), bucket=counts,
     )  # fmt: skip
     return Summary.Value(tag=tag, histo=content)
-
-
-def _hparams(tag: str, content: HParamsPluginData) -> Summary.Value:
-    metadata = hparams_metadata.create_summary_metadata(content)
-    return Summary.Value(tag=tag, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
-
-
-def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
-    tensor = TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto())
-    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
-
-
-def _timestamp(folder: Path) -> int:
-    # files are read by name, so a clock that was set back must not put the new file first
-    earlier = (match for path in folder.iterdir() if (match := _NAME.match(path.name)))
-    return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
-
-
-def _checksum(content: bytes) -> bytes:
-    """Return the masked CRC-32C of bytes, as in TFRecords."""
-    crc: int = google_crc32c.value(content)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)

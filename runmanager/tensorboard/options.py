@@ -1,9 +1,13 @@
 """The options of TensorBoard's event files."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runmanager.core.x_axis import check_x_axis
 from runmanager.errors import InvalidArgumentError, Problems
+
+if TYPE_CHECKING:
+    from runmanager.tensorboard.run_log import RunLogs
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ def check_tensorboard(problems: Problems, _: str, value: object) -> None:
         problems.append(f"tensorboard must be True, False or {example}, got {value!r:.60}")
 
 
-def x_axis_of(tensorboard: bool | TensorBoard) -> str | None:
-    """Return the x axis of curves, None for the stored one."""
-    return tensorboard.x_axis if isinstance(tensorboard, TensorBoard) else None
+def run_logs(tensorboard: bool | TensorBoard) -> "RunLogs | None":
+    """Return the factory of TensorBoard listeners, None for False; only here is TensorBoard imported."""
+    if not tensorboard:
+        return None
+    from runmanager.tensorboard.run_log import RunLogs
+
+    return RunLogs(tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1)

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from runmanager import RunManager, RunsWarning, load_runs
-from runmanager.tensorboard import confusion
-from runmanager.tensorboard.confusion import MOST, Confusion, class_names, draw
+from runmanager.tensorboard import pictures
+from runmanager.tensorboard.pictures import MOST, Confusion, class_names, draw
 from tests.board.reading import LABELS, LOADER, event_files, make_network, train, values_in
 
 PREDICTED = torch.tensor([0, 1, 1, 2, 0])
@@ -177,7 +177,7 @@ def test_a_confusion_that_cannot_be_drawn_is_one_warning(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise ValueError("cannot be drawn")
 
-    monkeypatch.setattr(confusion, "draw", fail)
+    monkeypatch.setattr(pictures, "draw", fail)
 
     with pytest.warns(RunsWarning, match="ValueError: cannot be drawn") as caught:
         train(RunManager("e", tmp_path, display=False), {"lr": 0.1})

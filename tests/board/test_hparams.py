@@ -17,7 +17,7 @@ from runmanager.core.journal import to_line
 from runmanager.core.values import TEXT
 from runmanager.errors import StorageError
 from runmanager.tensorboard import event_file, hparams
-from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.server import page_of
 from tests.board.reading import event_files, scalars_in, sessions_in, train
 from tests.damaging import as_if_killed, journals
 
@@ -180,7 +180,9 @@ def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_ru
     monkeypatch.setattr(
         files,
         "write_file",
-        lambda path, content: no_space() if path.name == files.HPARAMS else write(path, content),
+        lambda path, *rest, **options: (
+            no_space() if path.name == files.HPARAMS else write(path, *rest, **options)
+        ),
     )
 
     with pytest.raises(StorageError):
@@ -206,7 +208,7 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     for axis in ("lr", "dropout"):
         run(tmp_path, "e", {axis: [0.1]})
     written: list[Path] = []
-    monkeypatch.setattr(files, "write_file", lambda path, _: written.append(path))
+    monkeypatch.setattr(files, "write_file", lambda path, *_: written.append(path))
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
     hparams.decide(tmp_path / "e")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.hparams import summary_v2
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_ndarray
@@ -15,8 +16,8 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager import RunManager, best, compare, from_tensorboard, load_results, run_grid, show, verdict
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.tensorboard import event_file
+from runmanager.tensorboard.hparams import tag
 from runmanager.tensorboard.import_events import _column
-from runmanager.tensorboard.tags import tag
 from tests.board.reading import event_files, train
 
 STEPS = range(3)
@@ -171,9 +172,7 @@ def test_sessions_of_one_writer_are_runs_of_their_own(tmp_path):
 
 
 def test_a_run_has_the_hyperparameters_of_the_folder_above_it(tmp_path):
-    file = own_file(tmp_path / "trial")
-    file.write(event_file.event(0, [event_file.session_start({"amp": True, "units": 16}, "trial")]))
-    file.close()
+    write_events(tmp_path / "trial", {}, {"amp": True, "units": 16})
     write(tmp_path / "trial" / "train")
     write(tmp_path / "other")
 
@@ -183,26 +182,27 @@ def test_a_run_has_the_hyperparameters_of_the_folder_above_it(tmp_path):
     assert table.set_index("run")["amp"]["other"].isna().all()
 
 
-def own_file(folder):
+def write_events(folder, tags, hparams=None, step=1, start=0):
+    """Append hyperparameters, and the scalars of a step."""
     folder.mkdir(parents=True, exist_ok=True)
-    return event_file.EventFile(folder)
+    events = [event_file.scalars(step, tags)]
+    if hparams:
+        events.insert(0, Event(summary=summary_v2.hparams_pb(hparams, trial_id="x")))
+    with event_file.begin_file(folder, first_step=start) as file:
+        file.write(event_file.framed(*(event.SerializeToString() for event in events)))
 
 
 def log(folder, *points_, start=0):
     """Write scalars: points (tag, step, value)."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = event_file.EventFile(folder, first_step=start)
-    for name, step, value in points_:
-        file.write(event_file.event(step, [event_file.scalar(name, value)]))
-    file.close()
+    events = [event_file.scalars(step, {name: value}) for name, step, value in points_]
+    with event_file.begin_file(folder, first_step=start) as file:
+        file.write(event_file.framed(*(event.SerializeToString() for event in events)))
 
 
 def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):
     for number, lr in enumerate([0.1, 0.2]):
-        file = own_file(tmp_path / f"run{number}")
-        file.write(event_file.event(0, [event_file.session_start({"lr": lr}, "x")]))
-        file.write(event_file.event(1, [event_file.scalar("val/loss", number + 1)]))
-        file.close()
+        write_events(tmp_path / f"run{number}", {"val/loss": number + 1}, {"lr": lr})
 
     pairs = compare(from_tensorboard(tmp_path), "lr", "val/loss")
 
@@ -243,11 +243,8 @@ def test_a_continued_run_drops_the_steps_after_which_it_went_on(tmp_path):
 
 
 def test_a_name_that_is_taken_leaves_the_tag_as_it_is(tmp_path):
-    file = own_file(tmp_path)
-    file.write(event_file.event(0, [event_file.session_start({"lr": 0.5}, "x")]))
     names = ["train/lr", "lr", "epoch", "loss/train", "train/loss"]
-    file.write(event_file.event(1, [event_file.scalar(name, number) for number, name in enumerate(names)]))
-    file.close()
+    write_events(tmp_path, {name: number for number, name in enumerate(names)}, {"lr": 0.5})
 
     (row,) = from_tensorboard(tmp_path).to_dict("records")
 
@@ -259,12 +256,7 @@ def test_a_name_that_is_taken_leaves_the_tag_as_it_is(tmp_path):
 
 def test_no_hyperparameter_takes_the_column_of_another_runs_accuracy(tmp_path):
     for name, hparams in (("a", {"lr": 0.5}), ("b", {"test_accuracy": 7.5, "epoch duration": 9.5})):
-        (tmp_path / name).mkdir()
-        file = own_file(tmp_path / name)
-        file.write(event_file.event(0, [event_file.session_start(hparams, name)]))
-        tags = {"accuracy/test": 0.5, "time/epoch_s": 2.0}
-        file.write(event_file.event(1, [event_file.scalar(tag, value) for tag, value in tags.items()]))
-        file.close()
+        write_events(tmp_path / name, {"accuracy/test": 0.5, "time/epoch_s": 2.0}, hparams)
 
     table = from_tensorboard(tmp_path)
 

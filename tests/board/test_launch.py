@@ -17,8 +17,8 @@ from werkzeug.wrappers import Request, Response
 
 from runmanager import RunManager, RunManagerError
 from runmanager.core.folders import Experiment
-from runmanager.tensorboard import launch
-from runmanager.tensorboard.launch import Server
+from runmanager.tensorboard import server as server_module
+from runmanager.tensorboard.server import Server
 from tests.board.reading import train
 
 HOME = Path(__file__).parents[2]
@@ -114,7 +114,7 @@ def test_the_page_of_another_site_cannot_read_the_runs(server):
 def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, status):
     monkeypatch.setenv("TENSORBOARD_PROXY_URL", proxy)
     said = []
-    board = launch._guarded(lambda _, start: start("200 OK", []), None)
+    board = server_module._guarded(lambda _, start: start("200 OK", []), None)
 
     board({"HTTP_HOST": host}, lambda words, _: said.append(words))
 
@@ -152,7 +152,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
     (tmp_path / "queue.py").write_text("raise ImportError('not the queue of Python')")
     program = (
         f"import sys; sys.path[:] = [*sys.path[1:], {str(HOME)!r}]; from pathlib import Path\n"
-        "from runmanager.tensorboard.launch import Server\n"
+        "from runmanager.tensorboard.server import Server\n"
         f"with Server(Path({str(root)!r})) as server: print(server.url)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -168,7 +168,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
 @pytest.mark.slow
 def test_it_ends_with_a_process_that_is_killed(root):
     program = (
-        "import time; from pathlib import Path; from runmanager.tensorboard.launch import Server\n"
+        "import time; from pathlib import Path; from runmanager.tensorboard.server import Server\n"
         f"print(Server(Path({str(root)!r})).url, flush=True); time.sleep(60)"
     )
 
@@ -195,7 +195,7 @@ def test_hparams_shows_what_all_runs_have_and_what_varies(tmp_path):
         return Response(json.dumps({"hparamInfos": shown}), content_type="application/json")
 
     def names(folder, path="/data/plugin/hparams/experiment", data="{}"):
-        answer = Client(launch._with_few_hparams(board, folder)).post(path, data=data).get_json()
+        answer = Client(server_module._with_few_hparams(board, folder)).post(path, data=data).get_json()
         return [info["name"] for info in answer["hparamInfos"]]
 
     assert names(tmp_path) == ["lr"]
@@ -207,30 +207,30 @@ def test_hparams_shows_what_all_runs_have_and_what_varies(tmp_path):
 
 @pytest.mark.slow
 def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_again(root, capsys, monkeypatch):
-    monkeypatch.setattr(launch, "_SERVERS", {})
+    monkeypatch.setattr(server_module, "_SERVERS", {})
 
     for folder, experiment in ((root, "exp"), (root / "exp", None)):
-        launch.open_tensorboard(folder, experiment)
+        server_module.open_tensorboard(folder, experiment)
 
-    (server,) = launch._SERVERS.values()
+    (server,) = server_module._SERVERS.values()
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
     assert first.startswith(f"TensorBoard: {server.url}?smoothing=0")
     server.stop()
-    launch.open_tensorboard(root, "exp")  # it has ended: another one
-    (other,) = launch._SERVERS.values()
+    server_module.open_tensorboard(root, "exp")  # it has ended: another one
+    (other,) = server_module._SERVERS.values()
     assert runs_at(other.url) == ["001-lr=0.1"]
     other.stop()
 
 
 @pytest.mark.slow
 def test_behind_a_proxy_the_link_leads_through_it(root, capsys, monkeypatch):
-    monkeypatch.setattr(launch, "_SERVERS", {})
+    monkeypatch.setattr(server_module, "_SERVERS", {})
     monkeypatch.setenv("TENSORBOARD_PROXY_URL", "/user/me/proxy/%PORT%/")
 
-    launch.open_tensorboard(root)
+    server_module.open_tensorboard(root)
 
-    (server,) = launch._SERVERS.values()
+    (server,) = server_module._SERVERS.values()
     assert f" /user/me/proxy/{urlsplit(server.url).port}/?smoothing=0" in capsys.readouterr().out
     server.stop()
 

@@ -10,9 +10,9 @@ from runmanager import InvalidArgumentError, RunManager, RunManagerError
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment
 from runmanager.core.values import identity
-from runmanager.tensorboard import link
-from runmanager.tensorboard.link import hint, page_of
-from runmanager.tensorboard.tags import tag
+from runmanager.tensorboard import server
+from runmanager.tensorboard.hparams import tag
+from runmanager.tensorboard.server import hint, page_of
 from tests.board.reading import scalars_in, train
 
 HOME = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(tmp_path
 
 def test_a_notebook_is_told_the_call_instead_of_a_command(tmp_path, monkeypatch):
     make(tmp_path, "grid")
-    monkeypatch.setattr(link, "in_notebook", lambda: True)
+    monkeypatch.setattr(server, "in_notebook", lambda: True)
 
     assert hint(tmp_path / "grid") == [f"TensorBoard: open_tensorboard({str(tmp_path)!r}, 'grid')"]
 

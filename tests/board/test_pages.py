@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.tensorboard.launch import Server
-from runmanager.tensorboard.link import page_of
-from runmanager.tensorboard.tags import OF_GOAL
+from runmanager.tensorboard.hparams import OF_GOAL
+from runmanager.tensorboard.server import Server, page_of
 from tests.board.reading import LOADER, make_network, train
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
 from tests.browser import OPTIONS as FOR_ROOT

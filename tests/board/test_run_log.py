@@ -13,18 +13,14 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 
 from runmanager import RunManager, RunsWarning, TensorBoard, load_results, load_runs, load_steps, run_grid
 from runmanager.core.folders import Experiment
-from runmanager.core.goal import Goal
-from runmanager.core.outcome import EpochRecord
-from runmanager.tensorboard import event_file, histograms, images, run_log
-from runmanager.tensorboard.run_log import GoalScalars
-from runmanager.tensorboard.tags import OF_GOAL, tag
+from runmanager.tensorboard import event_file, hparams, network_content, pictures, run_log
+from runmanager.tensorboard.hparams import OF_GOAL, tag
 from tests.board.reading import (
     LOADER,
     event_files,
@@ -258,7 +254,7 @@ def test_the_samples_are_the_first_input(tmp_path):
     train(manager_in(tmp_path), RUN)
 
     (sheet,) = [value.image for _, value in values_in(tmp_path) if value.tag == "visuals/samples"]
-    expected, width, height, _ = images.sheet(LOADER[0][0])
+    expected, width, height, _ = pictures.sheet(LOADER[0][0])
     assert (sheet.encoded_image_string, sheet.width, sheet.height) == (expected, width, height)
     assert (width, height, sheet.colorspace) == (5 * 6 + 2, 8, 1)
 
@@ -273,7 +269,7 @@ def test_the_samples_are_as_the_network_saw_them(tmp_path):
             batch.zero_()
 
     (sheet,) = [value.image for _, value in values_in(tmp_path) if value.tag == "visuals/samples"]
-    assert sheet.encoded_image_string == images.sheet(LOADER[0][0])[0]
+    assert sheet.encoded_image_string == pictures.sheet(LOADER[0][0])[0]
 
 
 def test_inputs_that_are_no_images_are_not_shown(tmp_path):
@@ -415,11 +411,14 @@ def test_an_interrupted_run_that_is_repeated_shows_every_epoch_once(tmp_path):
 
 @pytest.mark.parametrize("first", range(1, 8))
 def test_a_full_disk_ends_logging_with_one_warning_and_training_goes_on(tmp_path, monkeypatch, first):
-    def write_some(file: event_file.EventFile, *written: Event) -> None:
-        (write if next(calls) < first else no_space)(file, *written)
+    framed, calls = event_file.framed, iter(range(1, 100))
 
-    write, calls = event_file.EventFile.write, iter(range(1, 100))
-    monkeypatch.setattr(event_file.EventFile, "write", write_some)
+    def some(*contents: bytes) -> bytes:
+        if next(calls) >= first:
+            no_space()
+        return framed(*contents)
+
+    monkeypatch.setattr(event_file, "framed", some)
 
     with pytest.warns(RunsWarning, match="No space left on device") as caught:
         train(manager_in(tmp_path), RUN, num_epochs=3)
@@ -453,7 +452,7 @@ def test_a_limit_in_the_middle_of_an_event_keeps_those_before_it(tmp_path):
 
 
 def test_an_event_file_that_cannot_be_made_ends_no_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_file, "EventFile", no_space)
+    monkeypatch.setattr(event_file, "begin_file", no_space)
 
     with pytest.warns(RunsWarning, match=r"e/001-.*: TensorBoard lacks some content"):
         train(manager_in(tmp_path), RUN)
@@ -465,13 +464,12 @@ def test_an_event_file_that_cannot_be_made_ends_no_run(tmp_path, monkeypatch):
     ("module", "name"),
     [
         (run_log, "_settings_table"),
-        (event_file, "session_start"),
-        (event_file, "scalar"),
-        (images, "is_images"),
-        (images, "sheet"),
-        (histograms, "tensors"),
-        (histograms, "gradient_norm"),
-        (event_file, "session_end"),
+        (hparams, "session_start"),
+        (event_file, "scalars"),
+        (pictures, "samples"),
+        (pictures, "sheet"),
+        (network_content, "tensors"),
+        (event_file, "ending"),
     ],
 )
 def test_whatever_cannot_be_shown_is_one_warning(tmp_path, monkeypatch, module, name):
@@ -485,8 +483,8 @@ def test_whatever_cannot_be_shown_is_one_warning(tmp_path, monkeypatch, module, 
 
 
 def test_all_that_fails_together_is_one_warning_and_the_rest_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, "sheet", fail)
-    monkeypatch.setattr(histograms, "statistics", fail)
+    monkeypatch.setattr(pictures, "sheet", fail)
+    monkeypatch.setattr(network_content, "statistics", fail)
 
     with pytest.warns(RunsWarning) as caught:
         train(manager_in(tmp_path), RUN, num_epochs=3)
@@ -497,7 +495,7 @@ def test_all_that_fails_together_is_one_warning_and_the_rest_is_shown(tmp_path, 
 
 
 def test_every_run_has_a_warning_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, "sheet", fail)
+    monkeypatch.setattr(pictures, "sheet", fail)
     manager = manager_in(tmp_path)
 
     with pytest.warns(RunsWarning, match="e/001-lr=1:"):
@@ -519,51 +517,26 @@ def test_a_killed_runs_last_event_may_be_cut_and_the_others_are_read(tmp_path):
 NAN = math.nan
 
 
-def after(goal: Goal | None, *epochs: dict[str, float]) -> list[dict[str, float]]:
-    """Follow epochs of 2 s each, and return what is written after each, without their own duration."""
-    scalars = GoalScalars(goal)
-    written = []
-    for number, metrics in enumerate(epochs, 1):
-        times = {"epoch duration": 2.0, "run duration": 2.0 * number}
-        written.append(scalars.after(EpochRecord(number, {**times, **metrics}, {})))
-    return [{k: v for k, v in values.items() if k != "Goal/epoch_s"} for values in written]
+@pytest.mark.parametrize(
+    ("goal", "epochs", "best", "last"),
+    [
+        ("max:f1", [{"f1": 0.25}, {"f1": 0.75}, {"f1": 0.5}], [0.25, 0.75, 0.75], [0.25, 0.75, 0.5]),
+        ("min:f1", [{"f1": 3}, {"f1": -1}, {"f1": 2}], [3, -1, -1], [3, -1, 2]),
+        ("max:f1", [{"f1": NAN}, {"f1": 0.5}, {"f1": math.inf}, {"f1": 1e39}], [0.5] * 3, [0.5] * 3),
+        ("max:f1", [{"a": 1}, {"f1": 0.5}, {"a": 1}], [0.5] * 2, [0.5] * 2),
+        (None, [{"val_loss": 0.1}, {"val_loss": 0.3, "val_accuracy": 0.2}], [0.1, 0.2], [0.1, 0.2]),
+        (None, [{"entropy": 1.0}], [], []),
+    ],
+)
+def test_the_goal_is_followed_over_the_epochs(tmp_path, goal, epochs, best, last):
+    manager = manager_in(tmp_path, goal=goal)
+    with manager.run(RUN):
+        for epoch in manager.epochs(len(epochs)):
+            manager.track(**epochs[epoch - 1])
 
-
-def goal_of(best: float, epoch: int, last: float) -> dict[str, float]:
-    return {
-        "Goal/best": best, "Goal/best_epoch": epoch, "Goal/best_after_s": 2.0 * epoch, "Goal/last": last,
-    }  # fmt: skip
-
-
-def test_the_best_value_is_kept_with_its_epoch_and_time():
-    assert after(Goal("f1", 1), {"f1": 0.25}, {"f1": 0.75}, {"f1": 0.5}) == [
-        goal_of(0.25, 1, 0.25), goal_of(0.75, 2, 0.75), goal_of(0.75, 2, 0.5),
-    ]  # fmt: skip
-
-
-def test_the_least_value_is_the_best_one_of_a_goal_that_says_so():
-    assert after(Goal("cost", -1), {"cost": 3}, {"cost": -1}, {"cost": 2})[-1] == goal_of(-1, 2, 2)
-
-
-@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf, 1e39])
-def test_an_epoch_without_a_number_changes_nothing(bad):
-    assert after(Goal("f1", 1), {"f1": bad}, {"f1": 0.5}, {"f1": bad}) == [
-        {}, goal_of(0.5, 2, 0.5), goal_of(0.5, 2, 0.5),
-    ]  # fmt: skip
-
-
-def test_a_goal_that_is_evaluated_now_and_then_keeps_its_last_value():
-    assert after(Goal("f1", 1), {}, {"f1": 0.5}, {})[-1] == goal_of(0.5, 2, 0.5)
-
-
-def test_without_a_goal_the_metric_decides_that_its_name_tells():
-    assert after(None, {"loss": 2, "accuracy": 0.1}, {"loss": 1, "accuracy": 0.3, "val_accuracy": 0.2}) == [
-        goal_of(0.1, 1, 0.1), goal_of(0.2, 2, 0.2),
-    ]  # fmt: skip
-
-
-def test_metrics_of_which_none_decides_give_nothing():
-    assert after(None, {"entropy": 1.0}) == [{}]
+    scalars = scalars_in(tmp_path)
+    for name, values in (("Goal/best", best), ("Goal/last", last)):
+        assert [value for _, value in scalars.get(name, [])] == pytest.approx(values)
 
 
 @pytest.mark.parametrize(

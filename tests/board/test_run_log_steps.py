@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from runmanager import RunManager, load_steps
-from runmanager.tensorboard import run_log
-from runmanager.tensorboard.tags import tag
+from runmanager.tensorboard.hparams import tag
 from tests.board.reading import event_files, folder_scalars
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
@@ -85,11 +84,3 @@ def test_a_value_that_no_scalar_holds_is_shown_as_nan(tmp_path):
     assert manager.folder
     assert str(folder_scalars(manager.folder)["steps/score"]) == "[(1, nan)]"
     assert load_steps(tmp_path)["score"].tolist() == [1e300]
-
-
-def test_events_of_a_block_come_by_step():
-    events = run_log._step_events({"a": ([2, 4], [0.5, 1.5]), "b": ([1, 2], [2.5, 3.5])})
-
-    assert [(event.step, [value.tag for value in event.summary.value]) for event in events] == [
-        (1, ["steps/b"]), (2, ["steps/a", "steps/b"]), (4, ["steps/a"]),
-    ]  # fmt: skip

@@ -18,8 +18,8 @@ import pytest
 
 from runmanager import RunManager, load_results, run_grid
 from runmanager.errors import RunsWarning
-from runmanager.tensorboard import images
-from runmanager.tensorboard.tags import OF_GOAL, tag
+from runmanager.tensorboard import pictures
+from runmanager.tensorboard.hparams import OF_GOAL, tag
 from tests.board.reading import LOADER, event_files, make_network, train
 from tests.damaging import as_if_killed, flip
 
@@ -287,7 +287,7 @@ def test_the_samples_are_a_png(server):
 
     png = server.get("plugin/images/individualImage", **dict(parse_qsl(image["query"])))
 
-    assert png == images.sheet(LOADER[0][0])[0]
+    assert png == pictures.sheet(LOADER[0][0])[0]
     assert image["step"] == 0
 
 

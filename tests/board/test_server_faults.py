@@ -14,10 +14,9 @@ from runmanager.core.folders import Experiment
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning
 from runmanager.session.grid_outcome import GridOutcome
-from runmanager.tensorboard.hparams import decide
-from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.hparams import decide, tag
 from runmanager.tensorboard.run_log import RunLog
-from runmanager.tensorboard.tags import tag
+from runmanager.tensorboard.server import page_of
 from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve
 from tests.nightly import of_night_but
@@ -258,7 +257,7 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     folders = [experiment.open({"lr": number / 1000}) for number in range(500)]
     decide(root / "many")
     for folder in folders:
-        board = RunLog("many", folder, 1, {})
+        board = RunLog(folder, 1, {})
         board.attempt_began()
         for epoch in range(1, 11):
             metrics = {"loss": 1 / epoch, "accuracy": 0.5, "test_loss": 1.0, "test_accuracy": 0.5}

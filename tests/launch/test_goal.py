@@ -17,7 +17,7 @@ from runmanager import (
 )
 from runmanager.core.folders import Experiment
 from runmanager.errors import GridError
-from runmanager.tensorboard.link import page_of
+from runmanager.tensorboard.server import page_of
 from tests.report.reading import by_id, parse, text_of
 
 GRID = {"lr": [0.1, 0.2, 0.3], "device": ["cpu"], "seed": [1, 2]}

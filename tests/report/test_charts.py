@@ -1,5 +1,4 @@
 import base64
-import contextlib
 import itertools
 import json
 import math
@@ -18,7 +17,7 @@ from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
 from runmanager.report.timeline import Busy, timeline
-from runmanager.tensorboard.event_file import EventFile, event, image
+from runmanager.tensorboard.event_file import begin_file, event, framed, image
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
 GRID = [{"lr": lr, "seed": seed, "device": "cpu"} for lr in (0.1, 0.01) for seed in range(4)]
@@ -251,9 +250,10 @@ def test_the_distance_of_colors_is_that_of_the_standard():
 def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
     path = write_runs(tmp_path / "grid", GRID[:2], lambda run: 0.5 + run["seed"])
     (folder, _) = [run.path for run in Experiment(path).plan(GRID[:2], {})]
-    with contextlib.closing(EventFile(folder)) as file:
+    with begin_file(folder) as file:
         for content in (b"earlier", b"later"):
-            file.write(event(1, [image("visuals/confusion_test", content, 1, 1, 1)]))
+            drawn = event(1, [image("visuals/confusion_test", content, 1, 1, 1)])
+            file.write(framed(drawn.SerializeToString()))
 
     page = parse(write_report(path, tmp_path / "report.html"))
 

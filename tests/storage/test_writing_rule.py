@@ -9,7 +9,7 @@ PACKAGE = Path(runmanager.__file__).parent
 ALLOWED = {
     "core/files.py",  # what it is for
     "tensorboard/event_file.py",  # a view, which may be lost
-    "tensorboard/launch.py",  # what a TensorBoard says while it starts
+    "tensorboard/server.py",  # what a TensorBoard says while it starts
     "session/observed_run.py",  # traces in a temporary folder
     "datasets.py",  # unpacked copies, made anew from the verified files
 }

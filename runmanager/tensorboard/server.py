@@ -1,22 +1,38 @@
-"""The start of TensorBoard in a server process; the server ends with this process."""
+"""TensorBoard as a server that ends with this process, and the link that configures its page."""
 
 import atexit
 import ipaddress
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.console import in_notebook
-from runmanager.errors import RunManagerError
-from runmanager.tensorboard.link import page_of, shared_hparams
+from runmanager.core.files import slug
+from runmanager.core.folder_names import telling_first, varying
+from runmanager.core.folders import Experiment, RunFolder, experiments, read_runs
+from runmanager.core.goal import companion, default_goal
+from runmanager.core.state import read_run
+from runmanager.core.values import text
+from runmanager.core.wording import did_you_mean
+from runmanager.errors import InvalidArgumentError, RunManagerError
+from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, tag
+
+DEFAULT_URL = "http://localhost:6006/"
+"""The default address of `tensorboard --logdir`."""
+
+_COLORS = 7  # number of distinct colors for groups of runs
+_DEVICE = "device"
 
 LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
@@ -27,7 +43,7 @@ _START_S, _STOP_S = 60.0, 5.0
 _PROGRAM = """
 import json, sys
 sys.path += json.loads(sys.argv.pop(1))
-from runmanager.tensorboard.launch import serve
+from runmanager.tensorboard.server import serve
 serve()
 """
 _HPARAMS = "/data/plugin/hparams/experiment"  # the request for all hyperparameters
@@ -238,3 +254,95 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class TensorBoardPage:
+    """The log folder for TensorBoard, and the settings of its page."""
+
+    logdir: Path
+    query: str  # the encoded settings of the Time Series page
+
+    def link(self, url: str = DEFAULT_URL) -> str:
+        """Return the link to the configured page of the TensorBoard at `url`."""
+        # the query configures Time Series, the fragment configures Scalars and Custom Scalars
+        return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
+
+
+def shared_hparams(root: Path) -> list[str]:
+    """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
+    of_experiments = [[run.params for run in read_runs(folder) if run.is_here] for folder in experiments(root)]
+    first, *others = [*filter(None, map(common_kinds, of_experiments))] or [{}]
+    return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
+
+
+def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
+    """Configure TensorBoard's page for the runs in a folder, or for one experiment."""
+    if not root.is_dir():
+        raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
+    folders = {folder.resolve().name: folder for folder in experiments(root)}
+    all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
+    runs = {name: runs for name, runs in all_runs.items() if runs}
+    if experiment is not None and experiment not in runs:
+        hint = did_you_mean(experiment, runs, "it has those of")
+        raise InvalidArgumentError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
+    if not runs and next(root.rglob("*tfevents*"), None) is None:
+        raise InvalidArgumentError(
+            f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote"
+        )
+    if experiment is not None:
+        root, runs = folders[experiment], {experiment: runs[experiment]}
+    return TensorBoardPage(root, _query(runs))
+
+
+def hint(experiment: Path) -> list[str]:
+    """Return the line on how to open an experiment in TensorBoard, if it has runs here."""
+    root, name = experiment.parent, experiment.name
+    try:
+        page_of(experiment)
+    except (OSError, RunManagerError):
+        return []
+    if in_notebook():
+        return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
+    start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
+    return [f"TensorBoard: {start}"]
+
+
+def _query(runs_of: Mapping[str, Sequence[RunFolder]]) -> str:
+    """Return the settings of the page: colors, and pinned charts of goal, loss and duration."""
+    parts = {"smoothing": "0"}  # the default smoothing, 0.6, distorts short curves
+    rows = [run.params for runs in runs_of.values() for run in runs]
+    axes: set[str] = set()
+    repeats: list[str] = []
+    deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
+    for runs in runs_of.values():
+        design = Experiment(runs[0].path.parent).design
+        names = varying([run.params for run in runs])
+        axes.update(names)
+        repeats += design.repeating(names)
+        begun = (read_run(run) for run in runs if run.path.is_dir())
+        first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
+        metrics = first.epochs[-1].metrics if first else {}
+        if goal := design.decisive([first.start] if first else []) or default_goal(metrics):
+            deciding.setdefault(goal.metric, metrics)
+    few = (
+        name
+        for name in telling_first((name for params in rows for name in params if name in axes), repeats)
+        if len({text(params.get(name)) for params in rows}) <= _COLORS
+    )
+    axis = _DEVICE if _DEVICE in axes else next(few, "")
+    if len(runs_of) > 1 and axis != _DEVICE:
+        parts["runColorGroup"] = "regex:^([^/]+)/"
+    elif axis:
+        # runs with one match of the group have one color; a value in a folder's name ends before the next name
+        parts["runColorGroup"] = rf"regex:-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)"
+    if runs_of:
+        # if no run has metrics, the link is the same as before the first epoch
+        metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
+        columns = [metric, companion(metric, metrics or ["loss"])]
+        tags = [tag(column) for column in columns if column]
+        if len(deciding) > 1:
+            tags = [LAST, tag("loss")]
+        pinned = [{"plugin": "scalars", "tag": name} for name in (*tags, EPOCH)]
+        parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))
+    return urlencode(parts, quote_via=quote, safe=":,/=")

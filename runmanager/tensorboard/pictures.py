@@ -1,4 +1,4 @@
-"""Confusion matrices: counted on the device, drawn as a small PNG."""
+"""The pictures of a run: logged images and figures, the first batch of a network, and confusion matrices."""
 
 import io
 from collections.abc import Sequence
@@ -10,6 +10,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 from runmanager.devices import ranks
 
+_PADDING = 2  # pixels between images
+_WIDEST = 512  # the largest width of a sheet (pixels)
+_CHANNELS = {1: "L", 3: "RGB"}
+
+Picture = tuple[bytes, int, int, int]
+"""A PNG, its width, its height, and its number of channels."""
+
+
 MOST = 50
 """The largest number of classes in a readable picture."""
 
@@ -20,6 +28,53 @@ _OUTLINE = 136  # a level of grey
 _COPIES = 64  # number of copies of the counts, as atomic additions to one cell wait for each other
 _GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys keep the file small
 _DARK = 0.5  # shade of a cell above which its number is white
+
+
+def picture(image: Any) -> Picture:
+    """Draw a figure, or an image ``(1 or 3, H, W)`` of uint8."""
+    file = io.BytesIO()
+    if not isinstance(image, torch.Tensor):
+        image.savefig(file, format="png")
+        with Image.open(file) as drawn:
+            return file.getvalue(), *drawn.size, len(drawn.getbands())
+    channels, height, width = image.shape
+    array = image[0].numpy() if channels == 1 else image.permute(1, 2, 0).contiguous().numpy()
+    Image.fromarray(array, mode=None).save(file, format="PNG", compress_level=1)
+    return file.getvalue(), width, height, channels
+
+
+def samples(batch: object) -> torch.Tensor | None:
+    """Return the images of a network's first input that fit on a sheet; None if the input is something else."""
+    if (
+        not isinstance(batch, torch.Tensor)
+        or batch.ndim != 4  # noqa: PLR2004 - (N, C, H, W)
+        or batch.shape[1] not in _CHANNELS
+        or not 0 < batch.shape[3] <= _WIDEST
+        or not 0 < batch.shape[2] <= _WIDEST
+        or len(batch) == 0
+        or batch.is_complex()
+        or batch.device.type == "meta"
+    ):
+        return None
+    rows, columns = (max(1, min(8, _WIDEST // (size + _PADDING))) for size in batch.shape[2:])
+    # copy the images, as a view would keep the whole batch in memory
+    return batch.detach()[: rows * columns].clone()
+
+
+def sheet(images: torch.Tensor) -> Picture:
+    """Draw `samples` ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white."""
+    values = images.detach().float().cpu().nan_to_num(0, 0, 0)
+    low, high = values.min(), values.max()
+    pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
+    count, channels, height, width = pixels.shape
+    columns = max(1, min(8, count, _WIDEST // (width + _PADDING)))
+    rows = -(-count // columns)
+    pitch = (height + _PADDING, width + _PADDING)
+    canvas = torch.zeros(channels, rows * pitch[0] + _PADDING, columns * pitch[1] + _PADDING, dtype=torch.uint8)
+    for index, image in enumerate(pixels):
+        top, left = index // columns * pitch[0] + _PADDING, index % columns * pitch[1] + _PADDING
+        canvas[:, top : top + height, left : left + width] = image
+    return picture(canvas)
 
 
 class Confusion:
