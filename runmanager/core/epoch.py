@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from runmanager.core import loaders, metrics
-from runmanager.core.batch_size import Measure
 from runmanager.core.outcome import LEADING, BatchProgress, EpochRecord
 from runmanager.core.step_log import StepLog
 from runmanager.devices import ranks, torch_devices
@@ -56,11 +55,11 @@ class OpenEpoch:
         params: Mapping[str, Any] = MappingProxyType({}),
         num_epochs: int | None = None,
         on_step: Callable[[Callable[[], BatchProgress]], float] | None = None,
-        measure: Measure | None = None,
+        measure: metrics.Measure | None = None,
     ) -> None:
         self.number = number
         self.step = 0  # the number of the current batch, from 1
-        self.sums = metrics.EpochSums(measure)
+        self.sums = metrics.EpochSums(measure, loader)
         self.counts_batches = False  # whether `step` counts batches of `batches` instead of losses
         self.is_whole = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
@@ -113,7 +112,7 @@ class OpenEpoch:
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""
-        self.sums.add_loss(loss, batch, self._expected)
+        self.sums.add_loss(loss, batch)
         if not self.counts_batches:
             self.step += 1
             self.report_step()
@@ -127,10 +126,7 @@ class OpenEpoch:
             if column not in self._columns:
                 metrics.check_column(column, self._params)
                 self._columns.add(column)
-            self.sums.track(column, value, how, self._expected)
-
-    def _expected(self) -> int | None:
-        return loaders.size_of_batch(self._loader, self.step if self.counts_batches else self.step + 1)
+            self.sums.track(column, value, how)
 
     def report_step(self) -> None:
         """Report progress to the listeners."""
@@ -159,7 +155,7 @@ class OpenEpoch:
             "times": dict(self._times),
             "evaluated": dict(self._evaluated),
             "cold": self._is_cold,
-            "sums": self.sums.state(self._expected),
+            "sums": self.sums.state(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -186,10 +182,9 @@ class OpenEpoch:
         self.stop_clock()
         assert self._end is not None
         num_steps = steps.end_epoch(self.step)
-        self.sums.settle(lambda batch: loaders.size_of_batch(self._loader, batch))
         means = self.sums.means()
         columns = {name: means.pop(name) for name in LEADING if name in means}
-        of_ranks = ranks.gather((self._seconds, self._end - run_start, self.sums.num_samples))
+        of_ranks = ranks.gather((self._seconds, self._end - run_start, self.sums.loss.weight))
         epoch_seconds, run_seconds, num_samples = zip(*of_ranks, strict=True)
         columns |= {"epoch duration": max(epoch_seconds), "run duration": max(run_seconds)}
         if "phase_data_s" in self._times:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runmanager.core.batch_size import Measure
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.evaluation import OpenEvaluation
+from runmanager.core.evaluate import OpenEvaluation
 from runmanager.core.goal import Goal
 from runmanager.core.listeners import Boards, RunListener
+from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.state import Fingerprint, RunResult, changes_since

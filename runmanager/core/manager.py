@@ -16,12 +16,9 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.core import causes, checkpoints, metrics, resuming
-from runmanager.core.batch_size import Measure
-from runmanager.core.batch_step import BatchStep, Loss
-from runmanager.core.correct import num_correct
 from runmanager.core.design import Design
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
-from runmanager.core.evaluation import Evaluation, Metric, OpenEvaluation
+from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
 from runmanager.core.folders import RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.grid_context import GridContext
@@ -517,8 +514,9 @@ class Manager:
     ) -> None:
         """Add values of the current batch to further columns, without waiting for the device.
 
-        The current batch is the last batch from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
-        without a batch, all calls have the same weight.
+        A mean is weighted by the samples of the current batch: the batch from `batches`, or its part that was
+        given to `track_loss(loss, batch)` or `track_num_correct`, before or after the call of `track`. If no
+        number of samples is known, all calls have the same weight, and a warning says so.
 
         Args:
             values: Metrics by name, for names that are not identifiers: ``track({"val/f1": f1})`` becomes the
@@ -534,9 +532,9 @@ class Manager:
 
         Example:
             >>> manager = RunManager("example", display=False)
-            >>> with manager.run({"lr": 0.1}):
+            >>> with manager.run({"lr": 0.1}, None, [torch.ones(8), torch.ones(8)]):
             ...     for epoch in manager.epochs(1):
-            ...         for f1 in (0.25, 0.75):
+            ...         for batch, f1 in zip(manager.batches(), (0.25, 0.75)):
             ...             manager.track(f1=f1)
             ...             manager.track({"norm/largest": 2 * f1}, how="max")
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
@@ -744,7 +742,7 @@ class Manager:
             >>> RunManager().get_num_correct(preds, labels), TopTwo().get_num_correct(preds, labels)
             (0, 1)
         """
-        return int(num_correct(preds, labels).item())
+        return int(metrics.num_correct(preds, labels).item())
 
     _get_num_correct = get_num_correct
 
@@ -915,7 +913,7 @@ class Manager:
         return goal
 
     @contextmanager
-    def counting(self, measure: Measure | None) -> Iterator[None]:
+    def counting(self, measure: metrics.Measure | None) -> Iterator[None]:
         """Count the samples of batches by `measure` during the block."""
         before, self.context = self.context, replace(self.context, measure=measure)
         run = self.current

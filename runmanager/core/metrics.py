@@ -1,85 +1,191 @@
 """Metrics of an epoch: sums that stay on the device and are read once."""
 
+import itertools
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.batch_size import Measure, batch_size, measured
-from runmanager.core.correct import are_correct, has_no_classes
+from runmanager.core.loaders import size_of_batch
 from runmanager.core.values import RESERVED
-from runmanager.core.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
+from runmanager.core.wording import counted
 from runmanager.devices import ranks
-from runmanager.errors import InvalidArgumentError, RunsWarning
+from runmanager.errors import InvalidArgumentError, RunsWarning, is_count
 from runmanager.user_frames import user_level
 
 How = Literal["mean", "sum", "last", "min", "max"]
 """The reduction of a metric over the batches of an epoch."""
 
-Expected = Callable[[], int | None]
-"""Returns the loader's number of samples for the batch, None if unknown."""
+Measure = Callable[[Any], int]
+"""The function of `batch_size=`: batch -> its number of samples."""
+
+CHUNK = 1024
+"""The maximum number of tensors that wait until they are added up."""
+
+IS_CPU_READ = True
+"""Whether values on the cpu are read immediately, as sums of numbers are faster than sums of tensors."""
+
+_HOWS = get_args(How)
+_IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
+_MOST_PARTS = 3  # up to as many tensors of one shape are the parts of a batch, not samples
+
+
+class Sum:
+    """A weighted sum of single values that does not wait for the device.
+
+    Numbers are added immediately. Tensors are collected until a chunk is full, as this saves two operations per
+    batch on the device.
+
+    Args:
+        is_watched: Whether the first value that is not finite is searched.
+    """
+
+    def __init__(self, *, is_watched: bool = False) -> None:
+        self.weight = 0  # the number of samples of the values
+        self.of_numbers = 0.0
+        self.chunk: list[torch.Tensor] | None = None  # None before the first tensor
+        self._factors: list[int] = []  # of the chunk
+        self._of_tensors: torch.Tensor | float = 0.0  # the sum of earlier chunks
+        self._is_watched = is_watched
+        self._count = 0  # the number of values before the chunk
+        self._last: Any = math.nan  # the value before the chunk; with tensors, a tensor (1,)
+        # number from 1, value, previous value, or None; with tensors, a tensor (3,) of NaN if all are finite
+        self._first: Any = None
+
+    def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
+        """Add ``factor * value`` for `weight` samples. A tensor is referenced, not copied."""
+        self.weight += weight
+        if self.chunk is None:
+            if not isinstance(value, torch.Tensor):
+                self.of_numbers += value * factor
+                if self._is_watched:
+                    self._count += 1
+                    if self._first is None and not math.isfinite(value):
+                        self._first = [self._count, value, self._last]
+                    self._last = value
+                return
+            self.chunk, self._device = [], value.device
+        # after a tensor, numbers are collected too, as the order of the values counts
+        self.chunk.append(_tensor(value, self._device))
+        self._factors.append(factor)
+        if len(self.chunk) == CHUNK:
+            self.total()
+
+    def total(self) -> torch.Tensor | float:
+        """Return the sum so far, on the device of its first tensor, if any."""
+        if self.chunk:
+            values = torch.stack(self.chunk).to(exact(self._device))
+            start = 0
+            # usually all factors are equal, except the last one; the addition is not in place, as hooks may be
+            # called inside or outside no_grad and inference_mode
+            for factor, same in itertools.groupby(self._factors):
+                end = start + len(list(same))
+                self._of_tensors = values[start:end].sum() * factor + self._of_tensors
+                start = end
+            self.chunk, self._factors = [], []
+            if self._is_watched and not isinstance(self._first, list):
+                self._watch(values)
+        return self._of_tensors + self.of_numbers
+
+    def _watch(self, values: torch.Tensor) -> None:
+        """Search the first of the values ``(n,)`` that is not finite, on their device."""
+        if self._first is None:
+            self._first, self._last = values.new_full((3,), math.nan), values.new_full((1,), self._last)
+        is_bad = ~values.isfinite()
+        index = is_bad.int().argmax().reshape(1)
+        pair = torch.cat([self._last, values]).gather(0, torch.cat([index + 1, index]))
+        first = torch.cat([(index + (self._count + 1)).to(values.dtype), pair])
+        self._first = torch.where(self._first[0].isfinite() | ~is_bad.any(), self._first, first)
+        self._count, self._last = self._count + len(values), values[-1:]
+
+    def first_not_finite(self) -> tuple[int, float, float | None] | None:
+        """Return the number of the first value that is not finite, from 1, this value and the previous value.
+
+        Return None if all values are finite. The previous value is None if there is none.
+        """
+        self.total()
+        first = self._first.tolist() if isinstance(self._first, torch.Tensor) else self._first
+        if first is None or math.isnan(first[0]):
+            return None
+        return int(first[0]), first[1], first[2] if math.isfinite(first[2]) else None
+
+    def state(self) -> dict[str, Any]:
+        """Return the state to save; the chunk is one tensor, as a checkpoint has a file for each tensor."""
+        return {**vars(self), "chunk": torch.stack(self.chunk) if self.chunk else self.chunk, "_device": None}
+
+    def load(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore a saved state, replacing the sum."""
+        vars(self).update(_on(device, state))
+        self._device, chunk = device, state["chunk"]
+        if isinstance(chunk, torch.Tensor):
+            self.chunk = list(chunk.to(device).unbind())
 
 
 class EpochSums:
-    """The sums and counts of one epoch.
+    """The sums and counts of one epoch. Adding never waits for the device; `means` waits once.
 
-    `measure` is the user's function that counts the samples of a batch, None by default. Adding never waits for
-    the device; `means` waits once.
+    A mean is weighted by the samples of its batch. In a batch of `begin_batch`, the n-th value of a name
+    belongs to the n-th loss with a size, or to the n-th labels; if their numbers differ, to the whole batch. In
+    other loops, a value belongs to the last batch; if its name came before the first batch, to the next one.
+
+    Args:
+        measure: The user's function that counts the samples of a batch, None by default.
+        loader: The loader, which may give the sizes of batches; None if unknown.
     """
 
-    def __init__(self, measure: Measure | None = None) -> None:
-        self._measure = measure
-        self._batch: Any = None  # the current batch, until its samples are counted
-        self.last_size: int | None = None  # number of samples in the current batch
+    def __init__(self, measure: Measure | None = None, loader: Any = None) -> None:
+        self.measure, self._loader = measure, loader
         self.is_tracked = False  # whether the current batch has a value
-        self._first_not_finite = FirstNotFinite()
-        self._loss = WeightedSum(self._first_not_finite)
-        self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
-        self._hows: dict[str, How] = {}  # column -> reduction, for reductions other than the mean
+        self.loss = Sum(is_watched=True)
+        self._sums = {"loss": self.loss, "accuracy": Sum()}
+        self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
+        self._batch: Any = None  # the current batch of `begin_batch`
+        self._number = 0  # the number of batches of `begin_batch` so far
+        self._waiting: dict[str, list[torch.Tensor | float]] = {}  # means of the current batch
+        self._of_losses: list[int] = []  # the sizes that losses gave in the current batch
+        self._of_labels: list[int] = []
+        self._size: int | None = None  # of the last batch in another loop
+        self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
         self._num_losses = 0
+        self._sizes: list[int] = []  # of all labels
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
-        self._sizes: list[int] = []
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether a user's function counts the samples of a batch."""
-        return self._measure is not None
 
     def begin_batch(self, batch: Any) -> None:
         """Set the current batch."""
-        self._batch, self.last_size, self.is_tracked = batch, None, False
+        if self._waiting:
+            self._end_batch()
+        self._batch, self.is_tracked = batch, False
+        self._number += 1
+        self._of_losses, self._of_labels = [], []
 
-    def current_size(self, expected: Expected = lambda: None) -> int:
-        """Count the samples of the current batch; 1 without a batch."""
-        if self.last_size is None and self._batch is not None:
-            self.last_size = self._count(self._batch, expected)
-        return self.last_size or 1
-
-    def add_loss(self, loss: torch.Tensor | float, batch: Any, expected: Expected = lambda: None) -> None:
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch."""
         loss = single("loss", loss)
         self._num_losses += 1
         self.is_tracked = True
-        if batch is None and self._measure is not None:
+        if batch is None and self.measure is not None:
             batch = self._batch
         if batch is None:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = self._count(batch, expected)
+        size = batch_size(batch, self._expected, self.measure)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
-        self.last_size = size
-        self._loss.add(loss, size, size)
+        self.loss.add(loss, size, size)
+        if self._number:
+            self._of_losses.append(size)
+        else:
+            self._begin_size(size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
         """Count the correct predictions of a batch; return which are correct, on the device."""
-        if has_no_classes(preds, labels):
+        if preds.ndim > 0 and preds.shape[1:] in ((), (1,)) and labels.shape in (preds.shape, preds.shape[:1]):
             self._add_size(len(labels))
             warnings.warn(
                 f"predictions of shape {tuple(preds.shape)} are no scores of classes, so there is no accuracy: "
@@ -94,133 +200,19 @@ class EpochSums:
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add the number of correct predictions of a batch with `size` samples."""
-        if isinstance(count, torch.Tensor) and _is_read_at_once(count):
+        if isinstance(count, torch.Tensor) and count.is_cpu and IS_CPU_READ:
             count = count.item()
         self._sums["accuracy"].add(count, 1, num_predictions)
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:
-        # otherwise the user's function counts the current batch
-        if self._measure is None or self._batch is None:
-            self.last_size = size
         self.is_tracked = True
         self._sizes.append(size)
         self._match()
-
-    def add_mean(self, name: str, mean: torch.Tensor | float, weight: int) -> None:
-        """Add the mean of a metric over `weight` samples."""
-        value = single(name, mean)
-        if name not in self._sums:
-            self._sums[name] = WeightedSum()
-        self._sums[name].add(value, weight, weight)
-
-    def track(self, name: str, value: torch.Tensor | float, how: How, expected: Expected) -> None:
-        """Add a value of the current batch, see `RunManager.track`."""
-        if how not in get_args(How):
-            rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
-            raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
-        before = self._hows.get(name, "mean" if name in self._sums else how)
-        if before != how:
-            raise InvalidArgumentError(
-                f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one"
-            )
-        self.is_tracked = True
-        if how == "mean":
-            self.add_mean(name, value, self.current_size(expected))
-            return
-        self._hows[name] = how
-        value = single(name, value)
-        if how == "sum":
-            self._sums.setdefault(name, WeightedSum()).add(value, 1, 1)
-        else:
-            self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
-
-    def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
-        """Weight the losses that were added without a batch, at the end of the epoch."""
-        for number, loss in self._unsized:
-            size = size_of_batch(number)
-            if size is None:
-                raise InvalidArgumentError(
-                    "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
-                )
-            self._loss.add(loss, size, size)
-        self._unsized.clear()
-
-    @property
-    def num_samples(self) -> int:
-        """The number of samples of the losses."""
-        return self._loss.weight
-
-    def loss_so_far(self) -> float | None:
-        """Return the mean loss so far; None without a loss, or if the loss is on an accelerator."""
-        return self._loss.mean_of_numbers()
-
-    def total(self, name: str) -> float:
-        """Read one sum, which waits for the device; 0 if nothing was added."""
-        return float(self._sums[name].total()) if name in self._sums else 0
-
-    def means(self) -> dict[str, float]:
-        """Read the mean of every metric over all ranks, with one transfer per device."""
-        values = {
-            name: (total, 1 if name in self._selected else self._sums[name].weight)
-            for name, total in self.read().items()
-        }
-        merged: dict[str, tuple[float, int]] = {}
-        for of_rank in ranks.gather(values):
-            for name, value in of_rank.items():
-                merged[name] = self._merged(name, merged[name], value) if name in merged else value
-        return {
-            name: total if name in self._hows else total / weight for name, (total, weight) in merged.items()
-        }
-
-    def _merged(self, name: str, before: tuple[float, int], value: tuple[float, int]) -> tuple[float, int]:
-        how, (total, weight) = self._hows.get(name, "sum"), value
-        merged = before[0] + total if how == "sum" else float(_selected_of(how, total, before[0]))
-        return merged, before[1] + weight
-
-    def read(self) -> dict[str, float]:
-        """Read the sums of this process, with one transfer per device."""
-        totals = {name: values.total() for name, values in self._sums.items() if values.weight}
-        totals |= self._selected
-        return dict(zip(totals, read_values(list(totals.values())), strict=True))
-
-    def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Return the first loss on any rank that is not finite, see `FirstNotFinite`; waits for the device."""
-        self._loss.total()
-        of_ranks = ranks.gather(self._first_not_finite.result())
-        return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
-
-    def state(self, expected: Expected) -> dict[str, Any]:
-        """Return the state of the sums to save after a batch; waits for the device."""
-        with suppress(InvalidArgumentError):  # the error is raised when the size is used
-            self.current_size(expected)
-        numbers, losses = zip(*self._unsized, strict=True) if self._unsized else ((), ())
-        return {
-            "sums": {name: values.state() for name, values in self._sums.items()},
-            "hows": dict(self._hows),
-            "kept": (list(self._selected), packed(list(self._selected.values()))),
-            "num_losses": self._num_losses,
-            "unsized": (list(numbers), packed(list(losses))),
-            "sizes": list(self._sizes),
-            "last_size": self.last_size,
-        }
-
-    def load(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Restore a saved state, replacing all sums."""
-        self._sums = {name: self._sums.get(name) or WeightedSum() for name in state["sums"]}
-        for name, values in self._sums.items():
-            values.load(state["sums"][name], device)
-        (names, selected), (numbers, losses) = state["kept"], state["unsized"]
-        self._hows = dict(state["hows"])
-        self._selected = dict(zip(names, unpacked(selected, device), strict=True))
-        self._num_losses, self._sizes = state["num_losses"], list(state["sizes"])
-        self._unsized = deque(zip(numbers, unpacked(losses, device), strict=True))
-        self._batch, self.last_size = None, state["last_size"]
-
-    def _count(self, batch: Any, expected: Expected) -> int:
-        if type(batch) is int or self._measure is None:
-            return batch_size(batch, expected)
-        return measured(self._measure, batch)
+        if not self._number:
+            self._begin_size(size)
+        elif self.measure is None:  # otherwise the user's function counts the batch
+            self._of_labels.append(size)
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of
@@ -228,19 +220,195 @@ class EpochSums:
         while self._unsized and self._unsized[0][0] <= len(self._sizes):
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
-            self._loss.add(loss, size, size)
+            self.loss.add(loss, size, size)
+
+    def track(self, name: str, value: torch.Tensor | float, how: How) -> None:
+        """Add a value of the current batch, see `RunManager.track`."""
+        if how not in _HOWS:
+            rule = f"how must be one of {', '.join(map(repr, _HOWS))}"
+            raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
+        before = self._hows.setdefault(name, how)
+        if before != how:
+            raise InvalidArgumentError(
+                f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one"
+            )
+        self.is_tracked = True
+        value = single(name, value)
+        if how == "sum":
+            self._add(name, value, 1)
+        elif how != "mean":
+            self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
+        elif self._number:
+            self._waiting.setdefault(name, []).append(value)
+        elif self._size is None or name in self._early:
+            self._early.setdefault(name, []).append(value)
+        else:
+            self._add(name, value, self._size)
+
+    def _add(self, name: str, value: torch.Tensor | float, size: int) -> None:
+        if name not in self._sums:
+            self._sums[name] = Sum()
+        self._sums[name].add(value, size, size)
+
+    def _begin_size(self, size: int) -> None:
+        """Note the size of the current batch, which its values may have waited for."""
+        self._size = size
+        if self._early:
+            for name, values in self._early.items():
+                for value in values:
+                    self._add(name, value, size)
+                values.clear()
+
+    def _end_batch(self) -> None:
+        """Add the means of the current batch."""
+        waiting, self._waiting = self._waiting, {}
+        given = self._of_losses or self._of_labels
+        for name, values in waiting.items():
+            if len(values) == len(self._of_losses):
+                sizes = self._of_losses
+            elif len(values) == len(self._of_labels):
+                sizes = self._of_labels
+            else:
+                sizes = [self._whole_size(given)] * len(values)
+                if len(values) > 1 and not given:
+                    _say_unsized(name)
+            for value, size in zip(values, sizes, strict=True):
+                self._add(name, value, size)
+
+    def _whole_size(self, given: list[int]) -> int:
+        """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
+        try:
+            size = batch_size(self._batch, self._expected, self.measure)
+        except InvalidArgumentError:
+            if not given:
+                raise
+            return given[-1]
+        return size if not given or sum(given) == size else given[-1]
+
+    def _expected(self) -> int | None:
+        return size_of_batch(self._loader, self._number or self._num_losses)
+
+    def _settle(self) -> None:
+        """Add the values that still wait for the size of their batch, at the end of the epoch."""
+        if self._waiting:
+            self._end_batch()
+        for number, loss in self._unsized:
+            size = size_of_batch(self._loader, number)
+            if size is None:
+                raise InvalidArgumentError(
+                    "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
+                )
+            self.loss.add(loss, size, size)
+        self._unsized.clear()
+        for name, values in self._early.items():
+            sizes = [size_of_batch(self._loader, number) for number in range(1, len(values) + 2)]
+            if self._size is not None or None in sizes[:-1] or sizes[-1] is not None:
+                if len(values) > 1 or (values and name in self._sums):
+                    _say_unsized(name)
+                sizes = [self._size or 1] * len(values)
+            # otherwise, there is one value for each batch of the loader
+            for value, size in zip(values, sizes, strict=False):
+                self._add(name, value, size or 1)
+        self._early.clear()
+
+    def loss_so_far(self) -> float | None:
+        """Return the mean loss so far; None without a loss, or if the loss is on an accelerator."""
+        is_exact = self.loss.weight and self.loss.chunk is None
+        return self.loss.of_numbers / self.loss.weight if is_exact else None
+
+    def total(self, name: str) -> float:
+        """Read one sum, which waits for the device; 0 if nothing was added."""
+        return float(self._sums[name].total()) if name in self._sums else 0
+
+    def means(self) -> dict[str, float]:
+        """Read every metric of the epoch over all ranks, with one transfer per device."""
+        self._settle()
+        totals = {name: values.total() for name, values in self._sums.items() if values.weight}
+        totals |= self._selected
+        values = {
+            name: (self._hows[name], number, self._sums[name].weight if name in self._sums else 1)
+            for name, number in zip(totals, read_values(list(totals.values())), strict=True)
+        }
+        merged: dict[str, tuple[How, float, int]] = {}
+        for of_rank in ranks.gather(values):
+            for name, (how, number, weight) in of_rank.items():
+                if name not in merged:
+                    merged[name] = how, number, weight
+                    continue
+                _, before, num_before = merged[name]
+                total = before + number if how in ("mean", "sum") else float(_selected_of(how, number, before))
+                merged[name] = how, total, num_before + weight
+        return {
+            name: number / weight if how == "mean" else number for name, (how, number, weight) in merged.items()
+        }
+
+    def first_not_finite(self) -> tuple[int, float, float | None] | None:
+        """Return the first loss on any rank that is not finite, see `Sum`; waits for the device."""
+        of_ranks = ranks.gather(self.loss.first_not_finite())
+        return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the sums to save after a batch; waits for the device."""
+        if self._waiting:
+            self._end_batch()
+        losses = [loss for _, loss in self._unsized]
+        return {
+            "sums": {name: values.state() for name, values in self._sums.items()},
+            "hows": dict(self._hows),
+            "selected": dict(self._selected),
+            "early": {name: read_values(values) for name, values in self._early.items()},
+            "unsized": ([number for number, _ in self._unsized], read_values(losses)),
+            "are_tensors": any(isinstance(loss, torch.Tensor) for loss in losses),
+            "counts": (self._number, self._num_losses, list(self._sizes)),
+        }
+
+    def load(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore a saved state, replacing all sums."""
+        self._sums = {name: self._sums.get(name) or Sum() for name in state["sums"]}
+        for name, values in self._sums.items():
+            values.load(state["sums"][name], device)
+        self._hows, self._early = dict(state["hows"]), dict(state["early"])
+        self._selected = _on(device, state["selected"])
+        numbers, losses = state["unsized"]
+        are_tensors = state["are_tensors"]
+        self._unsized = deque(
+            zip(numbers, [_tensor(loss, device) if are_tensors else loss for loss in losses], strict=True)
+        )
+        self._number, self._num_losses, self._sizes = state["counts"]
+        self._batch, self._waiting = None, {}
+
+
+def _say_unsized(name: str) -> None:
+    warnings.warn(
+        f"values of {name!r} count the same, as the sizes of their batches are unknown: loop over "
+        "manager.batches(), or call track_loss(loss, batch) for each of them",
+        RunsWarning,
+        stacklevel=user_level(),
+    )
 
 
 def _selected_of(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
     """Return the reduction of two values; NaN if one of them is NaN."""
     if how == "last":
         return value
-    if isinstance(before, torch.Tensor) or isinstance(value, torch.Tensor):
-        least_or_most = torch.minimum if how == "min" else torch.maximum
-        device = next(item.device for item in (before, value) if isinstance(item, torch.Tensor))
-        first, second = (torch.as_tensor(item, dtype=exact(device), device=device) for item in (before, value))
-        return least_or_most(first, second)
+    for item in (before, value):
+        if isinstance(item, torch.Tensor):
+            least_or_most = torch.minimum if how == "min" else torch.maximum
+            return least_or_most(_tensor(before, item.device), _tensor(value, item.device))
     return math.nan if math.isnan(before + value) else (min if how == "min" else max)(before, value)
+
+
+def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
+    """Return a single value on a device."""
+    if isinstance(value, torch.Tensor):
+        return value if value.device == device else value.to(device)
+    return torch.tensor(value, dtype=exact(device), device=device)
+
+
+def _on(device: torch.device, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in state.items()
+    }
 
 
 def warm_sums(device: torch.device) -> None:
@@ -251,7 +419,7 @@ def warm_sums(device: torch.device) -> None:
     for size in (2, 1):  # the last batch is often smaller
         sums.add_loss(torch.ones((), device=device), size)
         sums.add_correct(torch.zeros(2, 2, device=device), labels)
-    sums.read()
+    read_values([sums.loss.total(), sums.total("accuracy")])
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
@@ -262,16 +430,153 @@ def single(name: str, value: Any) -> torch.Tensor | float:
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
                 f"{tuple(value.shape)}: call {'' if value.is_floating_point() else '.float()'}.mean() on it"
             )
-        if not _is_read_at_once(value):
+        if not (value.is_cpu and IS_CPU_READ):
             scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
             dtype = exact(scalar.device)
             # clone the value, as the loop may modify the tensor
             return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)
         value = value.item()
-    with suppress(TypeError, ValueError):
+    try:
         if not isinstance(value, str | bytes):
             return float(value)
+    except (TypeError, ValueError):
+        pass
     raise InvalidArgumentError(f"{name} must be a number or a tensor of one, got {value!r}")
+
+
+def exact(device: torch.device) -> torch.dtype:
+    """Return the most precise floating-point type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
+    """Read single values with one transfer per device."""
+    numbers = [math.nan if isinstance(value, torch.Tensor) else value for value in values]
+    tensors = [(index, value) for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    for device in dict.fromkeys(value.device for _, value in tensors):
+        of_device = [(index, value) for index, value in tensors if value.device == device]
+        read = torch.stack([value for _, value in of_device]).tolist()
+        for (index, _), number in zip(of_device, read, strict=True):
+            numbers[index] = number
+    return numbers
+
+
+def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
+
+    Raises:
+        InvalidArgumentError: As `are_correct`.
+    """
+    return are_correct(preds, labels).count_nonzero()
+
+
+def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return whether the label of each sample has the largest score, on the device.
+
+    Raises:
+        InvalidArgumentError: The shapes do not match, so that broadcasting would compare every sample with
+            every other sample.
+    """
+    shape = preds.shape
+    if labels.shape == shape and len(shape) > 1:
+        labels = labels.argmax(dim=1)  # the labels are one-hot
+    if not are_classes(preds, labels):
+        raise InvalidArgumentError(
+            "preds must have the shape (N, number of classes) and labels (N,), got "
+            f"{tuple(preds.shape)} and {tuple(labels.shape)}"
+        )
+    return preds.detach().argmax(dim=1) == labels
+
+
+def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether predictions are scores ``(N, C, ...)`` and labels class numbers ``(N, ...)``."""
+    shape = preds.shape
+    return preds.ndim > 1 and labels.shape == shape[:1] + shape[2:]
+
+
+def batch_size(
+    batch: Any, expected: Callable[[], int | None] = lambda: None, measure: Measure | None = None
+) -> int:
+    """Return the number of samples of a batch.
+
+    Args:
+        batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
+        expected: Returns the loader's number of samples, which decides between several possible sizes.
+        measure: The user's function that counts the samples, None by default.
+
+    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
+    (7, 5, 3)
+    >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
+    5
+    """
+    if type(batch) is int:
+        return batch
+    if measure is not None:
+        size = measure(batch)
+        if not is_count(size, 1):
+            raise InvalidArgumentError(f"batch_size must return a whole number, 1 or more, got {size!r}")
+        return size
+    if isinstance(batch, torch.Tensor) and batch.ndim:
+        return batch.shape[0]
+    return _size_of_parts(batch, expected)
+
+
+def _size_of_parts(batch: Any, expected: Callable[[], int | None]) -> int:
+    parts = _sizes_of(batch, is_part=False)
+    common = set.intersection(*parts) if parts else set()
+    sizes = common or set().union(*parts)
+    if sizes and isinstance(batch, list) and _may_be_samples(batch):
+        sizes = sizes | {len(batch)}
+    if len(sizes) == 1:
+        return sizes.pop()
+    loaded = expected()
+    if loaded in sizes:
+        return loaded
+    are_tensors = isinstance(batch, list) and all(isinstance(part, torch.Tensor) for part in batch)
+    if common and are_tensors and len(batch) <= _MOST_PARTS and not may_be_images(batch):
+        return common.pop()
+    step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
+    if sizes:
+        several = " or ".join(counted(size, "sample") for size in sorted(sizes)[:4])
+        raise InvalidArgumentError(f"the batch has {several}, depending on which part is counted: {step}")
+    raise InvalidArgumentError(f"cannot count the samples of a {type(batch).__name__}: {step}")
+
+
+def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
+    """Return the possible sizes of each part of a batch, without parts that have no size, such as numbers."""
+    if isinstance(item, PackedSequence):
+        return [{int(item.batch_sizes[0])}]
+    if (shape := getattr(item, "shape", None)) is not None and not callable(shape):
+        return [{int(shape[0])}] if len(shape) else []
+    if not isinstance(item, Mapping | tuple | list):
+        return []
+    sizes: list[set[int]] = []
+    for part in item.values() if isinstance(item, Mapping) else item:
+        sizes += _sizes_of(part)
+    if isinstance(item, list) and is_part:
+        return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
+    return sizes
+
+
+def _may_be_samples(items: list[Any]) -> bool:
+    """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
+    first = items[0] if items else None
+    if not all(type(item) is type(first) for item in items):
+        return False
+    if isinstance(first, torch.Tensor):
+        are_alike = all((item.shape, item.dtype) == (first.shape, first.dtype) for item in items)
+        return are_alike or may_be_images(items)
+    if isinstance(first, Mapping):
+        return all(item.keys() == first.keys() for item in items)
+    return isinstance(first, tuple | list) and all(len(item) == len(first) for item in items)
+
+
+def may_be_images(items: Sequence[Any]) -> bool:
+    """Whether the items of a list may be images, instead of the parts of a batch."""
+    return bool(items) and all(
+        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
+        for item in items
+    )
 
 
 def check_column(name: str, params: Container[str]) -> None:
@@ -293,8 +598,3 @@ def column_of(name: str) -> str:
     'val_loss'
     """
     return name.replace("/", "_")
-
-
-def _is_read_at_once(tensor: torch.Tensor) -> bool:
-    """Whether reading a value needs no synchronization; sums of numbers are faster than sums of tensors."""
-    return tensor.is_cpu

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from runmanager.core import causes, files, provenance, resuming
-from runmanager.core.batch_step import BatchStep, Loss
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.evaluation import Evaluation, Metric, OpenEvaluation, evaluate, undisturbed
+from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
 from runmanager.core.folders import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
@@ -311,9 +310,9 @@ class OpenRun:
         assert self.network is not None
         counts = self.context.boards.counts() if self.context.boards else None
         with self.evaluating(loader, name) as evaluation:
-            evaluate(self.network, evaluation, loss, step, metrics, counts)
+            evaluation.apply(self.network, loss, step, metrics, counts)
             if self.journal is not None and (self.epoch is not None or self.is_trained):
-                self._num_items |= {evaluation.column("accuracy"): n} if (n := evaluation.num_items) else {}
+                self._num_items |= {evaluation.column("accuracy"): n} if (n := evaluation.num_items()) else {}
         if counts:
             for listener in self.listeners:
                 listener.classes_counted(name, counts, loader)

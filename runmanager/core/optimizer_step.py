@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from runmanager.core import causes
-from runmanager.core.batch_size import Measure, batch_size, may_be_images, measured
-from runmanager.core.batch_step import BatchStep, Computed, Loss, has_classes, of_step
+from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
+from runmanager.core.metrics import Measure, batch_size, may_be_images
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
@@ -175,7 +175,7 @@ class OptimizerStep:
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 
     def _count(self, batch: Any) -> int:
-        return measured(self._measure, batch) if self._measure else num_samples(batch)
+        return batch_size(batch, measure=self._measure) if self._measure else num_samples(batch)
 
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
         """Accumulate the gradients of a part of a batch."""

@@ -10,9 +10,9 @@ import torch
 from runmanager.core import metrics
 from runmanager.core.listeners import RunListener
 from runmanager.core.logged_image import image_of, may_be_image
+from runmanager.core.metrics import read_values
 from runmanager.core.outcome import EpochRecord
 from runmanager.core.steps import STEP, StepFile
-from runmanager.core.weighted_sum import read_values
 from runmanager.core.x_axis import samples_of, seen
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count

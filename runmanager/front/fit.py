@@ -11,10 +11,9 @@ from torch.nn import functional
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from runmanager.core.batch_size import Measure
-from runmanager.core.batch_step import BatchStep, Loss, counted_part, pair_of
-from runmanager.core.evaluation import Metric
+from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
 from runmanager.core.loop_options import LoopOptions
+from runmanager.core.metrics import Measure
 from runmanager.core.optimizer_step import OptimizerStep, usable_precisions
 from runmanager.core.run import check_run, params_of
 from runmanager.devices import ranks, torch_devices
@@ -182,7 +181,7 @@ def fit(
             for sent in manager.batches():
                 batch = sent if step else pair_of(sent, "fit()")
                 value, scores, targets = take_step(batch)
-                manager.track_loss(value, counted_part(batch, targets, is_measured=measure is not None))
+                manager.track_loss(value, counted_part(batch, targets, measure))
                 if scores is not None:
                     manager.track_num_correct(scores, targets)
                 if scheduler and scheduler_every == "step":

@@ -6,12 +6,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from runmanager.core.batch_size import Measure
 from runmanager.core.design import Design
 from runmanager.core.folders import Experiment, RunFolders
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.manager import Manager, settable
+from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.core.state import read_run
 from runmanager.devices import ranks

@@ -24,7 +24,7 @@ from runmanager.tensorboard.options import TensorBoard, run_logs
 
 if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch
-    from runmanager.core.evaluation import OpenEvaluation
+    from runmanager.core.evaluate import OpenEvaluation
     from runmanager.core.grid_context import GridContext
     from runmanager.core.manager import Manager
 
@@ -61,7 +61,7 @@ class RunTask:
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run; commit and return its outcome."""
         from runmanager.core.epoch import OpenEpoch
-        from runmanager.core.evaluation import OpenEvaluation
+        from runmanager.core.evaluate import OpenEvaluation
         from runmanager.core.grid_context import GridContext
         from runmanager.core.listeners import RunListener, UserListeners
         from runmanager.core.threads import Threads

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
-from runmanager.core.evaluation import OpenEvaluation
+from runmanager.core.evaluate import OpenEvaluation
 from runmanager.core.listeners import RunListener
 from runmanager.core.metrics import How
 from runmanager.core.outcome import EpochRecord, Outcome, Status

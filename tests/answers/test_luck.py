@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import run_grid, verdict
 from runmanager.answers.luck import half_width
-from runmanager.core.evaluation import OpenEvaluation
+from runmanager.core.evaluate import OpenEvaluation
 
 N = 400
 LABELS = torch.arange(N) % 2
@@ -115,4 +115,4 @@ def test_several_labels_per_sample_are_no_items():
     for (labels,) in evaluation.batches():
         evaluation.add_correct(nn.functional.one_hot(labels.flatten(), 2), labels.flatten())
 
-    assert evaluation.num_items == 0
+    assert evaluation.num_items() == 0

@@ -288,6 +288,97 @@ def test_samples_are_counted_as_asked_for(tmp_path):
     assert manager.run_data[0]["loss"] == 1.25
 
 
+NUMBERS = torch.arange(210.0)
+PARTS = NUMBERS.split([10, 100, 100])
+
+
+def in_own_loop(manager):
+    for part in PARTS:
+        yield part, part
+
+
+def in_micro_batches(manager):
+    for (batch,) in manager.batches():
+        for part in batch.split(30):
+            yield part, part
+
+
+def in_a_loop_over_two_loaders(manager):
+    for _, part in zip(manager.batches(), PARTS, strict=True):
+        yield part, part
+
+
+def without_sizes(manager):
+    for (batch,) in DataLoader(TensorDataset(NUMBERS), 100):
+        yield batch, None
+
+
+@pytest.mark.parametrize(
+    ("loop", "size"),
+    [(in_own_loop, 70), (in_micro_batches, 100), (in_a_loop_over_two_loaders, 70), (without_sizes, 100)],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tracked_value_is_weighted_by_its_own_batch(manager, loop, size, is_first):
+    with manager.run(RUN, None, DataLoader(TensorDataset(NUMBERS), size)):
+        for _ in manager.epochs(2):
+            for part, batch in loop(manager):
+                if not is_first and batch is not None:
+                    manager.track_loss(1.0, batch)
+                manager.track(mean=part.mean())
+                if is_first and batch is not None:
+                    manager.track_loss(1.0, batch)
+
+    assert [row["mean"] for row in manager.run_data] == pytest.approx([NUMBERS.mean().item()] * 2)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_value_of_a_whole_batch_has_the_weight_of_its_micro_batches(manager, is_first):
+    with manager.run(RUN, None, DataLoader(TensorDataset(NUMBERS), 100)):
+        for _ in manager.epochs(1):
+            for (batch,) in manager.batches():
+                if is_first:
+                    manager.track(mean=batch.mean())
+                for part in batch.split(30):
+                    manager.track_loss(1.0, part)
+                if not is_first:
+                    manager.track(mean=batch.mean())
+
+    assert manager.run_data[0]["mean"] == pytest.approx(NUMBERS.mean().item())
+
+
+def test_values_whose_batches_have_no_size_count_the_same_with_a_warning(manager):
+    manager.begin_run(RUN)
+    manager.begin_epoch()
+    for part in PARTS:
+        manager.track(mean=part.mean())
+    manager.track(once=0.1)
+
+    with pytest.warns(RunsWarning, match=r"'mean' count the same, .* manager.batches\(\), or call track_loss"):
+        manager.end_epoch()
+    manager.end_run()
+
+    assert manager.run_data[0]["mean"] == pytest.approx(74.5)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [(torch.zeros(3, 8, 8), 1), {"x": torch.zeros(2)}, torch.zeros(7)],
+    ids=["tuple", "dict", "tensor"],
+)
+def test_samples_in_a_list_are_counted_or_asked_for(manager, sample):
+    loader = DataLoader([sample] * 10, 4, collate_fn=list)
+    with manager.run(RUN, None, loader):
+        for _ in manager.epochs(1):
+            for loss, batch in zip((4.0, 4.0, 7.0), manager.batches(), strict=False):
+                manager.track_loss(loss, batch)
+    with manager.run({"lr": 0.2}):
+        for _ in manager.epochs(1):
+            with pytest.raises(InvalidArgumentError, match=r"4 samples.*track_loss"):
+                manager.track_loss(1.0, [sample] * 4)
+
+    assert manager.run_data[0]["loss"] == pytest.approx(4.6)
+
+
 def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
     with manager.run(RUN, None, batches_of(4)):
         for epoch in manager.epochs(2):

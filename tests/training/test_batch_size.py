@@ -8,8 +8,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager
-from runmanager.core.batch_size import batch_size
-from runmanager.core.metrics import EpochSums
+from runmanager.core.metrics import EpochSums, batch_size
 from runmanager.errors import InvalidArgumentError
 
 IMAGES = [torch.zeros(3, 8, 8)] * 5

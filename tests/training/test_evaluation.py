@@ -10,8 +10,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from runmanager import RunManager, load_results
-from runmanager.core import evaluation
-from runmanager.core.evaluation import Evaluation, OpenEvaluation
+from runmanager.core.evaluate import Evaluation, OpenEvaluation, undisturbed
 from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.core.metrics import EpochSums
 from runmanager.devices.torch_devices import undisturbed_random
@@ -23,8 +22,8 @@ CPU = torch.device("cpu")
 
 def evaluate(network, loader, device, loss, **options):
     opened = OpenEvaluation("test", loader, device)
-    with evaluation.undisturbed(network, loader, device):
-        evaluation.evaluate(network, opened, loss, **options)
+    with undisturbed(network, loader, device):
+        opened.apply(network, loss, **options)
         return opened.read()[0]
 
 
@@ -321,6 +320,7 @@ class TestHow:
     def test_a_column_has_what_was_asked_for(self, manager, tmp_path, how, expected, as_tensor):
         for _ in epochs(manager, None):
             for value in self.VALUES:
+                manager.track_loss(value, 1)
                 manager.track(reward=torch.tensor(value) if as_tensor else value, how=how)
 
         assert load_results(tmp_path)["reward"].tolist() == [expected]

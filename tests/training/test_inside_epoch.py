@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
-from runmanager.core import files, weighted_sum
+from runmanager.core import files, metrics
 from runmanager.core.folders import read_runs
 from runmanager.core.journal import read_attempt
 from runmanager.core.loaders import ImageTensors, TensorLoader
@@ -342,8 +342,8 @@ def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeyp
 
 @pytest.mark.slow(everywhere=True)
 def test_sums_of_tensors_continue_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
-    monkeypatch.setattr(weighted_sum, "CHUNK", 4)
+    monkeypatch.setattr("runmanager.core.metrics.IS_CPU_READ", False)
+    monkeypatch.setattr(metrics, "CHUNK", 4)
     train(tmp_path / "whole")
 
     train(tmp_path / "killed", (2, 4))

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from runmanager.core import metrics, weighted_sum
-from runmanager.core.correct import num_correct
-from runmanager.core.loaders import size_of_batch
-from runmanager.core.metrics import EpochSums, single
+from runmanager.core import metrics
+from runmanager.core.metrics import EpochSums, num_correct, single
 from runmanager.errors import InvalidArgumentError, RunsWarning
 
 LOSSES = st.floats(-1e6, 1e6)
@@ -24,14 +22,10 @@ class Stream(IterableDataset[torch.Tensor]):
         return iter(torch.arange(10.0))
 
 
-def unknown(_):
-    return None
-
-
 @pytest.fixture(scope="module", autouse=True, params=[True, False], ids=["on the cpu", "as on a device"])
 def reads_at_once(request):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(metrics, "_is_read_at_once", lambda _: request.param)
+        patched.setattr(metrics, "IS_CPU_READ", request.param)
         yield request.param
 
 
@@ -77,25 +71,24 @@ def test_accuracy_is_the_share_of_samples_whose_largest_score_is_the_labels(size
     ids=["short last batch", "drop_last", "shuffle", "sampler", "one batch"],
 )
 def test_losses_without_a_batch_are_weighed_by_the_loader(loader):
-    sums, seen = EpochSums(), []
+    sums, seen = EpochSums(loader=loader), []
 
     for (values,) in loader:
         sums.add_loss(values.mean(), None)
         seen += values.tolist()
-    sums.settle(lambda number: size_of_batch(loader, number))
 
     assert sums.means() == {"loss": pytest.approx(np.mean(seen), abs=1e-6)}
 
 
 def test_losses_of_an_iterable_dataset_need_their_batch():
     loader = DataLoader(Stream(), batch_size=4)
-    with_batch, without = EpochSums(), EpochSums()
+    with_batch, without = EpochSums(), EpochSums(loader=loader)
 
     for values in loader:
         with_batch.add_loss(values.mean(), values)
         without.add_loss(values.mean(), None)
     with pytest.raises(InvalidArgumentError) as caught:
-        without.settle(lambda number: size_of_batch(loader, number))
+        without.means()
 
     assert with_batch.means() == {"loss": pytest.approx(4.5)}
     assert str(caught.value) == (
@@ -113,7 +106,6 @@ def test_a_loss_without_a_batch_is_weighed_by_the_correct_ones_of_its_batch(loss
         sums.add_correct(torch.zeros(size, 3), torch.zeros(size))
         if not loss_first:
             sums.add_loss(loss, None)
-    sums.settle(unknown)
 
     assert sums.means() == {"loss": 2.0, "accuracy": 1.0}
 
@@ -125,17 +117,16 @@ def test_losses_with_and_without_a_batch_can_be_mixed():
     sums.add_correct(torch.zeros(6, 3), torch.zeros(6))
     sums.add_loss(5.0, None)
     sums.add_correct(torch.zeros(2, 3), torch.zeros(2))
-    sums.settle(unknown)
 
     assert sums.means()["loss"] == 2.0
 
 
 def test_a_loss_counts_with_the_value_it_had_when_it_was_added():
-    sums, loss = EpochSums(), torch.tensor(4.0, dtype=torch.float64)
+    sums = EpochSums(loader=DataLoader(SAMPLES, batch_size=4))
+    loss = torch.tensor(4.0, dtype=torch.float64)
 
     sums.add_loss(loss, None)
     loss /= 4
-    sums.settle(lambda _: 3)
 
     assert sums.means() == {"loss": 4.0}
 
@@ -178,23 +169,11 @@ def test_sums_of_many_small_values_are_exact():
 def test_further_means_are_weighed_as_told():
     sums = EpochSums()
 
-    sums.add_mean("f1", torch.tensor(0.5), 3)
-    sums.add_mean("f1", 1, 1)
-    sums.add_mean("norm", np.float64(2.0), 1)
+    for value, size in ((torch.tensor(0.5), 3), (1, 1), (np.float64(0.5), 4)):
+        sums.add_loss(1.0, size)
+        sums.track("f1", value, "mean")
 
-    assert sums.means() == {"f1": 0.625, "norm": 2.0}
-
-
-def test_the_size_of_the_current_batch_is_known():
-    sums = EpochSums()
-    sizes = [sums.last_size]
-
-    sums.add_loss(1.0, (torch.zeros(5), torch.zeros(5)))
-    sizes.append(sums.last_size)
-    sums.add_correct(torch.zeros(3, 2), torch.zeros(3))
-    sizes.append(sums.last_size)
-
-    assert sizes == [None, 5, 3]
+    assert sums.means() == {"loss": 1.0, "f1": 0.5625}
 
 
 def test_nothing_added_is_no_mean_and_a_total_of_zero():
@@ -296,11 +275,9 @@ def test_segmentation_counts_pixels():
 
     sums.add_loss(7.0, None)
     sums.add_correct(preds, labels)
-    sums.settle(unknown)
 
     assert num_correct(preds, labels).item() == 35
     assert sums.means() == {"loss": 7.0, "accuracy": 35 / 40}
-    assert sums.last_size == 2
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float64(2), torch.tensor(2), torch.tensor([[2.0]])])
@@ -316,7 +293,7 @@ def test_a_single_number_may_come_in_any_form(value):
 def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_at):
     sums = EpochSums()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weighted_sum, "CHUNK", 8)
+        patch.setattr(metrics, "CHUNK", 8)
         for number, loss in enumerate(losses):
             sums.add_loss(torch.tensor(loss) if as_tensors else loss, 2)
             if number in looked_at:
@@ -336,14 +313,11 @@ def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_a
 def test_a_million_losses_take_no_more_memory_than_a_thousand():
     sums = EpochSums()
 
-    for _ in range(3 * weighted_sum.CHUNK):
+    for _ in range(3 * metrics.CHUNK):
         sums.add_loss(torch.tensor(0.5), 1)
 
-    kept = sums._sums["loss"]
-    assert len(kept._values) + len(kept._factors) == 0
-    assert (
-        sums._first_not_finite._window is None or len(sums._first_not_finite._window) == 1 + weighted_sum.CHUNK
-    )
+    assert not sums.loss.chunk
+    assert all(value.numel() <= 3 for value in vars(sums.loss).values() if isinstance(value, torch.Tensor))
 
 
 def test_losses_may_be_floats_and_tensors_under_any_mode():
@@ -357,7 +331,7 @@ def test_losses_may_be_floats_and_tensors_under_any_mode():
     modes = [torch.inference_mode, torch.no_grad, torch.enable_grad]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weighted_sum, "CHUNK", 2)
+        patch.setattr(metrics, "CHUNK", 2)
         for _ in range(3):
             for mode in modes:
                 with mode():

@@ -8,9 +8,9 @@ from torch import nn
 from runmanager import RunManager, load_results, load_runs, load_steps
 from runmanager.core import files, step_log
 from runmanager.core.journal import Journal
+from runmanager.core.metrics import read_values
 from runmanager.core.step_log import StepLog
 from runmanager.core.steps import StepFile
-from runmanager.core.weighted_sum import read_values
 from runmanager.errors import InvalidArgumentError, StorageError
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
@@ -130,7 +130,7 @@ def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_pat
 
     monkeypatch.setattr(step_log, "read_values", read)
     if on_device:  # where a cpu's values wait as an accelerator's do
-        monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
+        monkeypatch.setattr("runmanager.core.metrics.IS_CPU_READ", False)
 
     sizes = []
     for number in begin(manager, 3):
@@ -143,7 +143,7 @@ def test_a_block_is_read_at_once_when_it_is_full_and_at_the_end(manager, tmp_pat
 
 
 def test_a_value_that_the_loop_changes_later_is_kept_as_it_was(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.core.metrics._is_read_at_once", lambda _: False)
+    monkeypatch.setattr("runmanager.core.metrics.IS_CPU_READ", False)
     value = torch.zeros(())
     for _ in begin(manager):
         value += 1

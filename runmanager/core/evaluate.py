@@ -1,0 +1,250 @@
+"""Evaluations: means and metrics over the batches of a loader, without effects on training."""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from math import nan
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+from torch import nn
+
+from runmanager.core import loaders
+from runmanager.core.listeners import Counts
+from runmanager.core.metrics import EpochSums, How, Measure, are_classes, check_column, column_of, single
+from runmanager.devices import ranks
+from runmanager.devices.torch_devices import send, undisturbed_random
+from runmanager.errors import InvalidArgumentError
+
+Loss = Callable[[Any, Any], torch.Tensor]
+BatchStep = Callable[[nn.Module, Any], Any]
+"""The function of `step=`: network, batch -> (loss, outputs, targets)."""
+
+Computed = tuple[Any, Any, Any]
+"""Loss, outputs and targets. Outputs and targets are None if the step returned only the loss."""
+
+
+class Metric(Protocol):
+    """A metric that is updated with each batch, such as a metric of torchmetrics."""
+
+    def update(self, outputs: Any, targets: Any, /) -> None:
+        """Update the metric with a batch."""
+
+    def compute(self) -> Any:
+        """Return the value over all batches: a number, or a mapping of numbers."""
+
+    def reset(self) -> None:
+        """Reset the metric."""
+
+
+class _Means(NamedTuple):
+    loss: float
+    accuracy: float
+
+
+class Evaluation(_Means):
+    """The means over the samples of a loader.
+
+    Attributes:
+        loss: The mean loss, NaN without batches.
+        accuracy: The fraction of correct predictions; NaN if the targets are not classes.
+        metrics: The values of the metrics in `metrics=`, by name.
+    """
+
+    metrics: Mapping[str, float]
+
+    def __new__(cls, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None) -> Self:
+        """Create an evaluation; `metrics` is optional."""
+        evaluation = super().__new__(cls, loss, accuracy)
+        evaluation.metrics = metrics or {}
+        return evaluation
+
+
+class OpenEvaluation:
+    """An evaluation in progress; no method except `read` waits for the device.
+
+    Args:
+        name: The prefix of the evaluation's columns.
+        on_batch: Called at each batch.
+        measure: The user's function that counts the samples of a batch, None by default.
+        params: The run's hyperparameters; a column cannot have such a name.
+    """
+
+    result: Evaluation  # the means of an ended evaluation
+
+    def __init__(
+        self,
+        name: str,
+        loader: Iterable[Any],
+        device: torch.device,
+        on_batch: Callable[[], None] = lambda: None,
+        measure: Measure | None = None,
+        params: Container[str] = (),
+    ) -> None:
+        self.sums = EpochSums(measure, loader)
+        self._name, self._loader, self._device = name, loader, device
+        self._on_batch, self._params = on_batch, params
+        self._columns: set[str] = set()  # columns whose names are valid
+        self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
+        self._num_labels = 0
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the loader's batches on the device."""
+        for batch in self._loader:
+            sent = send(batch, self._device)
+            self._on_batch()
+            self.sums.begin_batch(sent)
+            yield sent
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+        """Add the mean loss of a batch, see `EpochSums.add_loss`."""
+        self.sums.add_loss(loss, batch)
+
+    def add_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Count the correct predictions of a batch."""
+        correct = self.sums.add_correct(outputs, targets)
+        self._num_labels += 0 if correct is None else correct.numel()
+
+    def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
+        """Add values of the current batch, see `RunManager.track`."""
+        for name, value in values.items():
+            self.column(name)
+            self.sums.track(column_of(name), value, how)
+
+    def column(self, name: str) -> str:
+        """Return the column of a metric."""
+        column = f"{self._name}_{column_of(name)}"
+        if column not in self._columns:
+            check_column(column, self._params)
+            self._columns.add(column)
+        return column
+
+    def apply(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        step: BatchStep | None = None,
+        metrics: Any = None,
+        counts: Counts | None = None,
+    ) -> None:
+        """Apply a network to all batches; the caller reads the result with `read`.
+
+        If targets are classes, `counts` counts the predictions per class. The other arguments are the arguments
+        of `RunManager.evaluate`.
+        """
+        metrics = self._ready(metrics)
+        has_batches = False
+        for batch in self.batches():
+            has_batches = True
+            if step:
+                value, outputs, targets = of_step(step(network, batch))
+            else:
+                inputs, targets = pair_of(batch, "evaluate()")
+                outputs = network(inputs)
+                value = loss(outputs, targets)
+            if metrics and outputs is None:
+                raise InvalidArgumentError(
+                    "step= must return (loss, outputs, targets) for metrics=, got the loss alone"
+                )
+            self.sums.add_loss(value, counted_part(batch, targets, self.sums.measure))
+            if has_classes(outputs, targets, step):
+                self.add_correct(outputs, targets)
+                if counts:
+                    counts.add(outputs, targets)
+            for metric in metrics.values():
+                metric.update(outputs, targets)
+        for name, metric in metrics.items() if has_batches else ():
+            computed = metric.compute()
+            parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
+            for key, part in parts:
+                column = f"{name}_{key}" if key else name
+                self._computed[column] = _number(column, part)
+        if counts:
+            counts.add_ranks()
+
+    def _ready(self, metrics: Any) -> dict[str, Metric]:
+        """Send metrics to the device and reset them."""
+        if metrics is None:
+            return {}
+        for name, metric in metrics.items():
+            self.column(name)
+            if lacks := [call for call in ("update", "compute", "reset") if not hasattr(metric, call)]:
+                rule = "a metric has update(outputs, targets), compute() and reset(), as those of torchmetrics"
+                raise InvalidArgumentError(f"{rule}; {name!r} lacks {' and '.join(lacks)}: {metric!r}")
+            if callable(move := getattr(metric, "to", None)):
+                move(self._device)
+            metric.reset()
+        return dict(metrics.items())
+
+    def num_items(self) -> int:
+        """Return the number of evaluated samples; 0 if it is unknown, or a sample has several labels."""
+        if ranks.num_ranks() == 1:
+            with suppress(Exception):  # __len__ of a user's data set may raise any exception
+                return self._num_labels if self._num_labels <= len(self._loader.dataset) else 0  # type: ignore[attr-defined]
+        return 0
+
+    def read(self) -> tuple[Evaluation, dict[str, float]]:
+        """Read the sums over all ranks; return the evaluation, and column -> value."""
+        means = self.sums.means()
+        values = {self.column(name): value for name, value in {**means, **self._computed}.items()}
+        return Evaluation(means.get("loss", nan), means.get("accuracy", nan), self._computed), values
+
+
+def _number(column: str, value: Any) -> float:
+    with suppress(InvalidArgumentError):
+        return float(single(column, value))
+    step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does, or let it compute the mean"
+    raise InvalidArgumentError(f"{column} is a {type(value).__name__}, not a number: {step}")
+
+
+@contextmanager
+def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
+    """Set eval mode and disable gradients during the block; restore modes and random states afterwards."""
+    modules = [] if network is None else list(network.modules())
+    modes = [module.training for module in modules]
+    with undisturbed_random(device), loaders.same_generators(loader), torch.no_grad():
+        if network is not None:
+            network.eval()
+        try:
+            yield
+        finally:
+            # restore the mode of each module, as a part of a network may be in eval mode during training
+            for module, training in zip(modules, modes, strict=True):
+                module.training = training
+
+
+def pair_of(batch: Any, call: str) -> tuple[Any, Any]:
+    """Unpack a batch of (inputs, labels); `call` names the caller for messages."""
+    # unpacking a mapping would yield its keys
+    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch
+    try:
+        inputs, labels = pair
+    except (TypeError, ValueError):
+        rule = f"{call} takes batches of (inputs, labels), got a {type(batch).__name__}"
+        raise InvalidArgumentError(
+            f"{rule}: write step=lambda network, batch: (loss, outputs, targets)"
+        ) from None
+    return inputs, labels
+
+
+def of_step(result: Any) -> Computed:
+    """Unpack the result of a step: (loss, outputs, targets), or only the loss."""
+    if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
+        return result
+    if isinstance(result, tuple | list | Mapping):
+        raise InvalidArgumentError(
+            f"step= must return (loss, outputs, targets) or the loss, got a {type(result).__name__}"
+        )
+    return result, None, None
+
+
+def has_classes(outputs: Any, targets: Any, step: BatchStep | None) -> bool:
+    """Whether targets are classes, so that predictions can be right or wrong; a step may have other targets."""
+    are_tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
+    may_be = are_tensors and outputs.ndim > 1 and not targets.is_floating_point()
+    return may_be and (step is None or are_classes(outputs, targets))
+
+
+def counted_part(batch: Any, targets: Any, measure: Measure | None) -> Any:
+    """Return the part of a batch whose samples are counted: the targets, or for a user's function the batch."""
+    has_size = measure is None and isinstance(targets, torch.Tensor) and targets.ndim > 0
+    return targets if has_size else batch
