@@ -13,7 +13,7 @@ from runmanager.answers.effects import LEFT_OUT, compare
 from runmanager.core.folders import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult, changes_between
-from runmanager.core.values import NUMBER, kind, text
+from runmanager.core.values import NUMBER, kind_of, text
 from runmanager.core.wording import cell, counted, join, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
@@ -182,7 +182,7 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 def _values(values: Iterable[Any]) -> str:
     by_text = {text(value): value for value in values}
     listed = list(by_text)
-    numbers = [float(value) for value in by_text.values() if kind(value) == NUMBER]
+    numbers = [float(value) for value in by_text.values() if kind_of([value]) == NUMBER]
     if len(numbers) == len(listed) > _MOST_VALUES:
         return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
     more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""

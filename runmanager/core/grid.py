@@ -3,23 +3,22 @@
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
-from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, outline, plain_config, replaced
+from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, plain_config, replaced
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, id_of, make_run
-from runmanager.core.values import check_names, check_values, common_kind, plain
-from runmanager.core.wording import counted, did_you_mean, listed
+from runmanager.core.values import check_names, check_values, kind_of, plain
+from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, Problems, first_line
 
 _MOST_VALUES = 1_000_000  # maximum number of values of an axis
 _MOST_RUNS = 1_000_000  # maximum number of combinations that are tried for where=
 _MOST_REPEATED = 100_000  # number of repeated draws in a row after which sampling ends
 _MOST_REFUSALS = 5  # maximum number of combinations named that a configuration refuses
-_LONGEST = 60  # maximum number of characters of a value in a message
-_DEVICE = "device"  # the name of an axis that a configuration may lack
-_A_RUN = "a run, such as lambda run: run.lr > 0.01"
 
 Space: TypeAlias = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
 """Names of an axis -> its range, or its list of tuples of values."""
@@ -66,17 +65,15 @@ class RunBuilder:
             >>> RunBuilder.get_runs({"opt": {"lr": [0.1, 0.01], "name": ["sgd"]}})
             [Run(opt.lr=0.1, opt.name='sgd'), Run(opt.lr=0.01, opt.name='sgd')]
         """
-        problems = Problems()
-        if where is not None:
-            problems.check_function("where", where, _A_RUN)
-        space = space_of(params, problems, with_ranges=False)
-        axes = _lists(space)
+        space = space_of(params, with_ranges=False)
+        axes = [values for values in space.values() if isinstance(values, list)]
         size, most = math.prod(map(len, axes)), max_runs or _MOST_RUNS
-        _check_size(axes, size, most if where is None else max(most, _MOST_RUNS))
-        make = maker_of(space)
-        runs = [run for run in map(make, itertools.product(*axes)) if where is None or where(run)]
-        _check_size(axes, len(runs), most)
-        return _identified(runs, size)
+        if size > (limit := most if where is None else max(most, _MOST_RUNS)):
+            raise GridError(_too_many(axes, size, limit))
+        runs = _kept(map(maker_of(space), itertools.product(*axes)), where)
+        if len(runs) > most:
+            raise GridError(_too_many(axes, len(runs), most))
+        return runs
 
     @staticmethod
     def sample(
@@ -112,26 +109,21 @@ class RunBuilder:
         """
         problems = Problems()
         problems.check_count("n", n, 1)
-        number: object = seed
-        if not isinstance(number, int) or isinstance(number, bool):
+        if type(seed) is not int:
             rule = "seed must be a whole number, so that the same runs are drawn again"
-            problems.append(f"{rule}, got {number!r}")
-        if where is not None:
-            problems.check_function("where", where, _A_RUN)
+            problems.append(f"{rule}, got {seed!r}")
         space = space_of(params, problems)
         size = math.prod(
             values.num_values if isinstance(values, Range) else len(values) for values in space.values()
         )
         if n > size:
             raise GridError(f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}")
-        tried = itertools.islice(map(maker_of(space), _drawn(space, seed)), max(n, _MOST_RUNS))
+        tried = map(maker_of(space), itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS)))
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
-        if len(runs) < n and where is None:
-            raise GridError(f"only {len(runs):,} different runs were drawn of {n:,}: lower n")
         if len(runs) < n:
-            seen = f"all {size:,} runs of this grid" if size <= _MOST_RUNS else f"{_MOST_RUNS:,} runs drawn"
-            raise GridError(f"where= keeps {len(runs)} of {seen}, a sample of {n:,} was asked for: lower n")
-        return _identified(runs, n)
+            kept = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
+            raise GridError(f"only {len(runs):,} {kept}, a sample of {n:,} was asked for: lower n")
+        return _kept(runs)
 
     @staticmethod
     def num_runs(params: Grid) -> int:
@@ -150,7 +142,8 @@ class RunBuilder:
             >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
             1000000000000
         """
-        return math.prod(map(len, _lists(space_of(params, with_ranges=False))))
+        space = space_of(params, with_ranges=False)
+        return math.prod(len(values) for values in space.values() if isinstance(values, list))
 
 
 def expand(
@@ -194,50 +187,44 @@ def expand(
         (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
     problems = Problems()
+    fields: Mapping[Any, Any] = {}
     combinations: Sequence[Run] = []
-    fields: Mapping[Any, Any] | None = None
     with problems.collecting():
-        fields = mapping_of(outline(config))
-        if fields is None:
+        outline = mapping_of(plain_config(config, is_outline=True))
+        if outline is None:
             step = f": write {config.__name__}()" if isinstance(config, type) else ""
             raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+        if "config" in outline:
+            raise GridError("the configuration has the field 'config', which is run.config: rename it")
+        fields = outline
     with problems.collecting():
         axes: Any = params
         is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
         combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
-    if not problems:
-        problems += _missing_fields(fields or {}, combinations)
-    if "config" in (fields or {}):
-        problems.append("the configuration has the field 'config', which is run.config: rename it")
+    problems.raise_if_any()
+    for name in dict.fromkeys(name for run in combinations for name in run._fields if name != "device"):
+        if not has(fields, name):
+            hint = did_you_mean(name, dict(leaves(fields)), "it has")
+            problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
     configs = _copies(config, combinations)
+    columns: dict[str, list[Any]] = {}
     grid: list[dict[str, Any]] = []
     for run, copied in zip(combinations, configs, strict=True):
         values = dict(leaves(copied, run._fields))  # as converted by the classes of the configuration
         values |= {name: value for name, value in run._asdict().items() if name not in values}
         grid.append({name: plain(plain_config(value)) for name, value in values.items()})
-    columns: dict[str, list[Any]] = {}
-    for values in grid:
-        for name, value in values.items():
+        for name, value in grid[-1].items():
             columns.setdefault(name, []).append(value)
     problems += check_names(columns)
     problems += check_values((name, value) for name, values in columns.items() for value in values)
     problems.raise_if_any()
-    kinds = {name: common_kind(values) for name, values in columns.items()}
+    kinds = {name: kind_of(values) for name, values in columns.items()}
     runs: list[Run] = []
     for values, copied in zip(grid, configs, strict=True):
-        run = make_run(tuple(values), values.values(), tuple(kinds[name] for name in values))
-        vars(run)["config"] = copied
-        if where is None or where(run):
-            runs.append(run)
-    return _identified(runs, len(grid))
-
-
-def _missing_fields(fields: Mapping[Any, Any], runs: Iterable[Run]) -> Iterator[str]:
-    for name in dict.fromkeys(name for run in runs for name in run._fields if name != _DEVICE):
-        if not has(fields, name):
-            hint = did_you_mean(name, dict(leaves(fields)), "it has")
-            yield f"the configuration has no field {name!r}; {hint}"
+        runs.append(make_run(tuple(values), values.values(), tuple(kinds[name] for name in values)))
+        vars(runs[-1])["config"] = copied
+    return _kept(runs, where)
 
 
 def _copies(config: Any, runs: Iterable[Run]) -> list[Any]:
@@ -245,15 +232,23 @@ def _copies(config: Any, runs: Iterable[Run]) -> list[Any]:
     problems = Problems()
     configs: list[Any] = []
     for run in runs:
-        values = {n: value for n, value in run._asdict().items() if n != _DEVICE or has(config, n)}
+        values = {n: value for n, value in run._asdict().items() if n != "device" or has(config, n)}
         try:
             configs.append(replaced(config, values))
         except Exception as error:  # noqa: BLE001 - whatever the code of its class does
             problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
-            if len(problems) == _MOST_REFUSALS:
-                break
-    problems.raise_if_any()
+    Problems(problems[:_MOST_REFUSALS]).raise_if_any()
     return configs
+
+
+def _kept(runs: Iterable[Run], where: Callable[[Run], bool] | None = None) -> list[Run]:
+    """Return the runs for which a filter is true; they carry their ids from now on."""
+    kept = [run for run in runs if where is None or where(run)]
+    if not kept:
+        raise GridError("where= keeps no run of the grid: keep at least one")
+    for run in kept:
+        id_of(run)
+    return kept
 
 
 def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = True) -> Space:
@@ -270,87 +265,65 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
     grid = mapping_of(params)
     if grid is None:
         step = "write {'lr': [...]}"
-        problems.append(f"a grid is a mapping of name -> list of values, got {_short(params)}: {step}")
+        problems.append(f"a grid is a mapping of name -> list of values, got {params!r:.60}: {step}")
     space: Space = {}
-    seen: dict[Any, None] = {}
+    number_of: Counter[Any] = Counter()
     for key, values in flat(grid or {}):
         names = key if isinstance(key, tuple) else (key,)
-        problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
-        if len(set(names)) < len(names):
-            problems.append(f"{key!r} has a name twice: keep one")
-        seen |= dict.fromkeys(names)
-        if isinstance(values, Range) and key is not names:
-            if key == _DEVICE:
-                problems.append(f"{key!r} is a range of numbers: write a list of devices")
+        number_of.update(names)
+        if isinstance(values, Range) and not isinstance(key, tuple):
             space[names] = values
             continue
         with problems.collecting():
             rows = space[names] = _rows(key, values)
             problems += check_values(pair for row in rows for pair in zip(names, row, strict=True))
-    problems += check_names(seen)
+    problems += check_names(number_of)
+    problems += [f"{name!r} is an axis twice: keep one" for name, number in number_of.items() if number > 1]
     ranges = [name for names, values in space.items() if isinstance(values, Range) for name in names]
+    if "device" in ranges:
+        problems.append("'device' is a range of numbers: write a list of devices")
     if ranges and not with_ranges:
-        rule = f"{listed(ranges)} {'are ranges' if len(ranges) > 1 else 'is a range'}, which no grid can expand"
         step = "draw runs with RunBuilder.sample(params, n=50, seed=0), or give run_grid a search="
-        problems.append(f"{rule}: {step}")
+        problems.append(f"no grid can expand a range, as of {listed(ranges)}: {step}")
     problems.raise_if_any()
     return space
 
 
 def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
     """Return the values of an axis, each as a tuple."""
-    is_paired = isinstance(key, tuple)
-    name = ", ".join(map(str, key)) if is_paired else key
-    try:
+    names = key if isinstance(key, tuple) else ()
+    name = ", ".join(map(str, names)) if names else key
+    items: Iterator[Any] | None = None
+    with suppress(TypeError):  # arrays without dimensions are instances of Iterable
         items = None if isinstance(values, (str, bytes)) else iter(values)
-    except TypeError:  # arrays without dimensions are instances of Iterable
-        items = None
     if items is None:
-        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
-        single = f"{key!r}: [(...)]" if is_paired else single
-        rule = f"values of {name!r} must be a list or tuple, got {_short(values)}"
+        single = f"{name}=[{values!r:.60}]" if str(name).isidentifier() else f"{key!r}: [{values!r:.60}]"
+        single = f"{key!r}: [(...)]" if names else single
+        rule = f"values of {name!r} must be a list or tuple, got {values!r:.60}"
         raise GridError(f"{rule}; write {single} for a single value")
     if isinstance(values, Mapping):
         raise GridError(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
     if isinstance(values, (set, frozenset)):
         raise GridError(f"values of {name!r} are a set, which has no order: write a list")
-    rows = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
-    if ranges := [value for value in rows if isinstance(value, Range)]:
-        step = "give each name a range of its own, or write a list of tuples"
-        step = step if is_paired else f"write {key!r}: {ranges[0]!r}, without a list"
-        raise GridError(f"values of {name!r} have a range among them: {step}")
-    if not rows:
+    row = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
+    if not row:
         raise GridError(f"axis {name!r} has no values: give it at least one, or leave it out")
-    if len(rows) > _MOST_VALUES:
+    if len(row) > _MOST_VALUES:
         raise GridError(f"axis {name!r} has more than {_MOST_VALUES:,} values: write a shorter list")
-    return _paired_rows(key, rows) if is_paired else [(value,) for value in rows]
+    for value in row:
+        if isinstance(value, Range):
+            step = f"write {key!r}: {value!r}, without a list"
+            raise GridError(f"values of {name!r} have a range among them: {step}")
+        if names and (not isinstance(value, (tuple, list)) or len(value) != len(names)):
+            rule = f"each value of the paired axis {key!r} must be a tuple of {len(names)}"
+            raise GridError(f"{rule}, got {value!r:.60}")
+    return [tuple(map(plain, value)) if names else (value,) for value in row]
 
 
-def _paired_rows(names: tuple[Any, ...], values: list[Any]) -> list[tuple[Any, ...]]:
-    for value in values:
-        if not isinstance(value, (tuple, list)) or len(value) != len(names):
-            rule = f"each value of the paired axis {names!r} must be a tuple of {len(names)}"
-            raise GridError(f"{rule}, got {_short(value)}")
-    return [tuple(map(plain, value)) for value in values]
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - whatever the code of its class does
-        text = object.__repr__(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def _lists(space: Space) -> list[list[tuple[Any, ...]]]:
-    return [values for values in space.values() if isinstance(values, list)]
-
-
-def _check_size(axes: Sequence[Sequence[Any]], size: int, most: int) -> None:
-    if size > most:
-        factors = " x ".join(str(len(values)) for values in axes)
-        step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
-        raise GridError(f"this grid has {size:,} runs ({factors}), the limit is {most:,}: {step}")
+def _too_many(axes: Sequence[Sequence[Any]], size: int, most: int) -> str:
+    factors = " x ".join(str(len(values)) for values in axes)
+    step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
+    return f"this grid has {size:,} runs ({factors}), the limit is {most:,}: {step}"
 
 
 def maker_of(space: Space) -> Callable[[Iterable[tuple[Any, ...]]], Run]:
@@ -365,27 +338,14 @@ def maker_of(space: Space) -> Callable[[Iterable[tuple[Any, ...]]], Run]:
     kinds: list[str] = []
     for values in space.values():
         columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
-        kinds += map(common_kind, columns)
-
-    def make(values: Iterable[tuple[Any, ...]]) -> Run:
-        return make_run(names, itertools.chain.from_iterable(values), of_grid)
-
+        kinds += map(kind_of, columns)
     of_grid = tuple(kinds)
-    return make
-
-
-def _identified(runs: list[Run], size: int) -> list[Run]:
-    """Return the runs that a filter has kept of a number of runs; they carry their ids from now on."""
-    if not runs:
-        raise GridError(f"where= keeps none of {counted(size, 'run')}: keep at least one")
-    for run in runs:
-        id_of(run)
-    return runs
+    return lambda values: make_run(names, itertools.chain.from_iterable(values), of_grid)
 
 
 def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the values of the axes of distinct runs in random order, without end if there is a range."""
-    lists = _lists(space)
+    lists = [values for values in space.values() if isinstance(values, list)]
     if len(lists) == len(space):
         for index in _shuffled(math.prod(map(len, lists)), seed):
             row = []

@@ -32,15 +32,15 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
     value = plain_config(value)
     if isinstance(value, Mapping):
         return value
-    if isinstance(value, Range):
+    if isinstance(value, (Range, type)) or not dataclasses.is_dataclass(value):
         return None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-    return None
+    return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
 
 
-def plain_config(value: Any) -> Any:
+def plain_config(value: Any, *, is_outline: bool = False) -> Any:
     """Convert an OmegaConf configuration to dicts and lists, with interpolations resolved; keep other values.
+
+    With `is_outline`, interpolations and missing values stay, for the names of the fields alone.
 
     Raises:
         GridError: A value is missing, or cannot be resolved.
@@ -49,16 +49,16 @@ def plain_config(value: Any) -> Any:
     if omega is None:
         return value
     try:
-        return omega.to_container(value, resolve=True, throw_on_missing=True)
+        return omega.to_container(value, resolve=not is_outline, throw_on_missing=not is_outline)
     except Exception as error:
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise GridError([f"the configuration cannot be read ({cause}): give it that value"]) from error
 
 
-def outline(config: Any) -> Any:
-    """Return the structure of a configuration, without an error for missing OmegaConf values."""
-    omega = _omegaconf(config)
-    return config if omega is None else omega.to_container(config, resolve=False)
+def _omegaconf(value: Any) -> Any:
+    """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
+    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
+    return omega if omega is not None and omega.is_config(value) else None
 
 
 def has(config: Any, name: str) -> bool:
@@ -72,12 +72,6 @@ def has(config: Any, name: str) -> bool:
     return head in fields and (not below or has(fields[head], below))
 
 
-def _omegaconf(value: Any) -> Any:
-    """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
-    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
-    return omega if omega is not None and omega.is_config(value) else None
-
-
 def flat(grid: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[Any, Any]]:
     """Yield the axes of a grid and their values, with dotted names for nested mappings.
 
@@ -86,19 +80,19 @@ def flat(grid: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[Any, Any]]
     """
     if prefix.count(".") > _DEEPEST:
         raise GridError([f"mappings of a grid are nested more than {_DEEPEST} deep: make it flatter"])
-    for key, values in grid.items():
-        parts = key if isinstance(key, tuple) else (key,)
-        names = tuple(f"{prefix}{part}" if isinstance(part, str) else part for part in parts)
+    for key, axis in grid.items():
+        values = plain_config(axis)
+        if isinstance(key, tuple):
+            yield tuple(f"{prefix}{name}" if isinstance(name, str) else name for name in key), values
+            continue
+        name = f"{prefix}{key}" if isinstance(key, str) else key
         # a data class may be an iterable of values, such as a custom range
-        is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__") or _omegaconf(values)
+        is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__")
         inner = mapping_of(values) if isinstance(key, str) and is_group else None
         if inner:
-            yield from flat(inner, f"{names[0]}.")
+            yield from flat(inner, f"{name}.")
         else:
-            yield (
-                names if isinstance(key, tuple) else names[0],
-                () if inner is not None else plain_config(values),
-            )
+            yield name, values if inner is None else ()
 
 
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:

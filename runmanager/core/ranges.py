@@ -1,8 +1,9 @@
 """Ranges: axes without a list of values, for samples and searches."""
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from runmanager.core.values import plain
 from runmanager.errors import InvalidArgumentError, Problems
@@ -16,11 +17,24 @@ class Range:
 
     low: float
     high: float
+    _number: ClassVar[type[int] | type[float]] = float
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, plain(getattr(self, name)))
-        problems = self._problems()
+        problems = Problems()
+        name, is_log = type(self).__name__, self.is_log
+        types = int if self._number is int else (int, float)
+        rule = "a whole number" if self._number is int else "a finite number"
+        rule += (" above 0 (log=True)" if self._number is int else " above 0") if is_log else ""
+        for which in ("low", "high"):
+            value = plain(getattr(self, which))
+            object.__setattr__(self, which, value)
+            is_number = isinstance(value, types) and not isinstance(value, bool)
+            if not is_number or not abs(value) <= sys.float_info.max or (is_log and value <= 0):
+                problems.append(f"{which} of {name} must be {rule}, got {value!r}")
+        if not problems and self.low >= self.high:
+            step = f"write {name}({self.high!r}, {self.low!r})"
+            step = step if self.low > self.high else f"write [{self.low!r}] in the place of the range"
+            problems.append(f"low of {name} must be below high, got {self.low!r} and {self.high!r}: {step}")
         problems.raise_if_any(InvalidArgumentError)
 
     def __repr__(self) -> str:
@@ -44,49 +58,26 @@ class Range:
 
         Returns:
             The value, rounded in the same way as by `rounded`.
-
-        Raises:
-            NotImplementedError: In the base class.
         """
-        raise NotImplementedError
+        if not self.is_log:
+            return self.rounded((1 - fraction) * self.low + fraction * self.high)
+        return self.rounded(math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high)))
 
     def rounded(self, value: float) -> Any:
-        """Return the value of this range closest to a number: inside the bounds, with few digits."""
+        """Return the value of this range closest to a number: inside the bounds, with few digits.
+
+        Args:
+            value: Any finite number.
+
+        Returns:
+            The value, inside the bounds.
+        """
+        rounded = self._rounded(min(max(value, self.low), self.high))
+        return self._number(min(max(rounded, self.low), self.high))
+
+    def _rounded(self, value: float) -> float:
+        """Return the number with few digits closest to one inside the bounds; it may be outside of them."""
         raise NotImplementedError
-
-    def _problems(self) -> Problems:
-        """Return the errors of the bounds."""
-        problems = Problems()
-        name = type(self).__name__
-        bounds = {"low": self.low, "high": self.high}
-        problems += [
-            f"{which} of {name} must be {self._needs()}, got {_text(value)}"
-            for which, value in bounds.items()
-            if not self._is_bound(value)
-        ]
-        if not problems and not self._has_values():
-            rule = f"low of {name} must be below high, got {self.low!r} and {self.high!r}"
-            swap = f"write {name}({self.high!r}, {self.low!r})"
-            single = f"write [{self.low!r}] in the place of the range"
-            problems.append(f"{rule}: {swap if self.low > self.high else single}")
-        return problems
-
-    def _needs(self) -> str:
-        return "a finite number"
-
-    def _is_bound(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return False
-        try:
-            return math.isfinite(value)
-        except OverflowError:  # a whole number may be too large for a float
-            return False
-
-    def _has_values(self) -> bool:
-        return self.low < self.low / 2 + self.high / 2 < self.high
-
-    def _inside(self, value: float) -> float:
-        return min(max(value, self.low), self.high)
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,6 +96,8 @@ class Uniform(Range):
     Example:
         >>> Uniform(0, 0.5).from_fraction(0.123456), Uniform(0, 1).num_values
         (0.0617, 1001)
+        >>> Uniform(0, 0.5).rounded(0.333333), Uniform(0, 0.5).rounded(9)
+        (0.3333, 0.5)
     """
 
     is_log = False
@@ -114,40 +107,9 @@ class Uniform(Range):
         """The number of distinct values."""
         return int(10 ** (_STEPS + self._magnitude % 1) + 1e-6) + 1
 
-    def from_fraction(self, fraction: float) -> float:
-        """Return the quantile of a fraction: the value below which this fraction of draws lies.
-
-        Args:
-            fraction: From 0 to 1.
-
-        Returns:
-            The value, rounded.
-
-        Example:
-            >>> Uniform(-1, 1).from_fraction(0.5)
-            0.0
-        """
-        return self.rounded((1 - fraction) * self.low + fraction * self.high)
-
-    def rounded(self, value: float) -> float:
-        """Return the value of this range closest to a number.
-
-        Args:
-            value: Any finite number.
-
-        Returns:
-            The value, inside the bounds.
-
-        Example:
-            >>> Uniform(0, 0.5).rounded(0.333333), Uniform(0, 0.5).rounded(9)
-            (0.3333, 0.5)
-        """
+    def _rounded(self, value: float) -> float:
         # adding 0.0 turns -0.0 into 0.0
-        return float(self._inside(round(self._inside(value), self._decimals) + 0.0))
-
-    @property
-    def _decimals(self) -> int:
-        return _STEPS - math.floor(self._magnitude)
+        return round(value, _STEPS - math.floor(self._magnitude)) + 0.0
 
     @property
     def _magnitude(self) -> float:
@@ -170,8 +132,8 @@ class LogUniform(Range):
     Example:
         >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
         [1e-05, 0.0001, 0.001, 0.01282]
-        >>> LogUniform(1, 10).num_values
-        9001
+        >>> LogUniform(1, 10).num_values, LogUniform(1e-5, 1e-1).rounded(0.00123456)
+        (9001, 0.001235)
     """
 
     is_log = True
@@ -179,54 +141,19 @@ class LogUniform(Range):
     @property
     def num_values(self) -> int:
         """The number of distinct values."""
-        return self._rank(self.high) - self._rank(self.low) + 1
+        ranks = []  # of the bounds in the order of all values, counted from an arbitrary origin
+        for value in (self.low, self.high):
+            power = math.floor(math.log10(value))
+            ranks.append(int(10**self._decimals * (9 * power + 10 ** (math.log10(value) - power))))
+        return ranks[1] - ranks[0] + 1
 
-    def from_fraction(self, fraction: float) -> float:
-        """Return the quantile of a fraction: the value below which this fraction of draws lies.
-
-        Args:
-            fraction: From 0 to 1.
-
-        Returns:
-            The value, rounded.
-
-        Example:
-            >>> LogUniform(1, 10_000).from_fraction(0.5)
-            100.0
-        """
-        return self.rounded(math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high)))
-
-    def rounded(self, value: float) -> float:
-        """Return the value of this range closest to a number.
-
-        Args:
-            value: Any finite number.
-
-        Returns:
-            The value, inside the bounds.
-
-        Example:
-            >>> LogUniform(1e-5, 1e-1).rounded(0.00123456)
-            0.001235
-        """
-        return float(self._inside(float(f"{self._inside(value):.{self._digits - 1}e}")))
-
-    def _rank(self, value: float) -> int:
-        """Return the index of a value in the order of all values, counted from an arbitrary origin."""
-        power = math.floor(math.log10(value))
-        steps = 10 ** (self._digits - 1)
-        return int(steps * (9 * power + 10 ** (math.log10(value) - power)))
+    def _rounded(self, value: float) -> float:
+        return float(f"{value:.{self._decimals}e}")
 
     @property
-    def _digits(self) -> int:
+    def _decimals(self) -> int:
         ratio = max(math.log(self.high) - math.log(self.low), 1e-13)
-        return 1 + _STEPS + max(0, -math.floor(math.log10(ratio)))
-
-    def _needs(self) -> str:
-        return "a finite number above 0"
-
-    def _is_bound(self, value: Any) -> bool:
-        return super()._is_bound(value) and value > 0
+        return _STEPS + max(0, -math.floor(math.log10(ratio)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,13 +172,20 @@ class IntRange(Range):
     Example:
         >>> [IntRange(16, 512, log=True).from_fraction(fraction) for fraction in (0, 0.5, 0.99)]
         [16, 89, 495]
-        >>> IntRange(16, 512).num_values, IntRange(16, 512, log=True).is_log
-        (497, True)
+        >>> IntRange(16, 512).num_values, IntRange(16, 512, log=True).is_log, IntRange(1, 4).rounded(2.6)
+        (497, True, 3)
     """
 
     low: int
     high: int
     log: bool = False
+    _number = int
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        problems.check_choice("log of IntRange", self.log, (True, False))
+        problems.raise_if_any(InvalidArgumentError)
+        super().__post_init__()
 
     def __repr__(self) -> str:
         return f"IntRange({self.low!r}, {self.high!r}{', log=True' * self.log})"
@@ -280,42 +214,10 @@ class IntRange(Range):
             3
         """
         if not self.log:
-            return self._bounded(self.low + int(fraction * self.num_values))
-        least, most = math.log(self.low - 0.5), math.log(self.high + 0.5)
-        return self.rounded(math.exp((1 - fraction) * least + fraction * most))
+            return min(self.low + int(fraction * self.num_values), self.high)
+        # the smallest and the largest value are as likely as the others
+        low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
+        return int(self.rounded(math.exp((1 - fraction) * low + fraction * high)))
 
-    def rounded(self, value: float) -> int:
-        """Return the value of this range closest to a number.
-
-        Args:
-            value: Any finite number.
-
-        Returns:
-            The value, inside the bounds.
-
-        Example:
-            >>> IntRange(1, 4).rounded(2.6), IntRange(1, 4).rounded(17)
-            (3, 4)
-        """
-        return self._bounded(round(value))
-
-    def _bounded(self, value: int) -> int:
-        return min(max(value, self.low), self.high)
-
-    def _problems(self) -> Problems:
-        problems = super()._problems()
-        problems.check_choice("log of IntRange", self.log, (True, False))
-        return problems
-
-    def _needs(self) -> str:
-        return "a whole number above 0 (log=True)" if self.log else "a whole number"
-
-    def _is_bound(self, value: Any) -> bool:
-        return super()._is_bound(value) and isinstance(value, int) and (not self.log or value > 0)
-
-    def _has_values(self) -> bool:
-        return self.low < self.high
-
-
-def _text(value: Any) -> str:
-    return "one of over 300 digits" if isinstance(value, int) and abs(value) > 10**300 else repr(value)
+    def _rounded(self, value: float) -> int:
+        return round(value)

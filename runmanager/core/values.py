@@ -196,17 +196,17 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     if isinstance(value, (list, tuple)):
         return [_canonical(item) for item in value]
     if isinstance(value, Mapping):
-        pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
-        return {"mapping": sorted(pairs, key=json.dumps)}
+        return {"mapping": sorted((key_of(key), key_of(item)) for key, item in value.items())}
     if is_named(value):
         return {"name": full_name(value)}
     if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
         return str(value)
     name = full_name(type(value))
     if dataclasses.is_dataclass(value):
-        fields = {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"data": [name, fields]}
-    return {"object": [name, repr(value)]}  # a cell of a table
+        return {
+            name: {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        }
+    return {name: repr(value)}  # a cell of a table
 
 
 def full_name(value: Any) -> str:
@@ -223,27 +223,17 @@ def column(name: str) -> str:
     return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
 
-def kind(value: Any) -> str:
-    """Return the type of a value in HParams.
+def kind_of(values: Iterable[Any]) -> str:
+    """Return the type of values in HParams, text if their types differ.
 
-    >>> kind(True), kind(3), kind(float("nan")), kind(None)
-    ('bool', 'number', 'text', 'text')
+    >>> kind_of([1, 0.5]), kind_of([1, True]), kind_of([True]), kind_of([float("nan")]), kind_of([None])
+    ('number', 'text', 'bool', 'text', 'text')
     """
-    value = plain(value)
-    if isinstance(value, bool):
-        return BOOL
-    is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-    return NUMBER if is_number else TEXT
-
-
-def common_kind(values: Iterable[Any]) -> str:
-    """Return the common type of several values in HParams, text if they differ.
-
-    >>> common_kind([1, 0.5]), common_kind([1, True])
-    ('number', 'text')
-    """
-    first, *others = {*map(kind, values)}
-    return TEXT if others else first
+    kinds: set[str] = set()
+    for value in map(plain, values):
+        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+        kinds.add(BOOL if isinstance(value, bool) else NUMBER if is_number else TEXT)
+    return kinds.pop() if len(kinds) == 1 else TEXT
 
 
 def text(value: Any) -> str:

@@ -19,7 +19,7 @@ from runmanager.core.folder_names import varying
 from runmanager.core.folders import Experiment, RunFolder, read_runs
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
-from runmanager.core.values import NUMBER, TEXT, common_kind, kind, plain, text
+from runmanager.core.values import NUMBER, TEXT, kind_of, plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level
 
@@ -96,8 +96,8 @@ def session_start(run: RunFolder, form: SessionFormat, start_time: float | None 
     names = [name for name in run.params if name not in form.repeats]
     for name in dict.fromkeys((*names, *form.kinds)):
         value = plain(run.params.get(name)) if name in names else None
-        expected = form.kinds.get(name, kind(value))
-        if expected == TEXT or kind(value) != expected:
+        expected = form.kinds.get(name, kind_of([value]))
+        if expected == TEXT or kind_of([value]) != expected:
             value = "none" if value is None else files.shortened(text(value))
             info.hparams[name].string_value = value
         elif expected == NUMBER:
@@ -159,9 +159,7 @@ def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for params in rows:
         for name, value in params.items():
             values.setdefault(name, []).append(value)
-    return {
-        name: common_kind(values[name]) if len(values[name]) == len(rows) else TEXT for name in sorted(values)
-    }
+    return {name: kind_of(values[name]) if len(values[name]) == len(rows) else TEXT for name in sorted(values)}
 
 
 def _update(run: RunFolder, form: SessionFormat) -> bool:
