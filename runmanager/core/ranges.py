@@ -58,6 +58,10 @@ class Range:
 
         Returns:
             The value, rounded in the same way as by `rounded`.
+
+        Example:
+            >>> Uniform(-1, 1).from_fraction(0.5), LogUniform(1, 10_000).from_fraction(0.5)
+            (0.0, 100.0)
         """
         if not self.is_log:
             return self.rounded((1 - fraction) * self.low + fraction * self.high)
@@ -71,6 +75,10 @@ class Range:
 
         Returns:
             The value, inside the bounds.
+
+        Example:
+            >>> LogUniform(1e-5, 1e-1).rounded(0.00123456), Uniform(0, 0.5).rounded(9)
+            (0.001235, 0.5)
         """
         rounded = self._rounded(min(max(value, self.low), self.high))
         return self._number(min(max(rounded, self.low), self.high))
@@ -96,8 +104,8 @@ class Uniform(Range):
     Example:
         >>> Uniform(0, 0.5).from_fraction(0.123456), Uniform(0, 1).num_values
         (0.0617, 1001)
-        >>> Uniform(0, 0.5).rounded(0.333333), Uniform(0, 0.5).rounded(9)
-        (0.3333, 0.5)
+        >>> Uniform(0, 0.5).rounded(0.333333)
+        0.3333
     """
 
     is_log = False
@@ -132,8 +140,8 @@ class LogUniform(Range):
     Example:
         >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
         [1e-05, 0.0001, 0.001, 0.01282]
-        >>> LogUniform(1, 10).num_values, LogUniform(1e-5, 1e-1).rounded(0.00123456)
-        (9001, 0.001235)
+        >>> LogUniform(1, 10).num_values
+        9001
     """
 
     is_log = True
