@@ -14,10 +14,10 @@ import torch
 
 from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
+from runmanager.core.checkpoint import ResumeState
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal
 from runmanager.core.loaders import ImageTensors, TensorLoader
-from runmanager.core.resuming import ResumeState
 
 EPOCHS = 200
 BATCHES = 200  # of one epoch, with a commit after each
@@ -36,7 +36,6 @@ def main() -> None:
 
     whole: list[float] = []
     checkpoint, journal = [], []
-    passing: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
         save, inside = timed(ResumeState.save_inside, checkpoint), timed(Journal.inside, journal)
         commit = timed(InsideEpoch._commit, whole)  # noqa: SLF001 - all of it
@@ -48,11 +47,6 @@ def main() -> None:
             train(root, 1, BATCHES, every=1)
     show("inside an epoch", checkpoint, journal)
     print(f"  all of it     {spread(whole[1:], 'ms', 1e3)} per commit")
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        ended = timed(InsideEpoch.batch_ended, passing)
-        with mock.patch.object(InsideEpoch, "batch_ended", ended):
-            train(root, 1, BATCHES, every="1h")
-    print(f"  none is due   {spread(passing[1:], 'us', 1e6)} per batch")
 
 
 def show(where: str, checkpoint: list[float], journal: list[float]) -> None:

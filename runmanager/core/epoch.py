@@ -107,8 +107,6 @@ class OpenEpoch:
             self.sums.begin_batch(batch)
             self.report_step()
             yield batch
-            if self.inside is not None:
-                self.inside.batch_ended(self)
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""

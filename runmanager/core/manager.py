@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.core import causes, checkpoints, metrics, resuming
+from runmanager.core import causes, checkpoint, files, metrics
+from runmanager.core.checkpoint import ResumeState
 from runmanager.core.design import Design
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
@@ -26,7 +27,6 @@ from runmanager.core.listener import Listener
 from runmanager.core.loop_options import EarlyStop, Interval, LoopOptions
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
-from runmanager.core.resuming import ResumeState
 from runmanager.core.run import check_run, id_of, kinds_of, params_of
 from runmanager.core.state import end_if_running, read_run
 from runmanager.core.trainer_state import TrainerState, continued
@@ -279,7 +279,7 @@ class Manager:
         if isinstance(state, ResumeState):
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
-            checkpoints.set_weights_aside(run.folder.path, run.replaced)
+            checkpoint.set_aside(run.folder.path, run.replaced, files.WEIGHTS)
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         run.journal.epoch(record, **run.newly_loaded())  # on disk: from here on the epoch counts
@@ -640,7 +640,7 @@ class Manager:
         if network is None:
             raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
         ranks.broadcast(None)  # wait until rank 0 has written the weights
-        checkpoints.load_weights(run.folder.path, network)
+        checkpoint.load_weights(run.folder.path, network)
 
     def evaluate(
         self,
@@ -904,7 +904,7 @@ class Manager:
 
     def watched(self, options: LoopOptions) -> Goal | None:
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
-        patience, goal = options.patience, resuming.goal_of(options.keep) or self.context.goal
+        patience, goal = options.patience, checkpoint.goal_of(options.keep) or self.context.goal
         if patience is not None and goal is None and (self.folders.name or self.folders.opened):
             goal = self.folders.experiment.design.goal
         if patience is not None and goal is None:

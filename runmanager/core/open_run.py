@@ -3,7 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +11,8 @@ import msgspec
 import torch
 from torch import nn
 
-from runmanager.core import causes, files, provenance, resuming
+from runmanager.core import causes, checkpoint, files, provenance
+from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
 from runmanager.core.folders import RunFolder
@@ -23,13 +24,11 @@ from runmanager.core.listeners import RunListener
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.resuming import ResumeState
 from runmanager.core.state import loading_facts, read_run
 from runmanager.core.step_log import StepLog
-from runmanager.core.threads import Threads
 from runmanager.core.trainer_state import TrainerState
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.settings import settings_of_numbers
+from runmanager.devices.settings import as_many_threads, settings_of_numbers
 from runmanager.errors import InvalidArgumentError, LifecycleError
 
 EVERY_S = 0.5
@@ -87,7 +86,7 @@ class OpenRun:
         self._summary: dict[str, float] = {}  # column -> result of the whole run
         self._num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
-        self._threads = Threads()
+        self._threads = ExitStack()  # restores torch's number of threads
         self._next = 0.0  # time of the next report of a step
         self._waited = 0.0  # time of waiting for rank 0's listeners (s)
         parameters = [] if network is None else list(network.parameters())
@@ -146,18 +145,19 @@ class OpenRun:
         committed: Sequence[EpochRecord] = []
         is_mixed, earlier = False, None
         if ranks.is_main():
-            committed, is_mixed, earlier = resuming.earlier_of(self.folder, self.context, problems)
+            committed, is_mixed, earlier = checkpoint.earlier_of(self.folder, self.context, problems)
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
         if isinstance(state, ResumeState) and state.is_saved and self.context.epoch_type.most_steps is None:
             self.inside = InsideEpoch(self, state, interval, records, unusable)
         if records or (self.inside and self.inside.position):
-            of_threads = self._threads.keep(ranks.broadcast(earlier.threads if earlier else None))
+            number = ranks.broadcast(earlier.threads if earlier else None)
+            of_threads = self._threads.enter_context(as_many_threads(number))
             before = earlier.start.get("settings", {}) if earlier else {}
             now = settings_of_numbers()
             names = ", ".join(name for name, value in before.items() if value != now.get(name))
             of_settings = f"it began with other values of {names}" if names else ""
-            for why in filter(None, [of_threads, of_settings]):
+            for why in filter(None, [of_threads, of_settings, state.inexact]):
                 is_mixed = True
                 problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         # the last epoch may be only in the checkpoint
@@ -182,7 +182,7 @@ class OpenRun:
         inside = self.inside.position if self.inside else None
         if ranks.is_main():
             files.remove_leftovers(self.folder.path)
-            self.replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self.context)
+            self.replaced = 0 if records or inside else checkpoint.attempt_to_keep(self.folder, self.context)
             facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
             facts |= {"restored": len(records)} if len(records) > num_committed else {}
             facts |= {"mixed": True} if is_mixed and (records or inside) else {}
@@ -405,7 +405,7 @@ class OpenRun:
                 self.board.run_ended(outcome)  # this call closes the event file
             raise
         finally:
-            self._threads.give_back()
+            self._threads.close()
             self.journal.close()
         for listener in self.listeners:
             listener.run_ended(outcome)

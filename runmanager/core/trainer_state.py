@@ -30,6 +30,7 @@ class TrainerState:
             raises an exception.
         is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
         was_left: Whether the loop had ended early; always False, as trainers handle an early end themselves.
+        inexact: The reason why a resumed run may differ from an uninterrupted run, "" if there is none.
     """
 
     last: Callable[[int], int] = int
@@ -38,6 +39,7 @@ class TrainerState:
     learning_rate: Callable[[], float | None] = lambda: None
     is_saved: bool = True
     was_left: bool = False
+    inexact: str = ""
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Return the records of the epochs not to execute again, and no problems."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from runmanager.devices.torch_devices import num_cores
+
 State = Mapping[str, object]
 """Name of a setting -> its value."""
 
@@ -57,6 +59,27 @@ def as_before(before: State) -> Iterator[None]:
         yield
     finally:
         set_back(now)
+
+
+@contextmanager
+def as_many_threads(number: int | None) -> Iterator[str]:
+    """Compute with the number of threads of a run's first attempt during a block; None changes nothing.
+
+    The order of floating-point sums depends on the number of threads. Yields the reason why the number cannot
+    be set, or "".
+    """
+    before = torch.get_num_threads()
+    most = max(num_cores(), before)
+    if number is not None and number > most:
+        # with more threads than cores, steps of a small network would take 50 times as long
+        yield f"it began with {number} threads and continues with {before}: there are {most} cores"
+        return
+    torch.set_num_threads(number or before)
+    try:
+        yield ""
+    finally:
+        if torch.get_num_threads() == number:  # the run has set no other number
+            torch.set_num_threads(before)
 
 
 class Leftovers:

@@ -248,7 +248,7 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
 def random_states(device: torch.device) -> dict[str, Any]:
     """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
     version, words, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the users' state
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
     states: dict[str, Any] = {
         "python": (version, torch.tensor(words), gauss),  # 625 separate numbers take a millisecond to save
         # torch pickles no uint32 between ranks

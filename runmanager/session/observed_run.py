@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from runmanager.core import checkpoints
+from runmanager.core import checkpoint
 from runmanager.core.causes import cause_of
+from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.folders import Experiment
 from runmanager.core.listeners import RunListener
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.resuming import ResumeState
 from runmanager.core.run import device_of
 from runmanager.core.trainer_state import TrainerState
 from runmanager.core.user_code import is_users_file
@@ -174,7 +174,7 @@ class Observer(RunListener):
         if isinstance(state, ResumeState):  # a loop that saves its own state may do without random states
             random_states = torch_devices.random_states(self._opened.device)
             compared |= {f"random state of {name}": value for name, value in random_states.items()}
-        compared |= {f"state of {name}": checkpoints.state_of(name, part) for name, part in parts.items()}
+        compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
         names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}
         digests: dict[str, str] = {}
         rules, hidden = {}, []

@@ -5,7 +5,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +64,8 @@ class RunTask:
         from runmanager.core.evaluate import OpenEvaluation
         from runmanager.core.grid_context import GridContext
         from runmanager.core.listeners import RunListener, UserListeners
-        from runmanager.core.threads import Threads
         from runmanager.devices import ranks
+        from runmanager.devices.settings import as_many_threads
         from runmanager.session.run_listeners import Messenger
 
         listeners = [listener for listener in self.listeners if isinstance(listener, RunListener)]
@@ -88,10 +88,9 @@ class RunTask:
         manager = self.manager_of(self.experiment, context)
         # set the threads before train() computes its first sum
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
-        threads = Threads()
-        threads.keep(num_threads)
+        threads = as_many_threads(num_threads) if num_threads else nullcontext()
         try:
-            with noting_files():
+            with threads, noting_files():
                 return self._execute(run, manager)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) or ends_grid(error):
@@ -99,7 +98,6 @@ class RunTask:
             raise
         finally:
             _forget_compiled()
-            threads.give_back()
 
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
         """Return the number of threads of a resumed run, None for a new run."""

@@ -80,7 +80,7 @@ class LoadedRun:
             ...         manager.track_loss(0.5, 8)
             >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
         """
-        from runmanager.core import checkpoints
+        from runmanager.core import checkpoint
 
         note_run(self.folder)
         if not self.epochs and not (self.folder / files.WEIGHTS).exists():
@@ -88,7 +88,7 @@ class LoadedRun:
             raise CheckpointError(
                 f"{self.folder} has kept no weights: it is {self.status}, without an epoch{error}"
             )
-        checkpoints.load_weights(self.folder, network)
+        checkpoint.load_weights(self.folder, network)
 
 
 class _Artifacts(Mapping[str, Path]):

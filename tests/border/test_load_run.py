@@ -1,5 +1,9 @@
 """One run: load_run and what it has."""
 
+import io
+import os
+import struct
+import zipfile
 from collections import namedtuple
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +22,7 @@ from runmanager import (
     load_run,
     load_runs,
 )
+from tests.border import reading
 
 
 def network_of(width):
@@ -75,6 +80,42 @@ def test_the_weights_that_were_kept_are_loaded(root):
     assert network.weight.tolist() == [[11, 11]]
     with pytest.raises(CheckpointError, match=r"weights\.pt"):
         load_run("runs/exp/1").load_weights(network_of(3))
+
+
+def compressed(path):
+    content = path.read_bytes()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as plain,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped,
+    ):
+        for name in plain.namelist():
+            zipped.writestr(name, plain.read(name))
+
+
+def replaced(make):
+    def replace(path):
+        path.rename(path.with_name("other.pt"))
+        make(path)
+
+    return replace
+
+
+DAMAGES = {
+    "a bit": lambda path: path.write_bytes(
+        path.read_bytes().replace(struct.pack("f", 11), struct.pack("f", 12))
+    ),
+    "compressed": compressed,
+    "a pipe": replaced(os.mkfifo),
+    "a link": replaced(lambda path: path.symlink_to("other.pt")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_weights_are_refused(root, damage):
+    DAMAGES[damage](reading.run_folder("runs/exp") / "weights.pt")
+
+    with pytest.raises(CheckpointError, match=r"weights\.pt cannot be loaded"):
+        load_run("runs/exp/1").load_weights(network_of(1))
 
 
 def test_a_run_that_failed_before_its_weights_says_so(root):

@@ -51,6 +51,9 @@ LOADERS = {
     "own generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator()),
     "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
     "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4),
+    "persistent workers": lambda: DataLoader(
+        DATA, 4, shuffle=True, generator=generator(), num_workers=1, persistent_workers=True
+    ),
     "worker": lambda: DataLoader(DATA, 4, shuffle=True, num_workers=1),
 }
 
@@ -261,6 +264,24 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(undist
     assert left() == expected
 
 
+def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(undisturbed, monkeypatch):
+    expected = undisturbed()
+    folder, real = interrupt(3), os.open
+
+    def stale(path, *arguments):
+        if str(path).endswith(NEWEST):
+            raise OSError(116, "Stale file handle")
+        return real(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", stale)
+        assert start_stateful().exit_code == 74
+
+    assert (folder / NEWEST).exists()
+    start_stateful()
+    assert left() == expected
+
+
 def test_a_checkpoint_of_another_run_is_not_used(undisturbed):
     expected = undisturbed()
     lrs = [0.1, 0.2]
@@ -343,6 +364,111 @@ def test_without_a_checkpoint_a_run_starts_over():
     assert [loop(None, fault=True), loop(None)] == [[1, 2], [1, 2, 3]]
 
 
+class Noisy(torch.utils.data.Dataset):
+    """Draws random numbers where it is read, as augmentation does."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.rand(4)
+
+
+def augmented(run, manager):
+    torch.manual_seed(1)
+    network, loader = nn.Linear(4, 1), DataLoader(Noisy(), 4, num_workers=1, persistent_workers=True)
+    with manager.run(run, network, loader):
+        for epoch in manager.epochs(3, checkpoint={"network": network}):
+            for inputs in manager.batches():
+                manager.track_loss(network(inputs).mean(), inputs)
+            meet(run, epoch)
+
+
+def test_random_numbers_of_persistent_workers_are_said_at_the_start_and_mark_a_resumed_run():
+    with pytest.warns(RunsWarning, match="persistent_workers=False"):
+        whole = start({"lr": [0.1]}, augmented, root="whole")
+    announce("stop", 0.1, 2)
+    for _ in range(2):
+        with pytest.warns(RunsWarning, match="persistent"):
+            outcome = start({"lr": [0.1]}, augmented)
+
+    assert [each.runs["mixed"].tolist() for each in (whole, outcome)] == [[False], [True]]
+
+
+def growing(is_restored, fault=None):
+    """Train four epochs, the second of which adds a group of parameters; return the losses."""
+    torch.manual_seed(0)
+    head, body, losses = nn.Linear(2, 1), nn.Linear(2, 2), []
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
+    manager = RunManager("exp" if is_restored else "whole", display=False, tensorboard=False)
+    parts = {"head": head, "body": body, "optimizer": optimizer}
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}):
+        if is_restored and manager.resume_epoch >= 2:
+            optimizer.add_param_group({"params": body.parameters()})
+        for epoch in manager.epochs(4, checkpoint=parts):
+            if epoch == 2:
+                optimizer.add_param_group({"params": body.parameters()})
+            if epoch == fault:
+                raise KeyboardInterrupt
+            loss = head(body(torch.ones(1, 2))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            manager.track_loss(loss, 1)
+            losses.append(loss.item())
+    return losses
+
+
+def test_a_group_that_the_loop_adds_to_its_optimizer_is_added_before_it_resumes():
+    whole = growing(is_restored=False)
+    first = growing(is_restored=True, fault=4)
+
+    assert first + growing(is_restored=True) == whole
+
+
+def test_a_group_that_is_missing_on_resume_is_named_with_the_way_out():
+    growing(is_restored=False, fault=4)
+
+    with pytest.raises(CheckpointError, match="resume_epoch") as caught:
+        growing(is_restored=False)
+
+    assert "code has changed" not in str(caught.value)
+
+
+def lazy(is_used, keep, fault=None, experiment="exp"):
+    """Train two epochs with a lazy layer; return the losses."""
+    torch.manual_seed(0)
+    network = nn.ModuleList([nn.LazyLinear(1), nn.LazyLinear(1)])
+    optimizer, losses = torch.optim.Adam(network.parameters(), lr=0.1), []
+    parts = None if keep else {"network": network, "optimizer": optimizer}
+    manager = RunManager(experiment, display=False, tensorboard=False)
+    with suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network):
+        for epoch in manager.epochs(2, checkpoint=parts, keep=keep):
+            if epoch == fault:
+                raise KeyboardInterrupt
+            loss = sum(layer(torch.ones(3, 2)).mean() for layer in network[: 1 + is_used])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            manager.track_loss(loss, 3)
+            losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_a_run_with_lazy_layers_resumes():
+    whole = lazy(True, None, experiment="whole")
+
+    assert lazy(True, None, fault=2) + lazy(True, None) == whole
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize("keep", [None, "last"])
+def test_a_lazy_layer_that_no_batch_has_used_cannot_be_saved(keep):
+    with pytest.raises(CheckpointError, match="lazy"):
+        lazy(False, keep)
+
+
 UNFIT: list[tuple[Any, Any, list[str]]] = [
     ({"network": nn.Linear(1, 1)}, {"model": nn.Linear(1, 1)}, ["network", "model"]),
     ({"network": nn.Linear(1, 1)}, {"network": nn.Linear(2, 1)}, ["network"]),
@@ -361,10 +487,22 @@ def test_parts_that_do_not_fit_the_checkpoint_are_refused_and_nothing_is_lost(fi
     assert load_results("runs")["epoch"].tolist() == [1]
 
 
+class Own:
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return {"state": self.state}
+
+    def load_state_dict(self, state):
+        self.state = state["state"]
+
+
 @pytest.mark.parametrize(
     ("parts", "keep", "named"),
     [
-        ({"lr": 0.1}, None, "state_dict"), ({"state": {"when": object()}}, None, "JSON"),
+        ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
+        ({"state": {"when": object()}}, None, "JSON"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
     ],
 )  # fmt: skip

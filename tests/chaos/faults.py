@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from runmanager.core import checkpoints, files, lock
+from runmanager.core import checkpoint, files, lock
+from runmanager.core.checkpoint import ResumeState
 from runmanager.core.journal import Journal
-from runmanager.core.resuming import ResumeState
 from runmanager.tables import formats
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
@@ -100,13 +100,14 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 def _checkpoint_under_its_final_name() -> None:
     atomic = files.write_file
 
-    def write(path: Path, content: bytes, previous: Path | None = None) -> None:
+    def write(path: Path, content: Any, previous: Path | None = None) -> None:
         if previous is None:
             atomic(path, content)
             return
         with path.open("wb") as file:
-            file.write(content[:32])
-            torch.save(torch.load(io.BytesIO(content[32:]), weights_only=True), file)
+            digest, saved = content
+            file.write(digest)
+            torch.save(torch.load(io.BytesIO(saved), weights_only=True), file)
 
     _replace(files, "write_file", write)
 
@@ -156,7 +157,7 @@ def _code_in_checkpoints() -> None:
     def load(*arguments: Any, **options: Any) -> Any:
         return torch.load(*arguments, **options | {"weights_only": False})
 
-    _replace(checkpoints, "torch", SimpleNamespace(**vars(torch) | {"load": load}))
+    _replace(checkpoint, "torch", SimpleNamespace(**vars(torch) | {"load": load}))
 
 
 MUTANTS: Mapping[str, Callable[[], None]] = {

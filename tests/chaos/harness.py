@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from typing import Any, Self
 import torch
 
 from runmanager import load_results, load_runs, load_steps
-from runmanager.core import checkpoints, files, folders
+from runmanager.core import checkpoint, files, folders
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]
@@ -223,7 +224,9 @@ def result(root: Path) -> Result:
 
 def _read(path: Path) -> Any:
     """Read a checkpoint, or raise what is wrong with it."""
-    return checkpoints._from_bytes(checkpoints._content(path))
+    content = path.read_bytes()
+    assert hashlib.sha256(content[32:]).digest() == content[:32]
+    return torch.load(io.BytesIO(content[32:]), weights_only=True)
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:
@@ -328,11 +331,13 @@ class Witness:
                     found.append(f"{path} cannot be loaded ({str(error)[:60]})")
             epochs = [epoch for folder, epoch in self.committed if folder == run.path.name]
             if epochs and status.get(run.number) != "completed":
-                newest = checkpoints.load_checkpoint(run.path, run.id, [])
+                newest = checkpoint.load_checkpoint(run.path, run.id, [])
                 if newest is None:
                     found.append(f"{run.path} has {len(epochs)} epochs and no checkpoint")
-                elif newest.record.epoch < max(epochs):
-                    found.append(f"{run.path} goes on after {newest.record.epoch}, {max(epochs)} is committed")
+                elif newest["record"].epoch < max(epochs):
+                    found.append(
+                        f"{run.path} goes on after {newest['record'].epoch}, {max(epochs)} is committed"
+                    )
         return found
 
     def _status(self) -> list[str]:

@@ -78,48 +78,27 @@ def test_numbers_of_numpy_that_are_floats_become_them():
     assert {type(value) for value in copy.values()} == {float}
 
 
-NUMBER = "keep float(...) or int(...) in its place"
-HOLDER = "give checkpoint= an object with state_dict() and load_state_dict() that has it"
 REFUSED = {
-    "weights": (nn.Linear(1, 1).state_dict(), f"got OrderedDict: {OF_TENSORS}"),
-    "tensor": (torch.tensor(0.5), f"got Tensor: {NUMBER}, or give the module that has it"),
-    "tensors": (torch.zeros(3), f"got Tensor: {OF_TENSORS}"),
-    "array": (np.zeros(3), f"got ndarray: {HOLDER}"),
-    "float32": (np.float32(1), f"got float32: {NUMBER}"),
-    "tuple": ((1, 2), "got tuple: keep a list in its place"),
-    "set": ({1}, "got set: keep a list in its place"),
-    "Counter": (collections.Counter("a"), "got Counter: keep a dict in its place"),
-    "enum": (Colour.RED, f"got Colour: {NUMBER}"),
-    "bytes": (b"", f"got bytes: {HOLDER}"),
-    "function": (len, "got builtin_function_or_method: leave it out"),
-    "network": (nn.Linear(1, 1), "got Linear: give it a name of its own in checkpoint="),
+    "weights": (nn.Linear(1, 1).state_dict(), OF_TENSORS),
+    "tensor": (torch.tensor(0.5), OF_TENSORS),
+    "array": (np.zeros(3), "with state_dict()"),
+    "float32": (np.float32(1), "float(...)"),
+    "tuple": ((1, 2), "a list"),
+    "Counter": (collections.Counter("a"), "a dict"),
+    "enum": (Colour.RED, "int(...)"),
+    "function": (len, "with state_dict()"),
 }
 
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_is_not_json_is_refused_with_what_to_write(kind):
-    value, said = REFUSED[kind]
+    value, advice = REFUSED[kind]
 
     with pytest.raises(CheckpointError) as caught:
         copied("checkpoint['state']", {"rows": [0, {"best": value}]})
 
-    assert str(caught.value) == (
-        "checkpoint['state']['rows'][1]['best'] must be a JSON value (a number, text, True, False, None, "
-        f"a list or a dict of them), {said}"
-    )
-
-
-def test_keys_are_text():
-    with pytest.raises(CheckpointError, match=r"keys of state\['counts'\] must be text, got 3: write '3'"):
-        copied("state", {"counts": {3: 1}})
-
-
-def test_a_state_that_holds_itself_is_refused():
-    state: dict[str, Any] = {"rows": []}
-    state["rows"].append(state)
-
-    with pytest.raises(CheckpointError, match=r"state\['rows'\]\[0\] contains itself"):
-        copied("state", state)
+    assert str(caught.value).startswith("checkpoint['state']['rows'][1]['best'] must be a JSON value")
+    assert advice in str(caught.value)
 
 
 def test_an_object_in_two_positions_is_one_object_afterwards():

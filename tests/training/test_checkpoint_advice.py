@@ -14,7 +14,7 @@ from runmanager.errors import CheckpointError
 INPUTS = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 TENSOR = "give the object that has it, as checkpoint={'network': network}, not its state_dict()"
 COPY = "is a copy that state_dict() returns, which restores no object: give the object itself"
-LIST = "keep a list in its place"
+LIST = "a list or a dict in its place"
 HOLDER = "give checkpoint= an object with state_dict() and load_state_dict() that has it"
 NETWORK = "add the network, as checkpoint={'network': network, 'optimizer': optimizer}"
 

@@ -4,8 +4,8 @@ from torch import nn
 
 from runmanager import RunBuilder, RunManager, load_runs, run_grid
 from runmanager.core.journal import read_attempt, to_line
-from runmanager.core.threads import Threads
 from runmanager.devices import torch_devices
+from runmanager.devices.settings import as_many_threads
 from runmanager.errors import RunsWarning
 
 
@@ -157,13 +157,10 @@ def test_a_number_that_train_sets_itself_counts_until_the_run_ends(tmp_path):
 
 
 def test_threads_are_given_back_unless_the_run_has_set_others():
-    kept, changed = Threads(), Threads()
-
-    assert kept.keep(2) == ""
-    kept.give_back()
+    with as_many_threads(2):
+        pass
     after = torch.get_num_threads()
-    changed.keep(2)
-    torch.set_num_threads(3)
-    changed.give_back()
+    with as_many_threads(2):
+        torch.set_num_threads(3)
 
     assert (after, torch.get_num_threads()) == (1, 3)

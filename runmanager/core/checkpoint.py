@@ -1,0 +1,440 @@
+"""The state of a run's loop: saved before an epoch's record is committed, and restored on resume.
+
+A checkpoint is a SHA-256 (32 bytes), then the bytes of torch.save: torch.load does not detect damage. The hash
+detects damage, not forgery. Files are loaded with ``weights_only=True``, so no code in them is ever executed.
+
+A run keeps two generations of checkpoints. A checkpoint inside an epoch has the partial metrics of the epoch in
+place of its record, and only one generation.
+"""
+
+import errno
+import hashlib
+import io
+import math
+import pickle
+import shlex
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import TensorDataset
+
+from runmanager.core import files, loaders, plain_state
+from runmanager.core.folders import RunFolder
+from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.grid_context import GridContext
+from runmanager.core.outcome import EpochRecord, Status
+from runmanager.core.state import RunResult, read_run
+from runmanager.core.trainer_state import continued
+from runmanager.core.wording import did_you_mean
+from runmanager.devices import ranks, torch_devices
+from runmanager.errors import CheckpointError, InvalidArgumentError, StorageError, first_line
+
+VERSION = 2
+_HASH = 32  # number of bytes of a SHA-256
+_GENERATIONS = (files.PREVIOUS_CHECKPOINT, files.CHECKPOINT)
+_WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
+
+Saved = dict[str, Any]
+"""The content of a checkpoint.
+
+`id` of the run; `record`, which repairs a journal without it (inside an epoch, only its number is set);
+`states` by name; `random` states of rank 0, and those of each rank in `ranks`; `is_left`, whether break ended
+the loop in this epoch. Inside an epoch, `inside` has the partial metrics and the position of the loader.
+"""
+
+
+class ResumeState:
+    """The state of a run: saved with every epoch, restored when the run is resumed.
+
+    Random states and the loader's generators are saved too.
+
+    Args:
+        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator, or any object with state_dict()
+            and load_state_dict(); or plain state, a dict or a list of JSON values. With None, no checkpoint is
+            saved.
+        keep: The epoch whose weights are saved in weights.pt: "last", "best:<metric>", "min:<metric>" or
+            "max:<metric>". With None, no weights are saved.
+
+    Raises:
+        CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
+            or `keep` is not valid.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        device: torch.device,
+        parts: Mapping[str, Any] | None,
+        loader: Any,
+        keep: str | None,
+    ) -> None:
+        self.is_saved = parts is not None  # whether every epoch has a checkpoint
+        self.was_left = False  # whether break ended the loop in the restored epoch
+        self.inexact = ""  # the reason why a resumed run may differ from an uninterrupted run
+        self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
+        self._folder, self._device, self._loader = folder, device, loader
+        self._keep, self._goal = keep, goal_of(keep)
+        self._best = -math.inf
+        self._verified: set[type] = set()
+        for name, part in self.parts.items():
+            state_of(name, part)
+        others = [part for part in self.parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
+        has_optimizer = any(isinstance(part, Optimizer) for part in self.parts.values())
+        # optimizer.state_dict() has "param_groups"
+        if (has_optimizer or "param_groups" in self.parts) and all(map(plain_state.is_plain_state, others)):
+            raise CheckpointError(
+                "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that "
+                "they would start over on resume: add the network, "
+                "as checkpoint={'network': network, 'optimizer': optimizer}"
+            )
+        if self.is_saved and getattr(loader, "persistent_workers", False) and draws_in_workers(loader):
+            self.inexact = (
+                "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly: "
+                "with persistent_workers=False they can"
+            )
+
+    def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
+        """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks.
+
+        Returns the records of the restored epochs, and a sentence for each problem.
+        """
+        problems: list[str] = []
+        if not self.is_saved:
+            return [], problems
+        records, saved = ranks.from_main(lambda: self._read(committed, problems))
+        if saved is not None:
+            self.check_names(saved)
+            of_ranks, rank = saved["random"].get("ranks", []), ranks.rank()
+            of_this = of_ranks[rank] if rank < len(of_ranks) else None
+            if getattr(self._loader, "persistent_workers", False):
+                # the loader draws the seed of its workers only once, before all restored states
+                next(iter(self._loader), None)
+            self.load({**saved["states"], **(of_this["generators"] if of_this else {})})
+            if of_this or rank == 0:
+                torch_devices.restore_random(of_this["random"] if of_this else saved["random"], self._device)
+            self.was_left = saved["is_left"]
+        elif self.inexact:
+            problems.append(self.inexact)
+        for record in records:
+            self._best = max(self._best, self.score(record))
+        return records, problems
+
+    def _read(
+        self, committed: Sequence[EpochRecord], problems: list[str]
+    ) -> tuple[list[EpochRecord], Saved | None]:
+        """Read the checkpoint and the records up to it."""
+        folder = self._folder.path
+        saved = load_checkpoint(folder, self._folder.id, problems)
+        if saved is None:
+            if problems:
+                problems.append(f"{folder}: no checkpoint is left; the run starts from its first epoch")
+            return [], None
+        last = saved["record"]
+        records = [record for record in committed if record.epoch < last.epoch]
+        if [record.epoch for record in records] != list(range(1, last.epoch)):
+            problems.append(
+                f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
+            )
+            set_aside(folder, max(files.journals_by_attempt(folder), default=0), *_GENERATIONS)
+            return [], None
+        num_saved = len(saved["random"].get("ranks", [None]))
+        if num_saved != ranks.num_ranks():
+            problems.append(
+                f"{folder}: {num_saved} ranks began the run and {ranks.num_ranks()} resume it, "
+                "so that the random states differ"
+            )
+        return [*records, last], saved
+
+    def check_names(self, saved: Saved) -> None:
+        """Refuse a checkpoint that has the states of other parts."""
+        if saved["states"].keys() != self.parts.keys():
+            raise CheckpointError(
+                f"the checkpoint has the states of {', '.join(saved['states'])}, but the run has "
+                f"{', '.join(self.parts)}: give epochs(checkpoint=...) the same names"
+            )
+
+    def load(self, states: Mapping[str, Any]) -> None:
+        """Restore the states of the parts."""
+        for name, part in self.parts.items():
+            state = states[name]
+            try:
+                if isinstance(part, torch.Generator):
+                    part.set_state(state)
+                elif plain_state.is_plain_state(part):
+                    plain_state.fill(part, state)
+                else:
+                    part.load_state_dict(state)
+            except Exception as error:
+                where = shlex.quote(str(files.for_people(self._folder.path)))
+                advice = f"the code has changed; remove the run by runmanager rm {where}, then start it again"
+                if isinstance(part, Optimizer) and len(state["param_groups"]) > len(part.param_groups):
+                    advice = "a group that the loop adds in epoch 2 must be added again before epochs(): write "
+                    advice += f"`if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
+                why = " ".join(str(error).split())
+                raise CheckpointError(
+                    f"the checkpoint's state of {name!r} does not fit ({why}): {advice}"
+                ) from error
+
+    def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
+        """Save the state after an epoch with its record, before the record is committed to the journal."""
+        if self._keep is not None and ranks.is_main():
+            self._keep_weights(record, network)
+        if not self.is_saved:
+            return
+        states, random = self._states(), torch_devices.random_states(self._device)
+        # generators and plain state differ between ranks
+        generators = {
+            name: states[name]
+            for name, part in self.parts.items()
+            if isinstance(part, torch.Generator) or plain_state.is_plain_state(part)
+        }
+        of_ranks = ranks.gather({"random": random, "generators": generators})
+        if not ranks.is_main():
+            return
+        if len(of_ranks) > 1:
+            random["ranks"] = of_ranks
+        self._write(record, states, random, is_left=is_left)
+        remove_files(self._folder.path, (files.INSIDE_CHECKPOINT,))
+
+    def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
+        """Save the state after a batch, with the epoch's partial metrics."""
+        self._write(record, self._states(), torch_devices.random_states(self._device), inside=inside)
+
+    def _states(self) -> dict[str, Any]:
+        return {name: state_of(name, part) for name, part in self.parts.items()}
+
+    def _write(self, record: EpochRecord, states: Any, random: Any, **facts: Any) -> None:
+        folder, of_record = self._folder.path, msgspec.to_builtins(record)
+        content = self._dumped(
+            {
+                "v": VERSION,
+                "id": self._folder.id,
+                "record": of_record,
+                "states": states,
+                "random": random,
+                **facts,
+            }
+        )
+        pieces = hashlib.sha256(content).digest(), content
+        if "inside" in facts:
+            files.write_file(folder / files.INSIDE_CHECKPOINT, pieces)
+        else:
+            files.write_file(folder / files.CHECKPOINT, pieces, folder / files.PREVIOUS_CHECKPOINT)
+
+    def _dumped(self, content: Any) -> memoryview:
+        """Return the bytes of torch.save; load them once if they have new types, to verify these types."""
+        types = _types_in(content)
+        file = io.BytesIO()
+        try:
+            torch.save(content, file)
+            if not types <= self._verified:
+                _loaded(file.getbuffer())
+        except Exception as error:
+            cause = _cause(error)
+            rule = "a state holds objects that could not be loaded without executing code: keep tensors, "
+            rule += "numbers, text, lists and dicts in state_dict()"
+            if "Uninitialized" in cause:
+                rule = "a lazy layer that no batch has used has no weights to save: leave it out of the network"
+            raise CheckpointError(f"{rule} ({cause})") from error
+        self._verified |= types
+        return file.getbuffer()
+
+    def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
+        if network is None:
+            raise CheckpointError("keep= without a network: write manager.run(run, network, loader)")
+        score = self.score(record)
+        if self._keep == "last" or score > self._best:
+            # a plain state_dict, for torch.load(path, weights_only=True)
+            files.write_file(self._folder.path / files.WEIGHTS, [self._dumped(network.state_dict())])
+        self._best = max(self._best, score)
+
+    def score(self, record: EpochRecord) -> float:
+        """Return the score of an epoch by the metric of `keep`: larger is better."""
+        if self._goal is None:
+            return -math.inf
+        if self._goal.metric not in record.metrics:
+            raise CheckpointError(
+                f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
+                f"{did_you_mean(self._goal.metric, record.metrics, 'it has')}"
+            )
+        return self._goal.score(record.metrics)
+
+    def learning_rate(self) -> float | None:
+        """Return the learning rate of the first optimizer's first group, None without an optimizer."""
+        with suppress(LookupError, TypeError, ValueError, RuntimeError):
+            optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
+            return float(optimizers[0].param_groups[0]["lr"])
+        return None
+
+    def forget(self) -> None:
+        """Remove the checkpoints of a completed run."""
+        if ranks.is_main():
+            remove_files(self._folder.path, (files.INSIDE_CHECKPOINT, *_GENERATIONS))
+
+
+def draws_in_workers(loader: Any) -> bool:
+    """Whether the worker processes of a loader may draw random numbers."""
+    collate = getattr(loader, "collate_fn", None)
+    is_plain = type(getattr(loader, "dataset", None)) in (loaders.ImageTensors, TensorDataset)
+    is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
+    return bool(getattr(loader, "num_workers", 0)) and not is_plain
+
+
+def earlier_of(
+    folder: RunFolder, grid: GridContext, problems: list[str]
+) -> tuple[Sequence[EpochRecord], bool, RunResult]:
+    """Read the earlier state of a run: epochs, whether resuming makes the run mixed, and all of the state."""
+    earlier = read_run(folder, problems)
+    if grid.starts_over(earlier):
+        set_aside(folder.path, earlier.attempts, *_GENERATIONS)
+        remove_files(folder.path, (files.INSIDE_CHECKPOINT,))
+    return continued(earlier, grid), grid.is_changed(earlier), earlier
+
+
+def goal_of(keep: str | None) -> Goal | None:
+    """Return the goal that selects the epoch of the saved weights."""
+    if keep in (None, "last"):
+        return None
+    with suppress(InvalidArgumentError):
+        if str(keep).startswith(("best:", "min:", "max:")):
+            return parse_goal(keep)
+    raise CheckpointError(
+        "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', "
+        f"or 'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+    )
+
+
+def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
+    """Return the attempt whose weights a new attempt must not overwrite when the run starts over."""
+    if not (folder.path / files.WEIGHTS).exists():
+        return 0
+    earlier = read_run(folder)
+    if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
+        return 0
+    number = earlier.start.get("attempt")  # attempts after this attempt had no epoch
+    return number if isinstance(number, int) else earlier.attempts
+
+
+def state_of(name: str, part: Any) -> Any:
+    """Return the state of one part of a checkpoint."""
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    if hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
+        return part.state_dict()
+    if plain_state.is_plain_state(part):
+        return plain_state.copied(f"checkpoint[{name!r}]", part)
+    advice = f": {plain_state.OF_TENSORS}" if isinstance(part, torch.Tensor) else ""
+    raise CheckpointError(
+        f"checkpoint[{name!r}] must have state_dict() and load_state_dict(), or be a torch.Generator, "
+        f"or a dict or a list of JSON values, got {type(part).__name__}{advice}"
+    )
+
+
+def load_checkpoint(
+    folder: Path, id_: str, problems: list[str], names: Sequence[str] = _GENERATIONS
+) -> Saved | None:
+    """Read the newest intact checkpoint of a run, whose name is the last of `names`."""
+    for path in (folder / name for name in reversed(names)):
+        content = memoryview(b"")
+        try:
+            with files.explained(path):
+                content = memoryview(files.read_file(path, sys.maxsize)[0])
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                continue
+            if error.errno not in (errno.ELOOP, errno.EINVAL):  # a link or no file
+                raise
+        try:
+            if hashlib.sha256(content[_HASH:]).digest() != content[:_HASH]:
+                raise ValueError("its checksum differs: it is damaged")  # noqa: TRY301 - handled below
+            saved: Saved = _loaded(content[_HASH:])
+            saved["record"] = msgspec.convert(saved["record"], EpochRecord)
+            if saved["v"] != VERSION:
+                raise ValueError(f"it is of version {saved['v']}, this is version {VERSION}")  # noqa: TRY301
+            if saved["id"] == id_:
+                return saved
+            cause = "it belongs to another run"
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
+            cause = _cause(error)
+        problems.append(f"{path} is not used ({cause})")
+        with suppress(OSError):
+            # otherwise the damaged file would become the second generation
+            path.replace(path.with_suffix(".damaged"))
+    return None
+
+
+def load_weights(folder: Path, network: nn.Module) -> None:
+    """Load the saved weights of a run into a network; no code in the file is executed."""
+    path, where = folder / files.WEIGHTS, files.for_people(folder)
+    try:
+        state = _loaded(files.read_file(path, sys.maxsize)[0])
+    except FileNotFoundError:
+        rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
+        raise CheckpointError(f"{where} {rule}") from None
+    except Exception as error:
+        raise CheckpointError(f"{where / path.name} cannot be loaded: {_cause(error)}") from error
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        why, step = " ".join(str(error).split()), f"build it with load_run({str(where)!r}).params"
+        raise CheckpointError(f"{where / path.name} does not fit the network ({why:.500}): {step}") from error
+
+
+def remove_files(folder: Path, names: Sequence[str]) -> None:
+    """Remove checkpoints of a run."""
+    for name in names:
+        with files.explained(folder / name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def set_aside(folder: Path, attempt: int, *names: str) -> None:
+    """Rename a file of a superseded attempt; of several generations, the last name stays."""
+    for name in names:
+        with files.explained(folder / name), suppress(FileNotFoundError):
+            (folder / name).replace(folder / f"attempt-{attempt}.{names[-1]}")
+
+
+def _loaded(content: bytes | memoryview) -> Any:
+    """Load the bytes of torch.save, without executing code in them."""
+    file = io.BytesIO(content)
+    with zipfile.ZipFile(file) as archive:
+        # compressed members may unpack to any size
+        if any(
+            m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
+        ):
+            raise ValueError("it is compressed, as torch.save does not")
+        if archive.testzip():
+            raise ValueError("its checksum differs: it is damaged")
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _types_in(state: Any) -> set[type]:
+    types, left = set(), [state]
+    while left:
+        item = left.pop()
+        types.add(type(item))
+        if isinstance(item, Mapping):
+            left += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple)):
+            left += item
+    return types
+
+
+def _cause(error: Exception) -> str:
+    """Return the cause in one printable line, without torch's advice to disable weights_only."""
+    if isinstance(error, pickle.UnpicklingError) and isinstance(error.__context__, Exception):
+        error = error.__context__
+    line = first_line(error).partition(". Please")[0] or type(error).__name__
+    return line if line.isprintable() else repr(line)
