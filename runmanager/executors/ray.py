@@ -10,9 +10,8 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
@@ -20,6 +19,10 @@ from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Miss
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.serialize import dump
 from runmanager.executors.signals import signals_wait
+from runmanager.executors.worker import open_closed_streams
+
+if TYPE_CHECKING:
+    from runmanager.executors.ray_runs import Node
 
 _ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 
@@ -129,9 +132,7 @@ class RayExecutor(Executor):
             from runmanager.executors.ray_runs import RayRuns
 
             share = self._jobs if isinstance(self._jobs, int) else None
-            execution = RayRuns(
-                runs, watch, sent, self._needs, living_nodes, share, self._timeout, self._folder
-            )
+            execution = RayRuns(runs, watch, sent, self._needs, share, self._timeout, self._folder)
             try:
                 yield from execution.outcomes()
             except KeyboardInterrupt:
@@ -144,6 +145,8 @@ class RayExecutor(Executor):
         if self._nodes is None:
             import ray
 
+            from runmanager.executors.ray_runs import Node, living_nodes
+
             if self._address is None and not ray.is_initialized():
                 import torch
 
@@ -155,38 +158,16 @@ class RayExecutor(Executor):
         return self._nodes
 
 
-@dataclass(frozen=True)
-class Node:
-    """A living node."""
-
-    name: str  # the name of the node's host, and a prefix of the node's id
-    resources: Mapping[str, float] = field(hash=False)  # total resources, both free and used
-
-    def room_for(self, needs: Needs) -> int:
-        """Return the number of runs with these needs that fit on the node when it is idle."""
-        return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
-
-
-def living_nodes() -> list[Node]:
-    """Return the living nodes of the cluster."""
-    import ray
-
-    return [
-        Node(f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})", node["Resources"])
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-
-
-def _listed(resources: Needs) -> str:
-    counts = (f"{name} {n:g}" for name, n in resources.items() if "memory" not in name and "node:" not in name)
-    return ", ".join(counts)
-
-
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to the cluster at "auto" or host:port during a block."""
+    """Connect this process to the cluster at "auto" or host:port during a block.
+
+    Ray's start and end change nothing else: neither variables, one of which makes `breakpoint()` look for a
+    cluster, nor signal handlers nor its logger. Ray has no public switch for what it prints about a dead node,
+    and for a cluster of this machine that others cannot reach.
+    """
     import ray
+    from ray._private import ray_constants, worker
 
     if ray.is_initialized():
         yield
@@ -194,16 +175,23 @@ def connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address is not None:
         options = {"address": _answering(address)}
-    from ray._private import worker  # it prints pages about a dead node, and Ray has no public switch
-
-    before = dict(os.environ)  # Ray sets variables, one of which makes `breakpoint()` look for a cluster
+    open_closed_streams()
+    is_main, logger = threading.current_thread() is threading.main_thread(), logging.getLogger("ray")
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    before, level, is_cluster = dict(os.environ), logger.level, ray_constants.ENABLE_RAY_CLUSTER
     print_of_ray, worker.print_to_stdstream = worker.print_to_stdstream, lambda *_, **__: None
+    logger.setLevel(logging.ERROR)
+    ray_constants.ENABLE_RAY_CLUSTER = is_cluster and address is not None
     try:
-        with _restrained(on_loop_back=address is None):
-            try:
-                ray.init(**options, log_to_driver=False, configure_logging=False)
-            except ConnectionError as error:
-                raise _no_answer(address) from error
+        try:
+            ray.init(**options, log_to_driver=False, configure_logging=False)
+        except ConnectionError as error:
+            raise _no_answer(address) from error
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = is_cluster
+            logger.setLevel(level)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         yield
     finally:
         with signals_wait():  # after an interrupted shutdown, Ray ends the process without a message
@@ -212,26 +200,6 @@ def connected(address: str | None) -> Iterator[None]:
         os.environ.update(before)
         for name in os.environ.keys() - before:
             del os.environ[name]
-
-
-@contextlib.contextmanager
-def _restrained(*, on_loop_back: bool) -> Iterator[None]:
-    """Let Ray log only errors and leave signal handlers unchanged when it starts in the block."""
-    from ray._private import ray_constants
-
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
-    logger = logging.getLogger("ray")
-    level, is_cluster = logger.level, ray_constants.ENABLE_RAY_CLUSTER
-    logger.setLevel(logging.ERROR)
-    ray_constants.ENABLE_RAY_CLUSTER = is_cluster and not on_loop_back
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
-        logger.setLevel(level)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _answering(address: str) -> str:
@@ -257,3 +225,8 @@ def _no_answer(address: str | None) -> DeviceError:
     return DeviceError(
         f"no Ray cluster answers at {address!r}: start one with `ray start --head`, or leave the address out"
     )
+
+
+def _listed(resources: Needs) -> str:
+    counts = (f"{name} {n:g}" for name, n in resources.items() if "memory" not in name and "node:" not in name)
+    return ", ".join(counts)

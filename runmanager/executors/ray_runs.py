@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: the loop of the driver, the task on a node, and the mailbox between them."""
+"""Runs on a connected Ray cluster: the driver, the task on a node, and the mailbox between them."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import NodeDiedError, RayError, WorkerCrashedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runmanager.core.files import HOLDER
@@ -30,7 +30,6 @@ from runmanager.executors.worker import Raised
 _MOST_LOSSES = 20  # maximum number of lost nodes per run
 _GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine
 _NEW_NODE_S = 60  # time that a run waits for a fitting node, if there was a fitting node before
-_ANSWER_S = 60  # timeout for an answer of a node
 _STOP_S = 5  # grace period before a run is stopped by force
 _TURN_S = 0.1
 
@@ -41,19 +40,8 @@ class Begun(NamedTuple):
     node: str
 
 
-class Printed(NamedTuple):
-    """The event of a line that a run has printed."""
-
-    line: str
-
-
-class Died(NamedTuple):
-    """The event of a run whose process has died on a living node."""
-
-    node: str
-
-
-Event = Begun | Printed | Died | News | Outcome | Raised
+Event = Begun | str | News
+"""An event of a run; a text is a line that it has printed."""
 
 
 class Driver(NamedTuple):
@@ -73,36 +61,30 @@ class Mailbox:
         self._came = asyncio.Event()
         self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._is_stopping = False
-        self._nodes: dict[int, tuple[str, str]] = {}
 
-    async def begin(self, number: int, node: str, name: str) -> tuple[str, str] | None:
-        """Note the node of a run; return the id and name of the node where it began before, if it did."""
-        before, self._nodes[number] = self._nodes.get(number), (node, name)
-        return before
-
-    async def put(self, number: int, event: Event) -> None:
-        """Send an event of a run to the driver."""
+    async def put(self, number: int, event: Event) -> str | None:
+        """Send an event of a run to the driver; return the answer, None if the run must stop."""
         self._events.append((number, event))
         self._came.set()
-
-    async def take(self) -> list[tuple[int, Event]]:
-        """Return the events since the last call, at least one."""
-        await self._came.wait()
-        self._came.clear()
-        events, self._events = self._events, []
-        return events
-
-    async def report(self, number: int, news: News) -> str | None:
-        """Send a report of a run to the driver; return the answer, None if the run must stop."""
-        await self.put(number, news)
-        if isinstance(news, Question) and not self._is_stopping:
+        if isinstance(event, Question) and not self._is_stopping:
             self._answers[number] = asyncio.get_running_loop().create_future()
             return await self._answers[number]
         return None if self._is_stopping else ""
 
+    async def wait(self) -> None:
+        """Return when an event has come."""
+        await self._came.wait()
+
+    async def take(self) -> list[tuple[int, Event]]:
+        """Return the events since the last call."""
+        self._came.clear()
+        events, self._events = self._events, []
+        return events
+
     async def answer(self, number: int, why: str) -> None:
         """Answer the question of a run."""
-        self._answers.pop(number).set_result(why)
+        if number in self._answers:  # else its node was lost
+            self._answers.pop(number).set_result(why)
 
     async def stop(self) -> None:
         """Let each run stop at its next report."""
@@ -111,16 +93,37 @@ class Mailbox:
             answer.set_result(None)
 
 
+@dataclass(frozen=True)
+class Node:
+    """A living node."""
+
+    name: str  # the name of the node's host, and a prefix of the node's id
+    resources: Mapping[str, float] = field(hash=False)  # total resources, both free and used
+
+    def room_for(self, needs: Mapping[str, float]) -> int:
+        """Return the number of runs with these needs that fit on the node when it is idle."""
+        return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
+
+
+def living_nodes() -> list[Node]:
+    """Return the living nodes of the cluster."""
+    return [
+        Node(f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})", node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
 @dataclass(eq=False)
 class _Flight:
     """A run submitted to Ray."""
 
     number: int
     run: Run
-    device: str
-    task: Any
+    task: Any = None
     lane: int | None = None  # None before the run has begun
-    node: str = ""  # the name of the node, "" before the run has begun
+    node: str = ""  # the name of the node, "" while no node executes the run
+    lost: list[str] = field(default_factory=list)  # the names of its lost nodes
     news: EpochRecord | BatchProgress | None = None
     heard: float = 0.0  # time of the last event (time.monotonic)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # the last output of the run
@@ -128,10 +131,7 @@ class _Flight:
 
 
 class RayRuns:
-    """Executes runs on the connected cluster, for the driver.
-
-    Ray begins a run again whose process or node was lost; on a living node, the run then ends as killed.
-    """
+    """Executes runs on the connected cluster, for the driver; a run whose node is lost is submitted again."""
 
     def __init__(
         self,
@@ -139,7 +139,6 @@ class RayRuns:
         watch: Watch,
         sent: bytes,
         needs: Mapping[str, Mapping[str, float]],
-        living_nodes: Callable[[], list[Any]],
         share: int | None,
         timeout: float | None,
         folder: Path,
@@ -148,41 +147,43 @@ class RayRuns:
         self._watch = watch
         self._sent = ray.put(sent)
         self._needs = needs  # device -> the Ray resources of a run
-        self._living_nodes = living_nodes
         self._most = share or math.inf
         self._timeout = timeout
         self._driver = Driver(folder, lock_of(folder), str(Path.cwd()), share)
         self._flights: dict[int, _Flight] = {}
-        self._tasks: dict[Any, _Flight] = {}
         self._numbers = itertools.count()
         self._fitted: dict[str, float] = {}  # device -> when a node last had room for it (time.monotonic)
         self._looked = 0.0
         # one run per process: a process stays on its first GPU
-        self._execute: Any = ray.remote(max_retries=_MOST_LOSSES, max_calls=1)(execute)
-        here = ray.get_runtime_context().get_node_id()
-        self._mailbox: Any = ray.remote(Mailbox).options(**_on_node(here)).remote()
+        self._execute: Any = ray.remote(max_retries=0, max_calls=1)(execute)
+        # the mailbox is on the node of the driver, however busy this node is
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox: Any = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
 
     def outcomes(self) -> Iterator[tuple[Run, Outcome]]:
         """Execute the runs, and yield each run with its outcome."""
-        events = self._mailbox.take.remote()
+        came = self._mailbox.wait.remote()
         while self._runs or self._flights:
             while self._runs and len(self._flights) < self._most:
-                self._launch(self._runs.popleft())
-            ready, _ = ray.wait([events, *self._tasks], timeout=_TURN_S)
-            if ready and ready[0] != events:
-                yield from self._ended(self._tasks.pop(ready[0]))
-                continue
-            for number, event in ray.get(ready[0]) if ready else ():
-                if flight := self._flights.get(number):
-                    flight.heard = time.monotonic()
-                    yield from self._hear(flight, event)
+                number = next(self._numbers)
+                self._flights[number] = _Flight(number, self._runs.popleft())
+                self._launch(self._flights[number])
+            tasks = {flight.task: flight for flight in self._flights.values()}
+            ready, _ = ray.wait([came, *tasks], timeout=_TURN_S)
             if ready:
-                events = self._mailbox.take.remote()
+                for number, event in ray.get(self._mailbox.take.remote()):
+                    if flight := self._flights.get(number):  # a run that was ended may have sent it
+                        self._hear(flight, event)
+            if came in ready:
+                came = self._mailbox.wait.remote()
+            for task in ready:
+                if task in tasks and (outcome := self._ended(tasks[task])):
+                    yield self._flights.pop(tasks[task].number).run, outcome
             self._give_up()
 
     def stop(self) -> None:
         """Stop all runs at their next report; after a while, or on a second Ctrl-C, by force."""
-        refs = [self._mailbox.stop.remote(), *self._tasks]
+        refs = [self._mailbox.stop.remote(), *(flight.task for flight in self._flights.values())]
         for is_forced in (False, True):
             with contextlib.suppress(KeyboardInterrupt):
                 for ref in refs if is_forced else ():
@@ -191,29 +192,28 @@ class RayRuns:
                     refs = ray.wait(refs, num_returns=len(refs), timeout=_STOP_S)[1]
         ray.kill(self._mailbox)
 
-    def _launch(self, run: Run) -> None:
-        number, device = next(self._numbers), device_of(run)
-        needs = dict(self._needs[device])
-        task = self._execute.options(
+    def _launch(self, flight: _Flight) -> None:
+        needs = dict(self._needs[device_of(flight.run)])
+        pause_s = _GRACE_S if flight.lost else 0  # the process on the lost node may still write
+        flight.task = self._execute.options(
             num_cpus=needs.pop("CPU", 0), num_gpus=needs.pop("GPU", 0), resources=needs
-        ).remote(self._driver, self._sent, number, dump(run), self._mailbox)
-        self._flights[number] = self._tasks[task] = _Flight(number, run, device, task)
+        ).remote(self._driver, self._sent, flight.number, dump(flight.run), self._mailbox, pause_s)
 
-    def _hear(self, flight: _Flight, event: Event) -> Iterator[tuple[Run, Outcome]]:
+    def _hear(self, flight: _Flight, event: Event) -> None:
+        flight.heard = time.monotonic()
         match event:
             case Begun(node):
-                if flight.node:
-                    self._watch.say(
-                        f"node {flight.node} lost; {flight.run!r} resumes on node {node} after its last epoch"
-                    )
+                if flight.lost:
+                    resumed = f"{flight.run!r} resumes on node {node} after its last epoch"
+                    self._watch.say(f"node {flight.lost[-1]} lost; {resumed}")
                 else:
                     lanes = {other.lane for other in self._flights.values()}
                     flight.lane = next(lane for lane in itertools.count() if lane not in lanes)
-                    self._watch.run_started(flight.run, flight.lane, flight.device)
+                    self._watch.run_started(flight.run, flight.lane, device_of(flight.run))
                 flight.node = node
-            case Printed(line):
-                flight.lines.append(line)
-                self._watch.say(line if self._most == 1 else f"[lane {flight.lane}] {line}")
+            case str():
+                flight.lines.append(event)
+                self._watch.say(event if self._most == 1 else f"[lane {flight.lane}] {event}")
             case Question(record):
                 flight.news = record
                 answer = self._watch.run_progressed(flight.run, event)
@@ -221,91 +221,78 @@ class RayRuns:
             case EpochRecord() | BatchProgress():
                 flight.news = event
                 self._watch.run_progressed(flight.run, event)
-            case Died(node):
-                cause = f"its process on node {node} died{whereabouts(flight.news)}"
-                yield self._land(flight, uncommitted(Status.KILLED, cause, "\n".join(flight.lines)))
-            case Outcome():
-                yield self._land(flight, event)
-            case Raised(sent):
-                raise load_dumped(sent)
 
-    def _land(self, flight: _Flight, outcome: Outcome) -> tuple[Run, Outcome]:
-        del self._flights[flight.number]
-        return flight.run, outcome
-
-    def _ended(self, flight: _Flight) -> Iterator[tuple[Run, Outcome]]:
-        """Yield the outcome of a task that Ray gave up; other tasks have sent their outcomes."""
+    def _ended(self, flight: _Flight) -> Outcome | None:
+        """Return the outcome of a task that has ended, None if its node was lost and the run goes on."""
         try:
-            ray.get(flight.task)
+            result: Outcome | Raised = ray.get(flight.task)
         except RayError as error:
-            if flight.number in self._flights:
-                cause = f"Ray ended it: {first_line(error)}"
-                killed = uncommitted(Status.KILLED, cause, "\n".join([*flight.lines, str(error)]))
-                yield self._land(flight, flight.verdict or killed)
+            if flight.verdict:
+                return flight.verdict
+            if isinstance(error, NodeDiedError) and len(flight.lost) < _MOST_LOSSES:
+                if flight.node:
+                    flight.lost.append(flight.node)
+                    flight.node = ""
+                self._launch(flight)
+                return None
+            cause, log = f"Ray ended it: {first_line(error)}", [*flight.lines, str(error)]
+            if isinstance(error, WorkerCrashedError) and flight.node:
+                cause, log = (
+                    f"its process on node {flight.node} died{whereabouts(flight.news)}",
+                    [*flight.lines],
+                )
+            return uncommitted(Status.KILLED, cause, "\n".join(log))
+        if isinstance(result, Raised):
+            raise load_dumped(result.error)
+        return result
 
     def _give_up(self) -> None:
         """End runs that have made no progress for too long, and runs that fit on no node."""
         now = time.monotonic()
         if now >= self._looked + 1:
             self._looked = now
-            nodes = self._living_nodes()
-            for flight in self._flights.values():
-                if any(node.room_for(self._needs[flight.device]) for node in nodes):
-                    self._fitted[flight.device] = now
-                if flight.node not in [node.name for node in nodes]:
-                    flight.heard = now  # its node is lost, so it waits until Ray begins it again
+            nodes = living_nodes()
+            for device, needs in self._needs.items():
+                if any(node.room_for(needs) for node in nodes):
+                    self._fitted[device] = now
         for flight in self._flights.values():
+            device = device_of(flight.run)
             if flight.verdict is not None:
                 continue
             if flight.node and self._timeout and now > flight.heard + self._timeout:
                 flight.verdict = hung(self._timeout, flight.news, "\n".join(flight.lines))
-            elif now > self._fitted.get(flight.device, 0.0) + _NEW_NODE_S:
-                reason = f"no node has room for device {flight.device!r}"
+            elif now > self._fitted.get(device, 0.0) + _NEW_NODE_S:
+                reason = f"no node has room for device {device!r}"
                 flight.verdict = uncommitted(Status.UNAVAILABLE, reason)
             if flight.verdict:
                 ray.cancel(flight.task, force=True)
 
 
-def _on_node(node: str) -> dict[str, Any]:
-    """Return the options of a small task that runs on a node even if the node is busy."""
-    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+def execute(
+    driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: Any, pause_s: float
+) -> Outcome | Raised:
+    """Execute a run on this node, `pause_s` seconds from now; send its events to the mailbox."""
+    time.sleep(pause_s)
+    name = f"{socket.gethostname()} ({ray.get_runtime_context().get_node_id()[:6]})"
 
-
-def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: Any) -> None:
-    """Execute a run on this node, and send its events and its outcome to the mailbox."""
-    node = ray.get_runtime_context().get_node_id()
-    name = f"{socket.gethostname()} ({node[:6]})"
-
-    def tell(event: Event) -> None:
-        ray.get(mailbox.put.remote(number, event))  # wait, as the run may kill its process
-
-    before = ray.get(mailbox.begin.remote(number, node, name))
-    if before and _is_alive(before[0]):
-        tell(Died(before[1]))
-        return
-    if before:
-        time.sleep(_GRACE_S)  # the old process may still write
-
-    def report(news: News) -> str:
-        answer: str | None = ray.get(mailbox.report.remote(number, news))
-        if answer is None:
+    def tell(event: Event) -> str:
+        answer: str | None = ray.get(mailbox.put.remote(number, event))  # wait: the run may kill its process
+        if answer is None and not isinstance(event, str):
             raise KeyboardInterrupt
-        return answer
+        return answer or ""
 
     try:
         with contextlib.suppress(OSError):
             os.chdir(driver.directory)
         if lock_of(driver.folder) != driver.lock:
             rule = f"{driver.folder} on node {name} is missing or another folder"
-            tell(uncommitted(Status.FAILED, f"{rule}: it must be on storage shared by all nodes"))
-            return
+            return uncommitted(Status.FAILED, f"{rule}: it must be on storage shared by all nodes")
         try:
             task: Task = load_dumped(sent)
             run = load_dumped(sent_run)
         except Exception as error:  # noqa: BLE001 - the user's modules are imported
             cause = f"train() cannot be loaded on node {name} ({type(error).__name__}: {error})"
-            tell(uncommitted(Status.FAILED, cause))
-            return
+            return uncommitted(Status.FAILED, cause)
         import torch  # the import takes seconds, so it comes before the run begins
 
         from runmanager.devices.torch_devices import num_cores
@@ -314,13 +301,13 @@ def execute(driver: Driver, sent: bytes, number: int, sent_run: bytes, mailbox: 
             torch.set_num_threads(max(1, num_cores() // driver.share))
         send_to_children_by_value()
         tell(Begun(name))
-        lines = _Lines(lambda line: tell(Printed(line)))
+        lines = _Lines(tell)
         with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(lines):
-            outcome = task(run, report)
+            outcome = task(run, tell)
         lines.write("\n" if lines.unfinished else "")
-        tell(outcome)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
-        tell(Raised(dump_error(error)))
+        return Raised(dump_error(error))
+    return outcome
 
 
 def lock_of(folder: Path) -> str:
@@ -330,26 +317,16 @@ def lock_of(folder: Path) -> str:
     return ""
 
 
-def _is_alive(node: str) -> bool:
-    """Whether a node executes tasks; it takes seconds until Ray knows that a node is lost."""
-    try:
-        ping = ray.remote(max_retries=0)(lambda: None).options(**_on_node(node))
-        ray.get(ping.remote(), timeout=_ANSWER_S)
-    except RayError:
-        return False
-    return True
-
-
 class _Lines(io.TextIOBase):
     """Passes output to the driver, line by line."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, tell: Callable[[Event], object]) -> None:
+        self._tell = tell
         self.unfinished = ""
 
     def write(self, text: str) -> int:
         """Pass the complete lines to the driver."""
         *lines, self.unfinished = (self.unfinished + text).split("\n")
         for line in lines:
-            self._say(line)
+            self._tell(line)
         return len(text)

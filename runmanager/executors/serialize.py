@@ -16,6 +16,8 @@ import cloudpickle
 
 from runmanager.errors import GridError, RunManagerError, first_line
 
+_CACHED = type(functools.cache(first_line))
+
 
 def dump(task: object) -> bytes:
     """Serialize a task for another process, for `load_dumped`."""
@@ -23,7 +25,10 @@ def dump(task: object) -> bytes:
         return _dump(task)
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        rule = f"{_name(task)} cannot be sent to a worker process ({reason})"
+        while isinstance(task, functools.partial):
+            task = task.func
+        name = str(getattr(task, "__qualname__", type(task).__qualname__)).rpartition("<locals>.")[2]
+        rule = f"{name} cannot be sent to a worker process ({reason})"
         raise GridError([f"{rule}: make what it names in the function that uses it"]) from error
 
 
@@ -62,13 +67,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
             # every process would load the tensor, even the processes of other devices
             raise TypeError(f"a tensor on {obj.device}")
-        is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
-        if is_module and type(obj) is not types.ModuleType:
+        is_of_own_class = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
+        if is_of_own_class and sys.modules.get(obj.__name__) is obj:
             return importlib.import_module, (str(obj.__name__),)
         if isinstance(obj, types.CodeType):
             make, arguments, *_ = cloudpickle.Pickler.dispatch_table[types.CodeType](obj)
             return _code_of_file, (make, arguments, obj.co_filename)
-        if _is_cached(obj) and not _is_importable(obj):
+        if isinstance(obj, _CACHED) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
 
@@ -101,21 +106,10 @@ def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
     return functools.lru_cache(**parameters)(function)
 
 
-def _is_cached(value: object) -> bool:
-    return isinstance(value, type(functools.cache(_is_cached)))
-
-
 def _is_importable(function: Any) -> bool:
-    module = sys.modules.get(function.__module__)
-    if module is None or function.__module__ == "__main__":
+    if function.__module__ == "__main__":
         return False
     try:
-        return operator.attrgetter(function.__qualname__)(module) is function
-    except AttributeError:
+        return operator.attrgetter(function.__qualname__)(sys.modules[function.__module__]) is function
+    except (AttributeError, KeyError):
         return False  # a variable of another function
-
-
-def _name(value: Any) -> str:
-    while isinstance(value, functools.partial):
-        value = value.func
-    return str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]

@@ -125,6 +125,9 @@ def open_closed_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - never closed
 
 
 def _execute(execute: Task, sent: bytes, device: str, connection: Connection) -> Outcome:
@@ -218,10 +221,12 @@ def _redirect(output: Connection) -> None:
         return
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
+        is_open = False
         with suppress(AttributeError, OSError, ValueError):
             stream.flush()
+            is_open = stream.fileno() == descriptor
         os.dup2(output.fileno(), descriptor)
-        if stream is None or stream.closed:
+        if not is_open:
             stream = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
         stream.reconfigure(line_buffering=True)
