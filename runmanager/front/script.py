@@ -5,7 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,12 @@ REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 Allowed = tuple[Callable[[Any], bool], str]
 """A predicate for allowed values, and a description of these values."""
 
-_Reader = Callable[[str], Any]
-"""Parses a word as a value of an axis; the message of its ValueError describes the valid values."""
+_AXES, _SETTINGS, _CONSTANTS = (
+    "axes of the grid, each with one value or several",
+    "settings, which become axes if their flags are used",
+    "experiment",
+)
+_NEGATIVE = re.compile(r"-\.?\d")
 
 
 def main(
@@ -85,9 +89,10 @@ def main(
         >>> main(grid, train, arguments=words.split(), constants=["data_dir"], executor="inline", display=False)
         0
     """
-    script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
+    axes = _axes(params, train, allowed or {}, help or {}, flags or {}, constants)
+    name = experiment or Path(sys.argv[0]).stem or "experiment"
     try:
-        parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
+        parser = _parser(axes, inspect.getdoc(train), name, options)
     except argparse.ArgumentError as error:
         raise InvalidArgumentError([f"{error}: rename the axis, or write flags={{its name: '--x'}}"]) from error
     namespace, unknown = parser.parse_known_args(arguments)
@@ -97,147 +102,152 @@ def main(
         parser.error(
             f"unrecognized arguments: {' '.join(unknown)}; {did_you_mean(wrong, names, 'the flags are')}"
         )
-    given = vars(namespace)
+    given = {name: value for name, value in vars(namespace).items() if value is not None}
     try:
-        grid = script.grid(given)
-        runs = _runs(grid, given.get("sample"), options)
-        data = script.bound(given, data) if callable(data) else data
+        grid, values_of_constants = _grid(axes, given)
+        bound = partial(_bound, values_of_constants)
+        chosen = _options(given, options, grid)
+        runs = _runs(grid, chosen.pop("sample", None), options)
         with from_command_line():
-            outcome = run_grid(runs, script.bound(given, train), data=data, **_options(given, options, grid))
-    except StorageError as error:
-        return _say(parser, error, STORAGE_FAILED)
+            outcome = run_grid(runs, bound(train), data=bound(data) if callable(data) else data, **chosen)
     except RunManagerError as error:
-        return _say(parser, error, REFUSED)
+        print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - argparse prints its errors too
+        return STORAGE_FAILED if isinstance(error, StorageError) else REFUSED
     except KeyboardInterrupt:
         print("Forced stop. Start the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     return outcome.exit_code
 
 
-def _say(parser: argparse.ArgumentParser, error: Exception, code: int) -> int:
-    print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - argparse prints its errors too
-    return code
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the grid, or a setting or constant of `train`, with its flag."""
 
+    group: str
+    values: Any  # the values in the grid, a sequence or a range; of a setting, its default
+    flag: str
+    help: str
+    allowed: Allowed | None
 
-class Script:
-    """The axes of a grid and the settings of its training function, as flags."""
-
-    def __init__(
-        self,
-        params: Grid,
-        train: Callable[..., object],
-        allowed: Mapping[str, Allowed],
-        help_: Mapping[str, str],
-        flags: Mapping[str, str],
-        constants: Sequence[str],
-    ) -> None:
-        space_of(params)
-        self._params = dict(flat(mapping_of(params) or {}))
-        self._train = train
-        self._settings = defaults_of(train)
-        self._constants = list(constants)
-        self._help = help_
-        problems = Problems()
-        names_of_all = {*self._params, *self._settings}
-        named = {"allowed": allowed, "help": help_, "flags": flags, "constants": constants}
-        for what, names in named.items():
-            for name in names:
-                if name not in names_of_all:
-                    problems.append(f"{what}= has {name!r}, which is no axis and no parameter of train")
-        problems += [
-            f"{name!r} is an axis and a parameter of train: leave one out"
-            for name in self._settings
-            if name in self._params
-        ]
-        problems.raise_if_any(InvalidArgumentError)
-        self._read = {name: _reader(values) for name, values in self._params.items()}
-        self._read |= {name: _reader([value]) for name, value in self._settings.items()}
-        self._allowed = allowed
-        self._flags = {name: _flag(name) for name in self._read} | dict(flags)
-
-    def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
-        """Return the parser."""
-        parser = argparse.ArgumentParser(
-            description=inspect.getdoc(self._train),
-            usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog="Started again, the command executes only the missing runs.",
-            allow_abbrev=False,  # a misspelt axis must not match another flag
-        )
-        parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
-        axes = parser.add_argument_group("axes of the grid, each with one value or several")
-        further = parser.add_argument_group("settings, which become axes if their flags are used")
-        where = parser.add_argument_group("experiment")
-        where.add_argument(
-            "--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)"
-        )
-        where.add_argument(
-            "--root", metavar="FOLDER", default=options.get("root", "runs"),
-            help="folder of all experiments (default: %(default)s)",
-        )  # fmt: skip
-        where.add_argument("--note", metavar="TEXT", help="why the grid is executed, as Markdown")
-        for name, values in {
-            **self._params,
-            **{name: [value] for name, value in self._settings.items()},
-        }.items():
-            is_constant = name in self._constants
-            group = axes if name in self._params else where if is_constant else further
-            written = repr(values) if isinstance(values, Range) else " ".join(map(text, values))
-            default = f"(default: {written})".replace("%", "%%")
-            about = self._help.get(name, "").replace("%", "%%")
-            group.add_argument(
-                self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
-                help=f"{about} {default}".strip(),
-            )  # fmt: skip
-        _add_options(parser, options)
-        return parser
-
-    def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the grid with the values from the flags that were used."""
-        problems = Problems()
-        read = {name: self._values(name, given, problems) for name in self._read}
-        # a single range becomes the axis itself
-        grid = {
-            name: read[name][0]
-            if len(read[name]) == 1 and isinstance(read[name][0], Range)
-            else read[name] or values
-            for name, values in self._params.items()
-        }
-        grid |= {name: read[name] for name in self._settings if read[name] and name not in self._constants}
-        with problems.collecting():
-            space_of(grid)
-        problems.raise_if_any(GridError)
-        return grid
-
-    def bound(self, given: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with its parameters bound to the constants of the same names."""
-        parameters = inspect.signature(function).parameters
-        constants = {
-            name: next(iter(self._values(name, given, Problems())), self._settings[name])
-            for name in self._constants
-            if name in parameters
-        }
-        return partial(function, **constants) if constants else function
-
-    def _value(self, name: str, word: str) -> Any:
-        is_allowed, which = self._allowed.get(name, (None, ""))
-        try:
-            value = self._read[name](word)
-        except ValueError as error:
-            raise ValueError(which or str(error)) from None
-        ends = (value.low, value.high) if isinstance(value, Range) else (value,)
-        if is_allowed is not None and not all(map(is_allowed, ends)):
-            raise ValueError(which)
-        return value
-
-    def _values(self, name: str, given: Mapping[str, Any], problems: Problems) -> list[Any]:
-        values = []
-        for word in given[f"axis {name}"] or ():
+    def read(self, words: Sequence[str], problems: Problems) -> list[Any]:
+        """Parse the words after the flag."""
+        read = []
+        is_allowed, which = self.allowed or (lambda _: True, "")
+        for word in words:
             try:
-                values.append(self._value(name, word))
+                value = _value(self.values, word)
             except ValueError as error:
-                problems.append(f"{self._flags[name]} takes {error}, got {word!r}")
-        return values
+                problems.append(f"{self.flag} takes {which or error}, got {word!r}")
+                continue
+            ends = (value.low, value.high) if isinstance(value, Range) else (value,)
+            if all(map(is_allowed, ends)):
+                read.append(value)
+            else:
+                problems.append(f"{self.flag} takes {which}, got {word!r}")
+        return read
+
+
+def _axes(
+    params: Grid,
+    train: Callable[..., object],
+    allowed: Mapping[str, Allowed],
+    help_: Mapping[str, str],
+    flags: Mapping[str, str],
+    constants: Sequence[str],
+) -> dict[str, _Axis]:
+    space_of(params)
+    axes: Mapping[str, Any] = dict(flat(mapping_of(params) or {}))
+    settings = defaults_of(train)
+    problems = Problems()
+    named = {"allowed": allowed, "help": help_, "flags": flags, "constants": constants}
+    for what, names in named.items():
+        for name in names:
+            if name not in axes and name not in settings:
+                problems.append(f"{what}= has {name!r}, which is no axis and no parameter of train")
+    for name in settings:
+        if name in axes:
+            problems.append(f"{name!r} is an axis and a parameter of train: leave one out")
+    problems.raise_if_any(InvalidArgumentError)
+    groups = (
+        dict.fromkeys(axes, _AXES) | dict.fromkeys(settings, _SETTINGS) | dict.fromkeys(constants, _CONSTANTS)
+    )
+    values = {**axes, **{name: [value] for name, value in settings.items()}}
+    return {
+        name: _Axis(
+            groups[name], values[name], flags.get(name, _flag(name)), help_.get(name, ""), allowed.get(name)
+        )
+        for name in values
+    }
+
+
+def _parser(
+    axes: Mapping[str, _Axis], description: str | None, experiment: str, options: Mapping[str, Any]
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=description,
+        usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Started again, the command executes only the missing runs.",
+        allow_abbrev=False,  # a misspelt axis must not match another flag
+    )
+    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse parses neither -1e-3 nor -1..1
+    groups = {title: parser.add_argument_group(title) for title in (_AXES, _SETTINGS, _CONSTANTS)}
+    where = groups[_CONSTANTS]
+    where.add_argument(
+        "--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)"
+    )
+    where.add_argument(
+        "--root", metavar="FOLDER", default=options.get("root", "runs"),
+        help="folder of all experiments (default: %(default)s)",
+    )  # fmt: skip
+    where.add_argument("--note", metavar="TEXT", help="why the grid is executed, as Markdown")
+    for name, axis in axes.items():
+        written = repr(axis.values) if isinstance(axis.values, Range) else " ".join(map(text, axis.values))
+        groups[axis.group].add_argument(
+            axis.flag, dest=f"axis {name}", nargs=1 if axis.group == _CONSTANTS else "+", metavar="X",
+            help=f"{axis.help} (default: {written})".replace("%", "%%").strip(),
+        )  # fmt: skip
+    for name, flag in GridOptions.flags():
+        if flag.heading not in groups:
+            groups[flag.heading] = parser.add_argument_group(flag.heading)
+        about = flag.help
+        if flag.default is not None:
+            value = options.get(name) or flag.default
+            about += f" (default: {value if isinstance(value, str | int | float) else type(value).__name__})"
+        groups[flag.heading].add_argument(flag.name, dest=name, help=about, **flag.settings)
+        if name == "executor":
+            address = {"metavar": "HOST:PORT", "help": "Ray cluster to use (default: start one here)"}
+            groups[flag.heading].add_argument("--ray-address", **address)
+    number, about = "--sample", "draw N runs of the grid at random"
+    if search := options.get("search"):
+        number = "--suggest"
+        about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
+    groups[EXECUTION].add_argument(number, type=int, metavar="N", help=about)
+    return parser
+
+
+def _grid(axes: Mapping[str, _Axis], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the grid with the values from the flags that were used, and the values of the constants."""
+    grid, constants, problems = {}, {}, Problems()
+    for name, axis in axes.items():
+        read = axis.read(given.get(f"axis {name}", ()), problems)
+        if axis.group == _CONSTANTS:
+            constants[name] = [*read, *axis.values][0]
+        elif len(read) == 1 and isinstance(read[0], Range):
+            grid[name] = read[0]  # a single range becomes the axis itself
+        elif read or axis.group == _AXES:
+            grid[name] = read or axis.values
+    with problems.collecting():
+        space_of(grid)
+    problems.raise_if_any(GridError)
+    return grid, constants
+
+
+def _bound(constants: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with its parameters bound to the constants of the same names."""
+    parameters = inspect.signature(function).parameters
+    named = {name: value for name, value in constants.items() if name in parameters}
+    return partial(function, **named) if named else function
 
 
 def _flag(name: str) -> str:
@@ -249,50 +259,31 @@ def _flag(name: str) -> str:
     return f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
 
 
-def _reader(values: Sequence[Any] | Range) -> _Reader:
-    """Return the parser for values of the same type as the given values."""
+def _value(values: Sequence[Any] | Range, word: str) -> Any:
+    """Parse a word as a value of the same type; the message of the ValueError describes the valid values."""
     if isinstance(values, Range):
-        return partial(_range_or_number, values)
-    kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return partial(_one_of, {"true": True, "false": False})
-    if kinds == {int}:
-        return _whole
-    if kinds and kinds <= {int, float}:
-        return _number
-    if kinds == {str} or not kinds:
-        return str
-    return partial(_one_of, {text(value): value for value in values})
-
-
-def _whole(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise ValueError("whole numbers") from None
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError("numbers") from None
-
-
-def _range_or_number(values: Range, word: str) -> Any:
+        kinds = {int if isinstance(values, IntRange) else float}
+    else:
+        kinds = {type(value) for value in values}
+    if kinds <= {str}:
+        return word
+    if not kinds <= {int, float}:
+        choices = (
+            {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
+        )
+        if word not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return choices[word]
+    number, numbers = (int, "whole numbers") if kinds == {int} else (float, "numbers")
     low, dots, high = word.partition("..")
-    read = _whole if isinstance(values, IntRange) else _number
     try:
-        return replace(values, low=read(low), high=read(high)) if dots else read(word)
+        if isinstance(values, Range) and dots:
+            return replace(values, low=number(low), high=number(high))
+        return number(word)
     except ValueError:
-        numbers = "whole numbers" if isinstance(values, IntRange) else "numbers"
-        raise ValueError(f"{numbers}, or a range as {values.low}..{values.high}") from None
-
-
-def _one_of(choices: Mapping[str, Any], word: str) -> Any:
-    if word not in choices:
-        raise ValueError(f"one of {', '.join(choices)}")
-    return choices[word]
+        if isinstance(values, Range):
+            numbers += f", or a range as {values.low}..{values.high}"
+        raise ValueError(numbers) from None
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
@@ -306,35 +297,9 @@ def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, A
     return grid
 
 
-_NEGATIVE = re.compile(r"-\.?\d")
-
-
-def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """Add the flags of `run_grid`, with the script's defaults."""
-    headings: dict[str, Any] = {}
-    for name, flag in GridOptions.flags():
-        if flag.heading not in headings:
-            headings[flag.heading] = parser.add_argument_group(flag.heading)
-        about = flag.help
-        if flag.default is not None:
-            value = options.get(name) or flag.default
-            about += f" (default: {value if isinstance(value, str | int | float) else type(value).__name__})"
-        headings[flag.heading].add_argument(flag.name, dest=name, help=about, **flag.settings)
-        if name == "executor":
-            address = {"metavar": "HOST:PORT", "help": "Ray cluster to use (default: start one here)"}
-            headings[flag.heading].add_argument("--ray-address", **address)
-    search = options.get("search")
-    number = "suggest" if search else "sample"
-    about = "draw N runs of the grid at random"
-    if search:
-        about = f"number of runs that the search suggests, including earlier runs (default: {search.n})"
-    headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
-
-
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `run_grid`; the command line takes precedence over the script."""
-    flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
-    flags.pop("sample", None)
+    flags = {name: value for name, value in given.items() if not name.startswith("axis ")}
     address, suggest = (flags.pop(name, None) for name in ("ray_address", "suggest"))
     chosen = {**options, **flags}
     if suggest is not None:

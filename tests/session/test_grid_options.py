@@ -14,10 +14,10 @@ from runmanager import (
     OptunaSearch,
     SuccessiveHalving,
     fit,
+    main,
     run_grid,
 )
 from runmanager.errors import Problems
-from runmanager.front.script import Script
 from runmanager.session.grid_options import GridOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,18 +47,14 @@ def test_run_grid_shows_each_option_with_its_default_and_explains_it():
     assert arguments_in(run_grid) == list(inspect.signature(run_grid).parameters)
 
 
-def test_a_script_has_each_flag_and_gives_nothing_that_was_not_asked_for():
-    script = Script({"lr": [0.1]}, do_nothing, {}, {}, {}, ())
-    parser = script.parser("e", {})
-    flags = dict(GridOptions.flags())
-    text = " ".join(parser.format_help().split())
+def test_a_script_explains_each_flag(capsys):
+    with pytest.raises(SystemExit):
+        main({"lr": [0.1]}, do_nothing, arguments=["--help"])
+    text = " ".join(capsys.readouterr().out.split())
 
+    flags = dict(GridOptions.flags()).values()
     assert flags
-    for name, flag in flags.items():
-        assert flag.name in text
-        assert " ".join(flag.help.split()) in text
-        assert vars(parser.parse_args([]))[name] is None
-        assert flag.default in (None, OPTIONS[name], "none", "lanes")  # as a person says None
+    assert [flag for flag in flags if flag.name not in text or " ".join(flag.help.split()) not in text] == []
 
 
 def test_the_reference_has_a_row_for_each_flag():
