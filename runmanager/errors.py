@@ -12,11 +12,12 @@ RunManagerError
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from runmanager.user_frames import hide_frames, show_user_frames
+from runmanager.user_frames import hide_frames, show_user_frames, user_level
 
 
 class RunManagerError(Exception):
@@ -160,6 +161,11 @@ class RunsWarning(UserWarning):
         >>> issubclass(RunsWarning, UserWarning)  # warnings.simplefilter("error", RunsWarning) raises it
         True
     """
+
+
+def warn(sentence: str) -> None:
+    """Warn of a problem at the line of the user's code that caused it."""
+    warnings.warn(sentence, RunsWarning, stacklevel=user_level())
 
 
 class Problems(list[str]):

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -192,13 +192,11 @@ class OpenEpoch:
         values = {**columns, **self._evaluated, **means, **steps.seen(sum(num_samples))}
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
-    def divergence(self, record: EpochRecord, last_loss: float | None) -> str:
-        """Return a sentence about the first loss that is not finite and the loss before it, "" for none."""
-        mean = record.metrics.get("loss", 0.0)
-        if math.isfinite(mean):
-            return ""
-        step, loss, before = self.sums.first_not_finite() or (0, mean, None)
-        before = last_loss if step == 1 else before
+    def divergence(self, record: EpochRecord, earlier: Sequence[EpochRecord]) -> str:
+        """Return a sentence about the first loss that is not finite, and the loss before it."""
+        step, loss, before = self.sums.first_not_finite() or (0, record.metrics["loss"], None)
+        if step == 1 and earlier:
+            before = earlier[-1].metrics.get("loss")
         where = f"epoch {self.number}" + (f", step {step}" if step else "")
         finite = f"; before it was {before:.4g}" if before is not None and math.isfinite(before) else ""
         return f"loss became {loss} in {where}{finite}"

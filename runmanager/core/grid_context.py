@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
@@ -12,7 +11,6 @@ from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.state import Fingerprint, RunResult, changes_since
-from runmanager.devices import ranks
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,6 @@ class GridContext:
     measure: Measure | None = None
     epoch_type: type[OpenEpoch] = OpenEpoch
     evaluation_type: type[OpenEvaluation] = OpenEvaluation
-
-    def facts(self) -> dict[str, Any]:
-        """Return the grid's facts for the journal: the fingerprint, and the number of runs on the machine."""
-        shared = {name: n for name, n in (("jobs", self.jobs), ("ranks", ranks.num_ranks())) if n > 1}
-        return {"fingerprint": self.fingerprint, **shared}
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether code, data, versions or loaded files have changed since a run began."""

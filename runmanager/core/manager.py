@@ -1,7 +1,8 @@
 """The manager of runs: the hooks of a training loop, which check their order and lead a run to its record."""
 
 import bdb
-import warnings
+import math
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
@@ -19,7 +21,7 @@ from runmanager.core import causes, checkpoint, files, metrics
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.design import Design
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
-from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
+from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
 from runmanager.core.folders import RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.grid_context import GridContext
@@ -36,12 +38,11 @@ from runmanager.errors import (
     DeviceError,
     InvalidArgumentError,
     LifecycleError,
-    RunsWarning,
     StorageError,
     ends_grid,
     is_count,
+    warn,
 )
-from runmanager.user_frames import user_level
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
@@ -102,6 +103,7 @@ class Manager:
         self.outcome: Outcome | None = None
         self.folders, self.context = folders, context
         self.current: OpenRun | None = None
+        self._evaluation: OpenEvaluation | None = None  # the open evaluation
         self.scope = ExitStack()
         self._design = design  # the design to store; None after it was written
         self._has_warned_of_open_run = False
@@ -157,7 +159,7 @@ class Manager:
             if self._design is not None and ranks.is_main():
                 experiment, design = self.folders.experiment, self._design
                 for sentence in experiment.decide(design) if design != Design() else ():
-                    warnings.warn(sentence, RunsWarning, stacklevel=user_level())
+                    warn(sentence)
                 design = experiment.design
                 self.context = replace(self.context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
@@ -167,17 +169,16 @@ class Manager:
         self.run_count += 1
         self.run_params = run
         if network is not None:
-            if (earlier := _TRAINED.get(network)) is not None:
-                warnings.warn(
+            if earlier := _TRAINED.get(network):
+                warn(
                     f"the network of run {folder.number} was trained by run {earlier} already and begins "
-                    "with its weights: make a new network for every run",
-                    RunsWarning,
-                    stacklevel=user_level(),
+                    "with its weights: make a new network for every run"
                 )
             _TRAINED[network] = folder.number
         for listener in opened.listeners:
             listener.run_began(listener.run, network, loader)
-        opened.start_clock()
+        torch_devices.wait_for(device)
+        opened.start, opened.start_time = perf_counter() - opened.outside, time.time()
 
     def end_run(self) -> None:
         """End the run: commit its outcome, close its files, write the tables, show the results.
@@ -232,18 +233,19 @@ class Manager:
         if run.resume_epoch is not None and not run.has_begun:
             self.resume_from(TrainerState(last=partial(min, run.resume_epoch)))
             run.begin_loop(None)
-        learning_rate = run.state.learning_rate() if run.board and run.state else None
+        is_saved, learning_rate = bool(run.state and run.state.is_saved), None
+        if run.board and run.state:
+            learning_rate = run.state.learning_rate()
         for listener in run.listeners:
-            listener.epoch_began(
-                is_saved=run.state is not None and run.state.is_saved, learning_rate=learning_rate
-            )
-        run.go_on()
+            listener.epoch_began(is_saved=is_saved, learning_rate=learning_rate)
+        if run.pruned_by:  # a loop that does not use `epochs` may go on
+            run.set(Status.COMPLETED, "")
         run.begin_attempt()
         run.number += 1
         hears_steps = any(type(listener).step_ended is not Listener.step_ended for listener in run.listeners)
         run.epoch = run.context.epoch_type(
             run.number, run.device, run.loader, run.folder.params, run.num_epochs,
-            run.step_ended if hears_steps else None, run.measure,
+            run.step_ended if hears_steps else None, self.context.measure,
         )  # fmt: skip
         run.sums, run.epoch.inside = run.epoch.sums, run.inside
 
@@ -272,9 +274,10 @@ class Manager:
         assert run.journal is not None
         record = epoch.record(run.start + run.outside, run.steps)  # stops the clock; one read per device
         run.epoch = None
-        cause = epoch.divergence(record, run.last_metrics.get("loss"))
-        if cause and run.status is Status.COMPLETED:
-            run.set(Status.DIVERGED, cause)
+        if not math.isfinite(record.metrics.get("loss", 0.0)):
+            cause = epoch.divergence(record, run.records)
+            if run.status is Status.COMPLETED:
+                run.set(Status.DIVERGED, cause)
         state = run.state if run.status is Status.COMPLETED else None
         if isinstance(state, ResumeState):
             state.score(record)  # if its metric is missing, no weights are renamed
@@ -283,14 +286,12 @@ class Manager:
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         run.journal.epoch(record, **run.newly_loaded())  # on disk: from here on the epoch counts
-        run.committed, run.last_metrics = record.epoch, record.metrics
         record = ranks.broadcast(record)  # other ranks continue only after the commit
+        run.records.append(record)
         self._add_rows([record])
         # read the peak now, as TensorBoard's listener allocates memory too
         run.peak = torch_devices.peak_memory(run.device, run.peak)
-        reason = run.ask(lambda listener: listener.epoch_ended(record, run.network))
-        if not epoch.is_left:
-            run.decide(record, reason)
+        run.ask(lambda listener: listener.epoch_ended(record, run.network), record, is_left=epoch.is_left)
         torch_devices.reset_peak(run.device)
 
     @contextmanager
@@ -331,8 +332,9 @@ class Manager:
             except BaseException as error:
                 self.end_by(error, run)
                 raise
-            if self.is_open:
-                self.open_run("end_run()").close_loop()
+            if self.current and self.is_open:
+                if self.current.loop and (loop := self.current.loop()):
+                    loop.close()  # after a break, the user may still hold it
                 self.end_run()
         except KeyboardInterrupt:
             self.end_interrupted()  # the run is still open if the interrupt came while the run began or ended
@@ -408,7 +410,8 @@ class Manager:
             raise LifecycleError("epochs() again: a run has one loop; switch inside it, as by `if epoch == 3:`")
         options = LoopOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
         options.problems().raise_if_any(InvalidArgumentError)
-        run.listeners.insert(0, EarlyStop(options, self.watched(options)))
+        if patience is not None or max_seconds is not None:
+            run.listeners.insert(0, EarlyStop(options, self.watched(options)))
         if checkpoint is not None or keep is not None:
             if run.has_begun:
                 raise LifecycleError(
@@ -472,7 +475,7 @@ class Manager:
             >>> manager.results["loss"].tolist()
             [0.625]
         """
-        self._tracking("track_loss()").add_loss(loss, batch)
+        (self._evaluation or self._open_epoch("track_loss()")).add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the samples whose label has the largest score, without waiting for the device.
@@ -497,7 +500,7 @@ class Manager:
             >>> manager.results["accuracy"].tolist()
             [0.75]
         """
-        sums = self._tracking("track_num_correct()").sums
+        sums = (self._evaluation or self._open_epoch("track_num_correct()")).sums
         for name in ("_get_num_correct", "get_num_correct"):
             if getattr(type(self), name) is not getattr(Manager, name):
                 sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
@@ -540,7 +543,7 @@ class Manager:
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
             [[0.5, 1.5]]
         """
-        self._tracking("track()").track({**(values or {}), **named}, how)
+        (self._evaluation or self._open_epoch("track()")).track({**(values or {}), **named}, how)
 
     def log(self, values: Mapping[str, Any] | None = None, /, *, every: int = 1, **named: Any) -> None:
         """Log values of the current step, for curves within an epoch, without waiting for the device.
@@ -581,7 +584,7 @@ class Manager:
             [0.9, 0.8]
         """
         run = self.open_run("log()")
-        if run.evaluation is not None:
+        if self._evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         epoch = self._open_epoch("log()")
         numbers, seconds = run.steps.draw({**(values or {}), **named})
@@ -686,9 +689,19 @@ class Manager:
             >>> manager.results["validation_loss"].item() == means.loss, 0 <= means.accuracy <= 1
             (True, True)
         """
-        if self.open_run("evaluate()").network is None:
+        run = self.open_run("evaluate()")
+        if run.network is None:
             raise LifecycleError("evaluate() without a network: write manager.run(run, network, loader)")
-        return self._evaluated("evaluate()").evaluate(loader, name, loss, step, metrics)
+        counts = run.context.boards.counts() if run.context.boards else None
+        with self._open_evaluation("evaluate()", loader, name) as evaluation:
+            evaluation.apply(run.network, loss, step, metrics, counts)
+            num_items = evaluation.num_items()
+            if num_items and run.journal is not None and (run.epoch is not None or run.is_trained):
+                run.num_items[evaluation.column("accuracy")] = num_items
+        if counts:
+            for listener in run.listeners:
+                listener.classes_counted(name, counts, loader)
+        return evaluation.result
 
     @contextmanager
     def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
@@ -721,7 +734,7 @@ class Manager:
             >>> [name for name in manager.results if name.startswith("validation")]
             ['validation_mae']
         """
-        with self._evaluated("evaluating()").evaluating(loader, name) as evaluation:
+        with self._open_evaluation("evaluating()", loader, name) as evaluation:
             yield evaluation.batches()
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
@@ -879,17 +892,31 @@ class Manager:
         around = "" if call in _OF_THE_TUTORIAL else f"write `{loop}` around it, or "
         raise LifecycleError(f"{call} outside an epoch: {around}call begin_epoch() first")
 
-    def _tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
-        """Return the target of tracked values: the open evaluation, else the open epoch."""
-        evaluation = None if self.current is None else self.current.evaluation
-        return self._open_epoch(call) if evaluation is None else evaluation
-
-    def _evaluated(self, call: str) -> OpenRun:
-        """Return the open run, unless its last epoch has ended and another one may begin."""
+    @contextmanager
+    def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> Iterator[OpenEvaluation]:
+        """Collect values that are tracked in the block in the columns of an evaluation."""
         run = self.open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
             raise LifecycleError(f"{call} after epoch {run.number} has ended: call it before end_epoch()")
-        return run
+        if self._evaluation is not None:
+            raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
+        if not isinstance(name, str):
+            raise InvalidArgumentError(
+                "evaluate() takes a loader, then the name of its columns: write evaluate(loader, 'validation')"
+            )
+        torch_devices.wait_for(run.device)
+        before = run.seconds
+        evaluation = self._evaluation = run.context.evaluation_type(
+            name, loader, run.device, run.report_step, self.context.measure, run.folder.params
+        )
+        try:
+            with causes.explained_evaluation(name), undisturbed(run.network, loader, run.device):
+                yield evaluation
+                evaluation.result, values = evaluation.read()
+        finally:
+            self._evaluation = None
+        torch_devices.wait_for(run.device)
+        run.add_evaluation(values, run.seconds - before)
 
     def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
@@ -916,22 +943,17 @@ class Manager:
     def counting(self, measure: metrics.Measure | None) -> Iterator[None]:
         """Count the samples of batches by `measure` during the block."""
         before, self.context = self.context, replace(self.context, measure=measure)
-        run = self.current
-        if run:
-            run.measure = measure
         try:
             yield
         finally:
             self.context = replace(self.context, measure=before.measure)
-            if run:
-                run.measure = before.measure
 
     def resume_from(self, state: ResumeState | TrainerState, interval: Interval = (None, None)) -> None:
         """Resume the open run after the last epoch of a state, which from now on is saved with each epoch."""
         records, problems = self.open_run("resume").resume(state, interval)
         self._add_rows(records)
         if problems:
-            warnings.warn("; ".join(problems), RunsWarning, stacklevel=user_level())
+            warn("; ".join(problems))
 
     def end_by(self, error: BaseException, run: Any) -> None:
         """End the run with the outcome for an exception that left the loop."""
@@ -941,7 +963,8 @@ class Manager:
         if self.current:
             causes.explain_devices(error, self.current.device, self.current.network)
         if causes.is_pruned(error) and self.current and self.is_open:
-            self.current.close_loop()
+            if self.current.loop and (loop := self.current.loop()):
+                loop.close()
             epoch = self.current.epoch
             if epoch is not None and epoch.is_left and epoch.is_whole:
                 epoch.is_left = False  # a resumed run continues after this epoch
@@ -950,20 +973,21 @@ class Manager:
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
-        if self.current and self.is_open:
-            self.current.fail(error, self.current.device)
-            return self._close()
         device = torch.device("cpu")
-        with suppress(RuntimeError, TypeError):  # the device that the run asks for, whether it is there or not
-            device = torch.device(params_of(run).get("device", "cpu"))
-        if not ranks.is_main():
-            self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, device))
-            return self.outcome
-        # `run` is the run that has just ended, not another run with the same hyperparameters
-        folder = self.folders.open(run, again=self.outcome is not None)
-        self.current = OpenRun(folder, torch.device("cpu"), replace(self.context, boards=None))
-        self.outcome = None
-        self.current.keep_committed()
+        if self.current and self.is_open:
+            device = self.current.device
+        else:
+            with suppress(RuntimeError, TypeError):  # the device that the run asks for may be missing
+                device = torch.device(params_of(run).get("device", "cpu"))
+            if not ranks.is_main():
+                self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, device))
+                return self.outcome
+            # `run` is the run that has just ended, not another run with the same hyperparameters
+            folder = self.folders.open(run, again=self.outcome is not None)
+            self.current = OpenRun(folder, torch.device("cpu"), replace(self.context, boards=None))
+            self.outcome = None
+            committed = read_run(folder).epochs  # which stay valid
+            self.current.begin_attempt(committed, num_committed=len(committed))
         self.current.fail(error, device)
         return self._close()
 
@@ -982,7 +1006,7 @@ class Manager:
     def end_left_open(self) -> None:
         """End the open run at the exit of the program, where it is not certain that the run is complete."""
         run = self.open_run("end_run()")
-        if run.outcome.status is Status.COMPLETED:
+        if run.status is Status.COMPLETED:
             run.set(Status.INTERRUPTED, LEFT_OPEN)
         self._close()
 
@@ -1000,18 +1024,17 @@ class Manager:
         assert self.outcome is not None
         if not self._has_warned_of_open_run:
             self._has_warned_of_open_run = True
-            warnings.warn(
+            warn(
                 f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
-                "call end_run() after its last epoch",
-                RunsWarning,
-                stacklevel=user_level(),
+                "call end_run() after its last epoch"
             )
 
     def _close(self) -> Outcome:
         run = self.open_run("end_run()")
         if run.resume_epoch is not None and not run.has_begun:  # all its epochs were committed before
             self.resume_from(TrainerState(last=partial(min, run.resume_epoch)))
-        self.outcome = run.outcome
+        num_epochs = run.records[-1].epoch if run.records else 0
+        self.outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
         try:
             run.end(self.outcome)
         finally:

@@ -1,9 +1,8 @@
 """An open run: its folder, journal, state, clock, listeners and outcome."""
 
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import nn
 from runmanager.core import causes, checkpoint, files, provenance
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
 from runmanager.core.folders import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
@@ -24,12 +22,12 @@ from runmanager.core.listeners import RunListener
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.state import loading_facts, read_run
+from runmanager.core.state import loading_facts
 from runmanager.core.step_log import StepLog
 from runmanager.core.trainer_state import TrainerState
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import as_many_threads, settings_of_numbers
-from runmanager.errors import InvalidArgumentError, LifecycleError
+from runmanager.errors import InvalidArgumentError
 
 EVERY_S = 0.5
 """The minimum time (s) between two reports of steps."""
@@ -56,15 +54,14 @@ class OpenRun:
         kinds: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
-        self.context, self.measure = context, context.measure
+        self.context = context
         self.attempt = max(files.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # None until the attempt begins
         self.state: ResumeState | TrainerState | None = None  # what is saved with each epoch
         self.inside: InsideEpoch | None = None  # the checkpoints inside epochs
         self.epoch: OpenEpoch | None = None  # the open epoch; None between epochs
-        self.evaluation: OpenEvaluation | None = None  # the open evaluation
         self.number = 0  # the last epoch begun or resumed; 0 before the first epoch and after the end
-        self.committed = 0  # the last committed epoch
+        self.records: list[EpochRecord] = []  # the committed epochs, those of earlier attempts too
         self.resume_epoch: int | None = None  # the epoch after which the attempt resumes, None if unset
         self.num_epochs: int | None = None  # the last epoch of the loop, None without a loop
         # the loop over `epochs`, a weak reference, so that break in a for loop ends the generator
@@ -72,19 +69,13 @@ class OpenRun:
         self.is_trained = False  # whether the loop has finished
         self.stopped_early = ""  # the reason why the loop ends before its last epoch
         self.start, self.start_time = 0.0, 0.0  # of the run's clock: perf_counter (s), and wall time (s)
-        self.last_metrics: Mapping[str, float] = {}  # of the last committed epoch
         self.sums: EpochSums | None = None  # the sums of the current or last epoch
         self.peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
         self.replaced = 0  # the earlier attempt whose weights must not be overwritten
-        self.status, self._cause, self._pruned_by = (
-            Status.COMPLETED,
-            "",
-            "",
-        )  # of the outcome if the run ends now
+        self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
         self._argument: int | None = None  # the number of epochs that the loop asks for
-        self._resumed: EpochRecord | None = None  # the last record of earlier attempts
         self._summary: dict[str, float] = {}  # column -> result of the whole run
-        self._num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
+        self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
         self._threads = ExitStack()  # restores torch's number of threads
         self._next = 0.0  # time of the next report of a step
@@ -99,7 +90,12 @@ class OpenRun:
             "commit": provenance.git_commit(),
             "command": provenance.command(),
         }
-        self.details = {**details, **context.facts()}  # of the journal's first line
+        shared = {name: n for name, n in (("jobs", context.jobs), ("ranks", ranks.num_ranks())) if n > 1}
+        self.details: dict[str, Any] = {
+            **details,
+            "fingerprint": context.fingerprint,
+            **shared,
+        }  # of the journal's first line
         self.writer: Any = None  # the SummaryWriter of `RunManager.tb`
         self.board: RunListener | None = None
         if context.boards is not None and ranks.is_main():
@@ -112,11 +108,6 @@ class OpenRun:
             listener.run = context.run or folder.params  # type: ignore[assignment]
             listener.slot = Slot(folder.id, device=str(device))
         self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, context.x_axis)
-
-    def start_clock(self) -> None:
-        """Start the run's clock, after all earlier work of the device."""
-        torch_devices.wait_for(self.device)
-        self.start, self.start_time = perf_counter() - self.outside, time.time()
 
     @property
     def outside(self) -> float:
@@ -163,8 +154,7 @@ class OpenRun:
         # the last epoch may be only in the checkpoint
         num_committed = ranks.broadcast(min(len(records), len(committed)))
         self.begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
-        self.number = self.resume_epoch = self.committed
-        self._resumed = records[-1] if records else None
+        self.number = self.resume_epoch = records[-1].epoch if records else 0
         return records, problems + unusable
 
     def begin_attempt(
@@ -198,16 +188,11 @@ class OpenRun:
         last_step = inside.step if inside else sum(record.steps for record in records)
         for listener in self.listeners:
             listener.attempt_began(records, keep=self.details.get("keep"), last_step=last_step)
-        self.committed = records[-1].epoch if records else num_committed
         if records:
-            self.last_metrics = records[-1].metrics
+            self.records = [*records]
             # the clock continues from the duration of the earlier attempts
             self.start -= records[-1].metrics["run duration"]
             self.steps.resume(records)
-
-    def keep_committed(self) -> None:
-        """Begin an attempt after which the epochs of earlier attempts stay valid."""
-        self.begin_attempt(num_committed=len(read_run(self.folder).epochs))
 
     def newly_loaded(self) -> dict[str, Any]:
         """Return facts for the journal about files of other runs, if the run has loaded further files."""
@@ -223,8 +208,9 @@ class OpenRun:
     def epochs(self, last: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Yield the numbers of the epochs up to `last`; the hooks `begin` and `end` are the manager's."""
         if not (self.state and self.state.was_left):
-            if (resumed := self._resumed) is not None:  # the answer after this epoch may be lost
-                self.decide(resumed, self.ask(lambda listener: listener.asked_again(resumed)))
+            if self.records and self.number == self.resume_epoch:  # the answer after this epoch may be lost
+                resumed = self.records[-1]
+                self.ask(lambda listener: listener.asked_again(resumed), resumed)
             while self.number < last and not self.should_stop:
                 begin()
                 try:
@@ -238,28 +224,24 @@ class OpenRun:
                 end()
         self.is_trained = True
 
-    def close_loop(self) -> None:
-        """Close the loop over `epochs`: after a break, the user may still hold a reference to it."""
-        if self.loop and (loop := self.loop()):
-            loop.close()
+    def ask(
+        self,
+        question: Callable[[RunListener], str | None],
+        record: EpochRecord,
+        *,
+        is_left: bool = False,
+    ) -> None:
+        """Stop the run by the first answer of a listener on rank 0.
 
-    def ask(self, question: Callable[[RunListener], str | None]) -> tuple[str, str | None] | None:
-        """Ask all listeners whether the run should stop.
-
-        Returns the reason of the first listener on rank 0 that stops the run, and its rule.
+        Answers about the last epoch, of a run that has failed, or if the loop was left, do not count.
         """
         answers = [(question(listener), listener.rule) for listener in self.listeners]
-        reason = next(((why, rule) for why, rule in answers if why is not None), None)
         before = perf_counter()
         # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
-        reason = ranks.broadcast(reason)
+        reason = ranks.broadcast(next(((why, rule) for why, rule in answers if why is not None), None))
         self._waited += perf_counter() - before
-        return reason
-
-    def decide(self, record: EpochRecord, reason: tuple[str, str | None] | None) -> None:
-        """Stop the run for a reason, unless this epoch is the last epoch or the run has failed."""
         last = self._argument
-        if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
+        if is_left or self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
         why, rule = reason or ("", None)
         if rule is None:
@@ -268,24 +250,14 @@ class OpenRun:
             where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
             self.set(Status.PRUNED, f"{where}: {why}", rule)
 
-    def go_on(self) -> None:
-        """Clear the request to stop: a loop that does not use `epochs` may begin another epoch."""
-        if self._pruned_by:
-            self.set(Status.COMPLETED, "")
-
     def set(self, status: Status, cause: str, pruned_by: str = "") -> None:
         """Set the outcome, overriding earlier outcomes."""
-        self.status, self._cause, self._pruned_by = status, cause, pruned_by
+        self.status, self.cause, self.pruned_by = status, cause, pruned_by
 
     @property
     def should_stop(self) -> bool:
         """Whether the loop should stop before its last epoch."""
         return self.status is not Status.COMPLETED or bool(self.stopped_early)
-
-    @property
-    def outcome(self) -> Outcome:
-        """The outcome if the run ends now: completed, diverged, failed, pruned or interrupted."""
-        return Outcome(self.status, self._cause, self.committed, pruned_by=self._pruned_by)
 
     def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
         """Report a step to the listeners at intervals; return the time (s) that is part of no duration."""
@@ -298,55 +270,12 @@ class OpenRun:
             listener.step_ended(step)
         return self.outside - before
 
-    def evaluate(
-        self,
-        loader: Iterable[Any],
-        name: str,
-        loss: Loss,
-        step: BatchStep | None,
-        metrics: Mapping[str, Metric] | None,
-    ) -> Evaluation:
-        """Evaluate the network, see `RunManager.evaluate`."""
-        assert self.network is not None
-        counts = self.context.boards.counts() if self.context.boards else None
-        with self.evaluating(loader, name) as evaluation:
-            evaluation.apply(self.network, loss, step, metrics, counts)
-            if self.journal is not None and (self.epoch is not None or self.is_trained):
-                self._num_items |= {evaluation.column("accuracy"): n} if (n := evaluation.num_items()) else {}
-        if counts:
-            for listener in self.listeners:
-                listener.classes_counted(name, counts, loader)
-        return evaluation.result
-
-    @contextmanager
-    def evaluating(self, loader: Iterable[Any], name: Any) -> Iterator[OpenEvaluation]:
-        """Collect values that are tracked in the block in the columns of an evaluation."""
-        if self.evaluation is not None:
-            raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
-        if not isinstance(name, str):
-            raise InvalidArgumentError(
-                "evaluate() takes a loader, then the name of its columns: write evaluate(loader, 'validation')"
-            )
-
-        def report_step() -> None:
-            if self.epoch is not None:
-                self.epoch.report_step()
-            else:
-                self.step_ended(lambda: BatchProgress(self.number, 0, self.num_epochs))
-
-        torch_devices.wait_for(self.device)
-        before = self.seconds
-        self.evaluation = self.context.evaluation_type(
-            name, loader, self.device, report_step, self.measure, self.folder.params
-        )
-        try:
-            with causes.explained_evaluation(name), undisturbed(self.network, loader, self.device):
-                yield self.evaluation
-                self.evaluation.result, values = self.evaluation.read()
-        finally:
-            self.evaluation = None
-        torch_devices.wait_for(self.device)
-        self.add_evaluation(values, self.seconds - before)
+    def report_step(self) -> None:
+        """Report a batch of an evaluation to the listeners."""
+        if self.epoch is not None:
+            self.epoch.report_step()
+        else:
+            self.step_ended(lambda: BatchProgress(self.number, 0, self.num_epochs))
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""
@@ -363,7 +292,7 @@ class OpenRun:
         summary: dict[str, float] = {}
         for name, value in values.items():
             column = column_of(name)
-            if column in self.last_metrics:
+            if self.records and column in self.records[-1].metrics:
                 raise InvalidArgumentError(
                     f"{column!r} is a column of the epochs: give it another name, as final_f1"
                 )
@@ -374,14 +303,15 @@ class OpenRun:
     def fail(self, error: BaseException, device: torch.device) -> None:
         """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned."""
         if causes.is_pruned(error):
-            if not self._pruned_by:  # a pruner of the grid comes first
+            if not self.pruned_by:  # a pruner of the grid comes first
                 self.set(Status.PRUNED, causes.cause_of(error, device), BY_TRAIN)
                 self.stopped_early = ""
             return
         if ranks.is_main():
             causes.write_traceback(error, self.folder.path / files.ERROR_LOG)
         # the number of an epoch that is open or being committed, else 0
-        number = self.number if self.number > self.committed else 0
+        is_open = not self.records or self.number > self.records[-1].epoch
+        number = self.number if is_open else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
         self.set(causes.status_of(error), causes.cause_of(error, device, number, step))
 
@@ -393,7 +323,7 @@ class OpenRun:
         self.peak = torch_devices.peak_memory(self.device, self.peak)
         facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
         facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
-        facts |= {"items": self._num_items} if self._num_items else {}
+        facts |= {"items": self.num_items} if self.num_items else {}
         facts |= loading_facts(self.folder.path)
         self.steps.close()
         try:

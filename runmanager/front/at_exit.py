@@ -6,7 +6,7 @@ import sys
 import warnings
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runmanager.core import files
 from runmanager.core.folders import RunFolder
@@ -19,8 +19,7 @@ from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
 
 
-@dataclass(frozen=True)
-class _Watched:
+class _Watched(NamedTuple):
     """An open run.
 
     Its manager is a weak reference, so that its network may be garbage-collected before the exit.
@@ -56,55 +55,47 @@ def _end_open_runs() -> None:
     problems: list[tuple[str, str, int]] = []
     runs = _watched.copy()
     _watched.clear()
-    for watched in runs:
-        is_ours = watched.process == os.getpid() and ranks.is_main()
-        manager = watched.manager()
+    ipython = sys.modules.get("IPython")
+    # at a prompt, an exception ends a line or a cell, not the program
+    is_prompt = hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
+    for manager_of, folder, attempt, begun_at, process, is_first in runs:
+        manager = manager_of()
         has_ended = manager is not None and not manager.is_open  # the disk was full
-        if has_ended or not is_ours or not watched.folder.path.exists():  # a temporary folder may be removed
+        is_ours = process == os.getpid() and ranks.is_main()
+        if has_ended or not is_ours or not folder.path.exists():  # a temporary folder may be removed
             continue
-        error = _uncaught() if watched.is_first and not _is_prompt() else None
+        error = _uncaught() if is_first and not is_prompt else None
         with suppress(StorageError):
-            outcome = _ended(manager, error) if manager else _end_without(watched)
-            if manager is None or error is None:
-                problems.append((_problem(watched, outcome), *watched.begun_at))
+            if manager is None:
+                outcome: Outcome | None = _end_without(folder, attempt)
+            elif error is None:
+                manager.end_left_open()
+                outcome = manager.outcome
+            else:
+                manager.end_by(error, manager.run_params)
+                continue
+            assert outcome
+            results = files.for_people(folder.path.parent / files.RESULTS_CSV)
+            problem = (
+                f"run {folder.number} was not ended: it is recorded as {outcome.status}, with "
+                f"{counted(outcome.epochs, 'epoch')} in {results}; call end_run() after its last epoch"
+            )
+            problems.append((problem, *begun_at))
     for message, file, line in problems:  # warn last, as a filter may turn warnings into exceptions
         warnings.warn_explicit(message, RunsWarning, file, line)
 
 
-def _ended(manager: Manager, error: BaseException | None) -> Outcome:
-    if error is None:
-        manager.end_left_open()
-    else:
-        manager.end_by(error, manager.run_params)
-    assert manager.outcome
-    return manager.outcome
-
-
-def _end_without(watched: _Watched) -> Outcome:
+def _end_without(folder: RunFolder, attempt: int) -> Outcome:
     """End a run whose manager was garbage-collected."""
     from runmanager.tables.formats import write_results  # this import loads pandas
     from runmanager.tables.loading import load_results
 
-    end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
-    experiment = watched.folder.path.parent
+    end_if_running(folder, attempt, LEFT_OPEN)
+    experiment = folder.path.parent
     write_results(load_results(experiment), experiment)
-    return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(watched.folder).epochs))
-
-
-def _problem(watched: _Watched, outcome: Outcome) -> str:
-    results = files.for_people(watched.folder.path.parent / files.RESULTS_CSV)
-    return (
-        f"run {watched.folder.number} was not ended: it is recorded as {outcome.status}, with "
-        f"{counted(outcome.epochs, 'epoch')} in {results}; call end_run() after its last epoch"
-    )
+    return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(folder).epochs))
 
 
 def _uncaught() -> BaseException | None:
     """Return the uncaught exception that ends the program, None without one."""
     return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-
-
-def _is_prompt() -> bool:
-    """Whether the program is interactive: an exception ends a line or a cell, not the program."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)

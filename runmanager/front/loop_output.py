@@ -1,7 +1,6 @@
 """The output of a loop without a grid: a line per epoch, the tutorial's table, and results.csv."""
 
 import json
-import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -27,9 +26,8 @@ from runmanager.core.values import text
 from runmanager.core.wording import durations, join, printable, steady
 from runmanager.devices import ranks
 from runmanager.devices.settings import Leftovers
-from runmanager.errors import RunsWarning
+from runmanager.errors import warn
 from runmanager.front import at_exit
-from runmanager.user_frames import user_level
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")
@@ -66,7 +64,7 @@ class LoopOutput(RunListener):
         at_exit.watch(self._manager)
         number = self._opened.folder.number
         if sentence := self._leftovers.run_begins(f"run {number}"):
-            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
+            warn(sentence)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the line or the table for an epoch."""
@@ -94,7 +92,7 @@ class LoopOutput(RunListener):
             self._screen.run_ended(table_of(self._manager.run_data))
         is_first = self._manager.run_count == 1 and outcome.status is Status.COMPLETED
         if is_first and self._goal and (sentence := missing_goal([self._goal], folder)):
-            warnings.warn(sentence, RunsWarning, stacklevel=user_level())
+            warn(sentence)
 
 
 def epoch_line(

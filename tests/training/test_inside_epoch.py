@@ -318,7 +318,7 @@ def test_a_kill_costs_the_batches_after_the_last_checkpoint(tmp_path):
 
 def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeypatch):
     now = [0.0]
-    for module in ("epoch", "open_run", "inside_epoch"):
+    for module in ("epoch", "manager", "open_run", "inside_epoch"):
         monkeypatch.setattr(f"runmanager.core.{module}.perf_counter", lambda: now[0])
 
     def train_slowly(stop):
