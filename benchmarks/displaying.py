@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import spread
+from runmanager.core.contracts import Slot
 from runmanager.core.design import Design
 from runmanager.core.folders import RunFolder
 from runmanager.core.grid import RunBuilder
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.run import Run
+from runmanager.core.run import Run, id_of
+from runmanager.core.state import RunResult
 from runmanager.core.values import identity
 from runmanager.executors import BatchProgress
-from runmanager.executors.signals import Stop
 from runmanager.screen.live import GridProgress
-from runmanager.session.dispatch import Dispatcher
 
 LANES, EPOCHS, STEPS = 4, 5, 20
 REPORTS, SECONDS, TIMES = 24 * EPOCHS * STEPS, 10.0, 3
@@ -77,20 +77,21 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
     ]
     wall, cpu = time.monotonic(), time.process_time()
     progress = GridProgress("displaying", show=show)
-    progress.begin_grid(Design(), list(AXES), [])
+    progress.set_design(Design(), list(AXES))
+    progress.states = {folder.id: RunResult(folder, Status.COMPLETED, [], 1, "", {}) for folder in folders}
     progress.begin_batch(folders, lanes=LANES)
     with progress:
-        told = Dispatcher([progress], Stop(), progress.say)
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]
-            for lane, run in enumerate(together):
-                told.run_started(run, lane, f"cuda:{lane}")
+            slots = [Slot(id_of(run), lane, f"cuda:{lane}") for lane, run in enumerate(together)]
+            for progress.run, progress.slot in zip(together, slots, strict=True):
+                progress.run_began(progress.run, None, None)
             for epoch, step in itertools.product(range(1, EPOCHS + 1), range(1, STEPS + 1)):
                 time.sleep(seconds * LANES / REPORTS)
-                for run in together:
-                    told.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
+                for progress.run, progress.slot in zip(together, slots, strict=True):
+                    progress.step_ended(BatchProgress(epoch, step, EPOCHS))
                     if step == STEPS:
-                        told.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
-            for run in together:
-                told.run_ended(run, Outcome(Status.COMPLETED, "", EPOCHS))
+                        progress.epoch_ended(EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}), None)
+            for progress.run, progress.slot in zip(together, slots, strict=True):
+                progress.run_ended(Outcome(Status.COMPLETED, "", EPOCHS))
     return time.process_time() - cpu, time.monotonic() - wall

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from runmanager.answers.show import show as show
     from runmanager.answers.verdict import Verdict as Verdict
     from runmanager.answers.verdict import verdict as verdict
+    from runmanager.core.contracts import Executor as Executor
+    from runmanager.core.contracts import Listener as Listener
     from runmanager.core.grid import RunBuilder as RunBuilder
     from runmanager.core.grid import expand as expand
-    from runmanager.core.listener import Listener as Listener
     from runmanager.core.loaders import ImageTensors as ImageTensors
     from runmanager.core.loaders import TensorLoader as TensorLoader
     from runmanager.core.outcome import EpochRecord as EpochRecord
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
     from runmanager.errors import StorageError as StorageError
-    from runmanager.executors.base import Executor as Executor
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
     from runmanager.executors.lanes import LanesExecutor as LanesExecutor
     from runmanager.executors.ray import RayExecutor as RayExecutor
     from runmanager.front.fit import fit as fit
+    from runmanager.front.grid_outcome import GridOutcome as GridOutcome
     from runmanager.front.manager import RunManager as RunManager
     from runmanager.front.run_grid import run_grid as run_grid
     from runmanager.front.script import main as main
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
-    from runmanager.session.grid_outcome import GridOutcome as GridOutcome
     from runmanager.tables.formats import export as export
     from runmanager.tables.formats import load_table as load_table
     from runmanager.tables.loading import load_results as load_results
@@ -83,17 +83,16 @@ _HOMES = {
         "ExperimentLockedError", "GridError", "InvalidArgumentError",
         "LifecycleError", "MissingExtraError", "RunManagerError", "RunsWarning", "StorageError",
     ),
-    "executors.base": ("Executor",),
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
     "executors.ray": ("RayExecutor",),
     "core.grid": ("Run", "RunBuilder", "expand"),
     "trainers.mlflow": ("export_mlflow",),
     "trainers.wandb": ("export_wandb",),
-    "session.grid_outcome": ("GridOutcome",),
+    "front.grid_outcome": ("GridOutcome",),
     "front.run_grid": ("run_grid",),
     "front.script": ("main",),
-    "core.listener": ("Listener",),
+    "core.contracts": ("Executor", "Listener"),
     "core.outcome": ("EpochRecord", "Outcome", "Status"),
     "core.ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),

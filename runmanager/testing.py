@@ -2,18 +2,18 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
+from runmanager.core.task import arguments_of
 from runmanager.errors import GridError, InvalidArgumentError
-from runmanager.front.run_grid import run_grid
-from runmanager.front.train_function import Train, manager_of
+from runmanager.front.options import GridOptions
+from runmanager.front.run_grid import check_settings, open_grid, run_grid
+from runmanager.front.train_function import Train
 from runmanager.search.decide import Decide
-from runmanager.session.grid_options import GridOptions
-from runmanager.session.session import Session
-from runmanager.session.train_call import call
 from runmanager.tables.evidence import ERROR
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def assert_not_worse(
         raise GridError([f"{_AXIS!r} is the axis of new and baseline: give that of params= another name"])
 
     def train(run: Run, manager: "RunManager") -> None:
-        call(new if run.variant == _NEW else baseline, run, manager)
+        chosen = new if run.variant == _NEW else baseline
+        chosen(run, manager, **arguments_of(chosen, run))
 
     usual = dict(_INLINE)
     if {"jobs", "executor"} & options.keys():
@@ -159,10 +160,10 @@ def assert_resumes(
     grid = {"device": ["cpu"]} if params is None else params
     with tempfile.TemporaryDirectory(prefix="runmanager-", ignore_cleanup_errors=True) as folder:
         settings = GridOptions(experiment="resumes", root=folder, check="resume", **{**_INLINE, **options})
-        with Session.open(grid, train, settings, manager_of) as session:
-            session.saving = (save, load) if save else None
+        with ExitStack() as closing:
+            loop, *_ = open_grid(grid, train, settings, closing)
             try:
-                notes = session.check()
+                notes = check_settings(loop, settings, (save, load) if save else None)
             except GridError as error:
                 raise AssertionError(str(error)) from None
     unrepeatable = [note for note in notes if "not repeatable" in note]

@@ -12,12 +12,12 @@ from torch import nn
 
 from runmanager.core import causes, checkpoint, files, provenance
 from runmanager.core.checkpoint import ResumeState
+from runmanager.core.contracts import Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.folders import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.listener import Slot
 from runmanager.core.listeners import RunListener
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single

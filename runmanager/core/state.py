@@ -57,6 +57,11 @@ class RunResult:
         return Outcome(self.status, self.error, len(self.epochs), pruned_by=self.pruned_by)
 
     @property
+    def seconds(self) -> float:
+        """The duration of the run (s)."""
+        return self.epochs[-1].metrics.get("run duration", 0.0) if self.epochs else 0.0
+
+    @property
     def next_step(self) -> str:
         """Advice on the next step, or ""."""
         return self.outcome.next_step(self.folder.path / files.ERROR_LOG)

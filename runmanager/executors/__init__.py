@@ -1,7 +1,7 @@
 """Executors of runs, each loaded on first use."""
 
+from runmanager.core.contracts import Executor, Report, Task, Watch
 from runmanager.core.outcome import BatchProgress
-from runmanager.executors.base import Executor, Report, Task, Watch
 
 EXECUTORS = ("lanes", "inline", "ray")
 """The names of executors in `run_grid`."""

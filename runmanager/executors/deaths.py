@@ -5,8 +5,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from runmanager.core.contracts import uncommitted
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.executors.base import uncommitted
 
 MOST_LINES = 1000
 """The number of last lines of output stored for a run that died or hung."""

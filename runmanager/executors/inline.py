@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from functools import partial
 
+from runmanager.core.contracts import Executor, Task, Watch
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run, device_of
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.executors.base import Executor, Task, Watch
 from runmanager.user_frames import user_level
 
 

@@ -9,10 +9,10 @@ from multiprocessing import connection as connections
 from pathlib import Path
 from typing import Any
 
+from runmanager.core.contracts import Executor, Task, Watch, uncommitted
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.core.run import Run, device_of
 from runmanager.executors import serialize
-from runmanager.executors.base import Executor, Task, Watch, uncommitted
 from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane, without_main
 from runmanager.executors.placement import Placement

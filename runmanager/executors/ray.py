@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core.contracts import Executor, Task, Watch
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, MissingExtraError
-from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.serialize import dump
 from runmanager.executors.signals import signals_wait
 from runmanager.executors.worker import open_closed_streams

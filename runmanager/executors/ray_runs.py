@@ -18,11 +18,11 @@ import ray
 from ray.exceptions import NodeDiedError, RayError, WorkerCrashedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from runmanager.core.contracts import Task, Watch, uncommitted
 from runmanager.core.files import HOLDER
 from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 from runmanager.core.run import Run, device_of
 from runmanager.errors import first_line
-from runmanager.executors.base import Task, Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.serialize import dump, dump_error, load_dumped, send_to_children_by_value
 from runmanager.executors.worker import Raised

@@ -19,12 +19,6 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 """The signals that end a grid; Windows lacks SIGHUP."""
 
 
-def is_stopped(error: BaseException) -> bool:
-    """Whether an exception of `train` means that the run should stop."""
-    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
-
-
 def leave_loaders() -> dict[int, Any]:
     """Disable torch's SIGCHLD handler: the signal that ends the grid may have ended the loaders' processes too.
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from runmanager.core.contracts import Task
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Question
 from runmanager.errors import GridError, first_line
 from runmanager.executors import serialize
-from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 
 _COLLECT_AFTER_S = 1.0  # no garbage collection after shorter runs: it takes as long as a small run

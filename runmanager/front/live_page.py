@@ -7,68 +7,62 @@ from pathlib import Path
 from typing import Any, Self
 
 from runmanager.core import files
+from runmanager.core.contracts import Listener
 from runmanager.core.outcome import EpochRecord, Outcome
-from runmanager.session.display import GridListener
 
 _SHARE = 20  # writing the page takes at most 1 / _SHARE of the time
 _LEAST_S = 2.0  # minimum time between two updates
 
 
-class LivePage(GridListener):
+class LivePage(Listener):
     """Writes the page of an experiment repeatedly, in at most a twentieth of the elapsed time.
 
     If the page cannot be written, one message reports this, and the grid continues.
 
     Args:
         experiment: The experiment's folder.
-        report: The file, True for `report.html` in that folder, False for no page.
+        report: The file, True for `report.html` in that folder.
+        say: Prints a line.
         is_alone: Whether runs are executed in this process. In this case, the page is updated only between
             runs, so that no run becomes slower.
     """
 
     def __init__(
-        self, experiment: Path, report: bool | str | os.PathLike[str] = False, *, is_alone: bool = False
+        self,
+        experiment: Path,
+        report: bool | str | os.PathLike[str],
+        say: Callable[[str], None],
+        *,
+        is_alone: bool = False,
     ) -> None:
-        self._experiment = experiment
+        self._experiment, self._say, self._is_alone = experiment, say, is_alone
         file = experiment / files.REPORT if isinstance(report, bool) else Path(report)
-        # an absolute path, as train() may change the working directory
-        self._target = file.absolute() if report else None
-        self._is_alone = is_alone
-        self._next = 0.0
-        self._interval = _LEAST_S
-        self._say: Callable[[str], None] | None = None
-
-    def grid_began(self, say: Callable[[str], None]) -> None:
-        """Write the page for the first time, and show its path."""
-        if self._target is None:
-            return
-        self._say = say
-        say(f"report: {files.for_people(self._target)} (a browser that shows it follows)")
-        self._renew()
-
-    def epoch_ended(self, record: EpochRecord, network: Any) -> None:
-        """Update the page if an update is due, and runs are executed in other processes."""
-        if not self._is_alone:
-            self._renew_if_due()
-
-    def run_ended(self, outcome: Outcome) -> None:
-        """Update the page if an update is due."""
-        self._renew_if_due()
+        self._target = file.absolute()  # train() may change the working directory
+        self._next, self._interval = 0.0, _LEAST_S
+        self._is_writable = True
 
     def __enter__(self) -> Self:
+        """Write the page for the first time, and show its path."""
+        self._say(f"report: {files.for_people(self._target)} (a browser that shows it follows)")
+        self._renew()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Write the page for the last time; the final page does not reload itself."""
-        if self._say:
-            self._renew(is_over=True)
+        self._renew(is_over=True)
 
-    def _renew_if_due(self) -> None:
-        if self._say and time.monotonic() >= self._next:
+    def epoch_ended(self, record: EpochRecord, network: Any) -> None:
+        """Update the page if an update is due, and runs are executed in other processes."""
+        if not self._is_alone and time.monotonic() >= self._next:
+            self._renew()
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """Update the page if an update is due."""
+        if time.monotonic() >= self._next:
             self._renew()
 
     def _renew(self, *, is_over: bool = False) -> None:
-        if self._target is None or self._say is None:
+        if not self._is_writable:
             return
         before = time.monotonic()
         try:
@@ -79,7 +73,7 @@ class LivePage(GridListener):
             write_page(self._experiment, self._target, seconds=None if is_over else self._interval)
         except Exception as error:  # noqa: BLE001 - a view must not end a grid
             self._say(f"! the report could not be written: {type(error).__name__}: {error}")
-            self._say = None
+            self._is_writable = False
         now = time.monotonic()
         self._interval = max(_LEAST_S, _SHARE * (now - before))
         self._next = now + self._interval

@@ -14,12 +14,12 @@ from runmanager.core.grid import RunBuilder, space_of
 from runmanager.core.nested import Grid, flat, mapping_of
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
+from runmanager.core.task import further_parameters
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
+from runmanager.front.options import EXECUTION, GridOptions
 from runmanager.front.run_grid import run_grid
-from runmanager.session.grid_options import EXECUTION, GridOptions
-from runmanager.session.train_call import defaults_of
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 """Further exit codes, which `GridOutcome` does not have."""
@@ -157,7 +157,8 @@ def _axes(
 ) -> dict[str, _Axis]:
     space_of(params)
     axes: Mapping[str, Any] = dict(flat(mapping_of(params) or {}))
-    settings = defaults_of(train)
+    further = further_parameters(train)
+    settings = {each.name: each.default for each in further if each.default is not each.empty}
     problems = Problems()
     named = {"allowed": allowed, "help": help_, "flags": flags, "constants": constants}
     for what, names in named.items():

@@ -8,35 +8,35 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.answers.sentences import VARIABLE
 from runmanager.console import choose_screen
 from runmanager.core import files
+from runmanager.core.contracts import PROBLEMS, Display, Search, Signals, log
 from runmanager.core.design import Design
+from runmanager.core.folder_names import varying
 from runmanager.core.folders import RunFolder
 from runmanager.core.goal import default_goal
+from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.core.plan import Action, Plan
 from runmanager.core.run import Run
 from runmanager.core.run_numbers import KEPT, ranked_numbers
-from runmanager.core.state import RunResult, read_run
+from runmanager.core.state import RunResult
 from runmanager.core.wording import listed, printable
 from runmanager.errors import RunManagerError
-from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
+from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
-from runmanager.search.search import Search
-from runmanager.session.display import Display
-from runmanager.session.grid_options import GridOptions
-from runmanager.session.plan import Plan
 from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:
-    from runmanager.answers.conclusion import Conclusion
     from runmanager.answers.foresight import Foresight
     from runmanager.screen.panel import Panel
 
@@ -44,15 +44,10 @@ _LIVE_S = 0.5  # minimum time between two pictures
 _CLOCK_S = 1.0  # maximum time between two pictures, as pictures show clocks
 _PLAIN_S = 60.0  # minimum time between two plain lines about the whole grid
 _MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
-_PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
-
-_log = logging.getLogger("runmanager")
-_log.addHandler(logging.NullHandler())  # no output by default: the screen shows the lines
 
 
-def make_display(options: GridOptions) -> "GridProgress":
-    """Return the display of a grid with these options, in the terminal or notebook of the user."""
-    path = options.path
+def make_display(path: Path, *, show: bool) -> "GridProgress":
+    """Return the display of the grid in a folder, in the terminal or notebook of the user."""
 
     def page() -> str:
         try:
@@ -60,7 +55,7 @@ def make_display(options: GridOptions) -> "GridProgress":
         except (OSError, RunManagerError):  # the error if TensorBoard has no runs to show
             return ""
 
-    return GridProgress(path.name, show=options.is_shown, page=page)
+    return GridProgress(path.name, show=show, page=page)
 
 
 class GridProgress(Display):
@@ -76,6 +71,7 @@ class GridProgress(Display):
 
     def __init__(self, name: str, *, show: bool = True, page: Callable[[], str] | None = None) -> None:
         self._name, self.is_shown = name, show
+        self.states: Mapping[str, RunResult] = {}  # identity -> the present state of a run
         self._screen = choose_screen(show=show)
         self._screen.links = {"TensorBoard": page} if page else {}
         self._lines: deque[str] = deque()
@@ -83,11 +79,25 @@ class GridProgress(Display):
         self._printed = float("-inf")
         self._thread: threading.Thread | None = None
         self._end = threading.Event()
-        self.begin_grid(Design(), [], [])
+        self.set_design(Design(), [])
         self.begin_batch([])
 
-    def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
-        """Set the goals of the grid, and add the existing results of the experiment."""
+    def begin_grid(self, loop: Loop, plan: Plan, first: Plan) -> None:
+        """Set the goals of the grid, add the existing results of the experiment, and the first runs."""
+        self.states = loop.states
+        is_alone = loop.task.raises  # all runs of the experiment are its surroundings
+        folders = loop.task.experiment.runs.values()
+        self.set_design(loop.design, varying([run.params for run in folders]) if is_alone else plan.varying)
+        if self.is_shown and not is_alone:
+            before = [planned.before for planned in plan.runs if planned.action is not Action.START_OVER]
+            for result in (*loop.others, *before):
+                self._best.add(result)
+        runs = plan.runs if is_alone else first.due
+        past = [] if is_alone else first.costs
+        self.begin_batch([each.folder for each in runs], lanes=loop.num_lanes, past=past, more=loop.num_more)
+
+    def set_design(self, design: Design, varying: Sequence[str]) -> None:
+        """Set the goals, and the hyperparameters that vary."""
         self._repeats = design.repeating(varying)
         self._design = design
         axes = sorted(varying, key=lambda name: name in self._repeats)
@@ -96,9 +106,6 @@ class GridProgress(Display):
         self._ended: set[str] = set()
         self._best = BestSoFar(design, varying)
         self._best_line, self._is_best_old, self._rank_next = "", True, 0.0
-        if self.is_shown:
-            for result in results:
-                self._best.add(result)
 
     def begin_batch(
         self,
@@ -152,8 +159,8 @@ class GridProgress(Display):
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
         """Log lines, and print them or the lines `instead`; no other line is printed between them."""
-        level = logging.WARNING if lines[0].startswith(_PROBLEMS) else logging.INFO
-        _log.log(level, "%s", "\n".join(lines))
+        level = logging.WARNING if lines[0].startswith(PROBLEMS) else logging.INFO
+        log.log(level, "%s", "\n".join(lines))
         self._lines.extend(lines if instead is None else instead)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self.flush()
@@ -225,7 +232,7 @@ class GridProgress(Display):
         self._ended.add(folder.id)
         metrics = dict(running.metrics) if running else {}
         if self.is_shown:
-            result = read_run(folder)
+            result = self.states[folder.id]
             (numbers,) = ranked_numbers([result], self._design.decisive([result.start]))
             metrics |= numbers if running else {}
             self._best.add(result)
@@ -269,7 +276,7 @@ class GridProgress(Display):
         self._headings, self._num_below = headings, len(lines) + (0 if is_due else self._num_below)
         return [*(headings if is_due else []), *lines]
 
-    def stopping(self, stop: Stop) -> None:
+    def stopping(self, signals: Signals) -> None:
         """Print, once, that the grid is stopping, and the reason unless the reason is a signal."""
         if self._is_stopping:
             return
@@ -279,21 +286,18 @@ class GridProgress(Display):
         stops = "1 running run stops" if is_one else f"{number} running runs stop"
         since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
         dropped = f": {stops} now; {since}" if number else ""
-        why = f"{stop.why}. " if stop.why else ""
+        why = f"{signals.why}. " if signals.why else ""
         # after SIGTERM or SIGHUP, there may be no user at the keyboard
-        is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
+        is_by_hand = signals.exit_code in (0, INTERRUPTED, TIME_IS_OVER)
         force = " Press Ctrl-C again to stop without waiting." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
 
-    def conclude(self, conclusion: "Conclusion") -> "Panel":
+    def conclude(self, panel: "Panel") -> "Panel":
         """Print the panel at the end of a grid, and log its text."""
-        from runmanager.screen.panel import Panel
-
         self.flush()
-        panel = Panel(conclusion)
         for line in str(panel).split("\n"):
-            _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
+            log.log(logging.WARNING if line.startswith(PROBLEMS) else logging.INFO, "%s", line)
         return replace(panel, cell=self._screen.conclude(panel))
 
     def show_start(self, line: str) -> None:
@@ -308,11 +312,13 @@ class GridProgress(Display):
         """Remove the live display below the lines, or replace it by the line `then`."""
         self._screen.show_below(then or None)
 
-    def show_plan(self, plan: Plan, search: Search, lanes: int, foresight: "Foresight | None" = None) -> None:
+    def show_plan(
+        self, plan: Plan, search: Search | None, lanes: int, foresight: "Foresight | None" = None
+    ) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
         for sentence in plan.changes:
             self.say(sentence)
-        if search.axes:  # the search generates runs
+        if search and search.axes:  # the search generates runs
             self.say(search.introduction())
             if not plan.runs:
                 return

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 
 from runmanager.core import files
 from runmanager.core.outcome import Status
+from runmanager.core.plan import Action, Plan, PlannedRun
 from runmanager.core.wording import counted, duration, join
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
-from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.table import Table
 
 Seconds = Sequence[float | None]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runmanager.core.contracts import Decision, Search
 from runmanager.core.design import Rule
 from runmanager.core.folders import RunFolder
 from runmanager.core.outcome import Outcome
@@ -12,7 +13,6 @@ from runmanager.core.state import RunResult
 from runmanager.core.values import identity
 from runmanager.core.wording import counted, duration, printable
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.search.search import Decision, Search, run_seconds
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest
@@ -141,7 +141,7 @@ class _Deciding(Search):
                 cause = error if any(result.epochs for result in read) else "no run has an epoch"
                 self._why = f"! nothing is decided: {cause}"
                 return Decision(sentences=sentences)
-            seconds = sum(map(run_seconds, read))
+            seconds = sum(run.seconds for run in read)
             if not self._ask(race, rivals, comparison, seconds):
                 return Decision(sentences=sentences)
             sentences = [race.standing, *self._outlook(race, comparison.contest, seconds, seconds / len(read))]

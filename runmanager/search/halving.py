@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from runmanager.core.contracts import Pruner
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.search.search import Pruner
 
 NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
 

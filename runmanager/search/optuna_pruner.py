@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
+from runmanager.core.contracts import Pruner
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.core.state import RunResult
-from runmanager.search.search import Pruner
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

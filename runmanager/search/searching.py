@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runmanager.core.contracts import Decision, Search
 from runmanager.core.folders import Experiment, RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
@@ -19,7 +20,6 @@ from runmanager.core.wording import counted, did_you_mean, join
 from runmanager.errors import InvalidArgumentError
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.search import Decision, Search, run_seconds
 from runmanager.search.space import Point, SearchSpace
 
 MOST_REPEATS = 100
@@ -109,7 +109,7 @@ class Searching(Search):
             for trial in self._trials.values():
                 due |= self._due(trial, results)
         if self._options.max_seconds is not None:
-            self._seconds = sum(run_seconds(results[id_]) for id_ in self._ids if id_ in results)
+            self._seconds = sum(results[id_].seconds for id_ in self._ids if id_ in results)
         due = self._suggested(due, results, in_progress)
         self._executable.difference_update(due)
         return Decision(

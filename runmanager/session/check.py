@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from runmanager.core import files
+from runmanager.core.contracts import Display, Executor, Report, Signals
 from runmanager.core.folders import Experiment
 from runmanager.core.lock import check_free
-from runmanager.core.outcome import Outcome, Status
+from runmanager.core.outcome import News, Outcome, Status
 from runmanager.core.run import Run, device_of
+from runmanager.core.task import RunTask
 from runmanager.core.values import column, key_of
 from runmanager.core.wording import counted, duration
 from runmanager.devices import ranks
 from runmanager.errors import Problems
-from runmanager.executors import Executor, Report
-from runmanager.executors.signals import Stop
-from runmanager.session.dispatch import Dispatcher
-from runmanager.session.display import Display
-from runmanager.session.task import RunTask
 
 LONGEST_S = 300.0
 """The time limit (s) after which no further check of a setting begins."""
@@ -54,7 +51,7 @@ class CheckTask:
             with self.temporary_folder() as folder, undisturbed_random(device):
                 experiment = Experiment(Path(folder) / self.task.experiment.path.name)
                 task = replace(
-                    self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False,
+                    self.task, experiment=experiment, train=Cut(self.task.train), boards_of=None,
                     rule="", asks=False, listeners=[OneEpoch()], raises=False,
                     epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
                 )  # fmt: skip
@@ -68,12 +65,34 @@ class CheckTask:
         return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
+@dataclass(frozen=True)
+class Stopping:
+    """A watch that only stops; the errors of runs are in their outcomes."""
+
+    signals: Signals
+
+    def run_started(self, run: Run, lane: int, device: str) -> None:
+        """Check the signals."""
+        self.signals.check()
+
+    def run_progressed(self, run: Run, news: News) -> str:
+        """Check the signals; no run is stopped early."""
+        self.signals.check()
+        return ""
+
+    def stopping(self) -> None:
+        """Show nothing."""
+
+    def say(self, line: str) -> None:
+        """Show nothing."""
+
+
 def try_settings(
     runs: Sequence[Run],
     task: CheckTask,
     path: Path,
     executor: Executor,
-    stop: Stop,
+    stop: Signals,
     display: Display,
     repeats: Sequence[str],
 ) -> list[str]:
@@ -91,7 +110,7 @@ def try_settings(
         display.say(words)
     display.show_start(words)
     waiting = deque(settings)
-    watch = Dispatcher([], stop, lambda _: None)  # the errors of runs are in the outcomes
+    watch = Stopping(stop)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with (

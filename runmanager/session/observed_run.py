@@ -35,7 +35,6 @@ from runmanager.core.user_code import is_users_file
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
-from runmanager.session.train_call import call
 from runmanager.session.trial import CheckedEvaluation, Cut
 
 NUM_EPOCHS, NUM_STEPS = 2, 6
@@ -102,7 +101,7 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     observer = Observer(order)
     task = replace(
         task, experiment=Experiment(order.experiment), train=Cut(task.train),
-        manager_of=observer.following(task.manager_of), tensorboard=False, rule="", asks=False,
+        manager_of=observer.following(task.manager_of), boards_of=None, rule="", asks=False,
         listeners=[observer], raises=False, epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
     )  # fmt: skip
     try:
@@ -201,7 +200,7 @@ class Observer(RunListener):
     def _variables(self) -> dict[str, Any]:
         """Return the variables of the user's frames and of their files, those of the innermost frame first."""
         frame, frames = sys._getframe(1), []  # noqa: SLF001 - inspect.currentframe() is the same
-        while frame.f_back is not None and frame.f_code is not call.__code__:
+        while frame.f_back is not None and frame.f_code is not Cut.__call__.__code__:
             file = frame.f_code.co_filename
             if is_users_file(file) or (file.startswith("<") and not file.startswith("<frozen")):
                 frames.append(frame)

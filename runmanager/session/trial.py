@@ -14,7 +14,7 @@ from runmanager.core.listeners import RunListener
 from runmanager.core.metrics import How
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.session.train_call import call
+from runmanager.core.task import arguments_of
 
 _NUM_STEPS = 2  # number of steps of a check
 _NUM_BATCHES = 1  # number of batches of each evaluation of a check
@@ -82,7 +82,7 @@ class Cut:
     def __call__(self, run: Run, manager: Any) -> None:
         """Call the training function."""
         try:
-            call(self.train, run, manager)
+            self.train(run, manager, **arguments_of(self.train, run))
         except LeaveTrain:
             pass
         except StopIteration:  # the loop called next() after the end of the shortened batches

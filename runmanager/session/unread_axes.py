@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from runmanager.checks.fingerprint import reached_source
+from runmanager.core.task import parameters_of
 from runmanager.core.wording import listed
-from runmanager.session.train_call import parameters_of
 
 _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
 """Functions that get the run, and read no axis that is not named elsewhere."""
@@ -17,7 +17,11 @@ def unread_axes(train: Callable[..., object], axes: Iterable[str]) -> str:
     sources = reached_source(train)
     words = {*re.findall(r"\w+", "\n".join(sources))}
     unread = [name for name in axes if name.partition(".")[0] not in words]
-    if not words or not unread or _is_passed_on(next(iter(parameters_of(train)), "run"), sources):
+    if (
+        not words
+        or not unread
+        or _is_passed_on(next((each.name for each in parameters_of(train)), "run"), sources)
+    ):
         return ""
     return f"train never reads {listed(map(repr, unread))}: read run.{unread[0]}, or leave it out"
 

@@ -13,7 +13,7 @@ from runmanager import RunManager, TensorBoard, load_results, run_grid
 from runmanager.core.folders import Experiment
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning
-from runmanager.session.grid_outcome import GridOutcome
+from runmanager.front.grid_outcome import GridOutcome
 from runmanager.tensorboard.hparams import decide, tag
 from runmanager.tensorboard.run_log import RunLog
 from runmanager.tensorboard.server import page_of

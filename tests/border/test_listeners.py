@@ -2,8 +2,9 @@
 
 import math
 import random
+import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -330,3 +331,32 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
 
     assert outcome.exit_code == 130
     assert heard == [(0.1, "interrupted")]
+
+
+@pytest.mark.slow
+def test_a_listener_that_is_too_slow_misses_epochs_but_no_end(tmp_path):
+    is_done = threading.Event()
+
+    class Busy(Listener):
+        events: ClassVar[list[str]] = []
+
+        def run_began(self, run, network, loader):
+            is_done.wait(60)
+
+        def epoch_ended(self, record, network):
+            self.events.append("epoch")
+
+        def run_ended(self, outcome):
+            self.events.append("end")
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1_100):
+                manager.track_loss(run.lr, 1)
+        is_done.set()
+
+    options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
+    run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, listeners=[Busy()], **options)
+
+    assert Busy.events == ["epoch"] * (len(Busy.events) - 1) + ["end"]
+    assert 0 < len(Busy.events) <= 1_001

@@ -142,6 +142,23 @@ def test_runs_of_a_device_that_is_not_here_are_unavailable_and_the_others_run():
     assert start(grid).runs["run"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("display", [None, False])
+def test_a_grid_without_a_completed_run_says_so_in_one_line(display, capsys):
+    def no_data(run, manager):
+        raise ValueError("no data")
+
+    failed = start(function=no_data, display=display)
+    missing = start({"device": ["xpu:99"]}, experiment="missing", display=display)
+
+    assert (failed.exit_code, missing.exit_code) == (1, 1)
+    output = capsys.readouterr()
+    assert bool(output.out) is (display is None)
+    lines = output.err.splitlines()
+    assert len(lines) == (2 if display is False else 0)
+    assert all(word in lines[0] for word in ("3 failed", "no data")) if lines else True
+    assert all(word in lines[1] for word in ("1 unavailable", "xpu:99")) if lines else True
+
+
 def test_ctrl_c_keeps_what_is_committed_and_the_next_call_resumes():
     announce("stop", 0.2, 2)
     outcome = start()

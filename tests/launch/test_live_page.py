@@ -1,10 +1,8 @@
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runmanager import GridError, run_grid
-from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.front import live_page
 from tests.report.reading import by_id, parse, text_of
 
@@ -43,40 +41,6 @@ def test_the_page_is_renewed_while_its_grid_runs(tmp_path, monkeypatch):
     assert text_of(by_id(last, "headline")) == "Run 3 (lr=0.1) is best: loss 0.1"
     assert next(last.iter("body")).get("data-seconds") is None
     assert "wrong" not in [section.get("id") for section in last.iter("section")]
-
-
-def test_a_page_that_costs_much_is_renewed_less_often(tmp_path, monkeypatch):
-    clock = iter(range(0, 10_000, 10))  # every look at the clock takes 10 s, and so does every page
-    monkeypatch.setattr(live_page, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    pages = []
-    monkeypatch.setattr("runmanager.report.render.write_page", lambda *_, **options: pages.append(options))
-    page = live_page.LivePage(tmp_path, True)
-
-    with page:
-        page.grid_began(lambda _: None)
-        for _ in range(25):
-            page.epoch_ended(EpochRecord(1, {}), None)
-        assert len(pages) == 2  # 200 s later
-    assert [options["seconds"] for options in pages] == [2.0, 200.0, None]
-
-
-def test_a_page_that_cannot_be_written_does_not_end_the_grid(tmp_path):
-    def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(run.lr, 1)
-
-    lines: list[str] = []
-    page = live_page.LivePage(tmp_path, tmp_path / "missing" / "report.html")
-    with page:
-        page.grid_began(lines.append)
-        page.run_ended(Outcome(Status.COMPLETED))
-    target = tmp_path / "missing" / "report.html"
-    outcome = run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, report=target, **OPTIONS)
-
-    assert outcome.exit_code == 0
-    assert len(lines) == 2
-    assert lines[1].startswith("! the report could not be written: ")
 
 
 def test_what_is_no_file_is_refused(tmp_path):

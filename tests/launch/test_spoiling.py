@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import threading
 import warnings
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from runmanager import run_grid
 from runmanager.core.outcome import Status
 from runmanager.errors import RunsWarning
-from runmanager.executors import signals
 
 
 class Unwritable(Exception):  # noqa: N818 - a nasty one
@@ -157,22 +155,3 @@ def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor, 
     assert {name: text for name, text in inherited.items() if text != inherited[names[0]]} == {}
     assert after == before
     assert len(caught) <= (executor == "inline"), [str(each.message) for each in caught]
-
-
-class Stopped(KeyboardInterrupt):
-    """What stops a lane."""
-
-
-@pytest.mark.parametrize(
-    ("handler", "error", "is_stopped"),
-    [
-        (signal.SIG_IGN, KeyboardInterrupt(), False),
-        (signal.SIG_IGN, Stopped(), True),
-        (signal.default_int_handler, KeyboardInterrupt(), True),
-        (signal.default_int_handler, GeneratorExit(), False),
-    ],
-)
-def test_ctrl_c_is_no_exception_of_train(monkeypatch, handler, error, is_stopped):
-    monkeypatch.setattr(signal, "getsignal", lambda _: handler)
-
-    assert signals.is_stopped(error) is is_stopped

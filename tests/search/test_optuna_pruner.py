@@ -18,8 +18,8 @@ from runmanager import (
     load_runs,
     run_grid,
 )
+from runmanager.core.contracts import Slot
 from runmanager.core.goal import parse_goal
-from runmanager.core.listener import Slot
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from tests.damaging import as_if_killed
 from tests.nightly import of_night_but

@@ -1,11 +1,11 @@
 from dataclasses import dataclass
 
 from runmanager import load_runs, run_grid
+from runmanager.core.contracts import uncommitted
 from runmanager.core.folders import read_runs
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import Status
 from runmanager.executors import Executor
-from runmanager.executors.base import uncommitted
 from tests.damaging import NO_PROCESS
 
 

@@ -18,7 +18,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.errors import Problems
-from runmanager.session.grid_options import GridOptions
+from runmanager.front.options import GridOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONS = {option.name: option.default for option in dataclasses.fields(GridOptions)}

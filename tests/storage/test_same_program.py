@@ -11,7 +11,7 @@ from tests.nightly import of_night_but
 HOME = Path(__file__).parents[2]
 NUM_STARTS = 5
 TELLING = """
-import runmanager.session.plan as _plan
+import runmanager.core.plan as _plan
 
 def _telling(*given, _since=_plan.changes_since):
     changes = _since(*given)

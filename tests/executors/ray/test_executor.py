@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, RayExecutor, RunBuilder
+from runmanager.core.contracts import uncommitted
 from runmanager.core.outcome import Outcome, Status
 from runmanager.errors import DeviceError, InvalidArgumentError, MissingExtraError
 from runmanager.executors import BatchProgress
-from runmanager.executors.base import uncommitted
 from runmanager.executors.ray import connected
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})

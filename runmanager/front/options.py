@@ -2,17 +2,17 @@
 """The options of a grid, each with its default, its check and its command-line flag."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core.listener import Listener
+from runmanager.core.contracts import Executor, Listener
 from runmanager.core.outcome import argument
 from runmanager.devices import ranks
 from runmanager.errors import Problems
-from runmanager.executors import EXECUTORS, Executor, executor_type
+from runmanager.executors import EXECUTORS, executor_type
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -66,10 +66,6 @@ def _option(
     return field(default=default, metadata={"check": check, "flag": command_flag})
 
 
-def _one_of(*choices: str) -> Check:
-    return lambda problems, name, value: problems.check_choice(name, value, choices)
-
-
 def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
     def check(problems: Problems, name: str, value: Any) -> None:
         if not is_valid(value):
@@ -78,7 +74,7 @@ def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
     return check
 
 
-def _are_listeners(problems: Problems, _: str, value: Any) -> None:
+def _check_listeners(problems: Problems, _: str, value: Any) -> None:
     rule = "listeners must be a list of objects of a subclass of Listener"
     if not (isinstance(value, list | tuple) and all(isinstance(listener, Listener) for listener in value)):
         problems.append(f"{rule}, got {value!r:.60}: write listeners=[...]")
@@ -89,7 +85,7 @@ def _are_listeners(problems: Problems, _: str, value: Any) -> None:
             problems.append(f"{name}.where must be 'parent' or 'worker', got {listener.where!r:.60}")
 
 
-def _is_checked(problems: Problems, _: str, value: Any) -> None:
+def _check_check(problems: Problems, _: str, value: Any) -> None:
     if not (isinstance(value, bool) or value == "resume"):
         problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
     if value == "resume" and os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", os.environ.get("WORLD_SIZE")):
@@ -137,13 +133,13 @@ class GridOptions:
     )
     on_error: str = _option(
         "continue",
-        _one_of("continue", "stop"),
+        lambda problems, name, value: problems.check_choice(name, value, ("continue", "stop")),
         flag="what the grid does when a run fails",
         choices=["continue", "stop"],
     )
     check: bool | str = _option(
         False,
-        _is_checked,
+        _check_check,
         flag="try two steps of each setting; resume: whether it resumes",
         nargs="?",
         const=True,
@@ -162,7 +158,7 @@ class GridOptions:
         False,
         _must_be("True, False or a file to write", lambda value: isinstance(value, bool | str | os.PathLike)),
     )
-    listeners: Sequence[Listener] = _option((), _are_listeners)
+    listeners: Sequence[Listener] = _option((), _check_listeners)
     prune: "SuccessiveHalving | BasePruner | None" = _option(
         None,
         _must_be(
@@ -188,7 +184,7 @@ class GridOptions:
     retry_failed: bool = _option(False, flag="execute runs again that ended by a fault", heading=AGAIN)
     changed: str = _option(
         "rerun",
-        _one_of("rerun", "keep"),
+        lambda problems, name, value: problems.check_choice(name, value, ("rerun", "keep")),
         flag="what to do with runs of other code, data or versions",
         heading=AGAIN,
         choices=["rerun", "keep"],
@@ -204,45 +200,23 @@ class GridOptions:
     def check_values(self, problems: Problems) -> None:
         """Append errors about values, and about options that exclude each other."""
         for option in fields(self):
-            if check := option.metadata.get("check"):
-                check(problems, option.name, getattr(self, option.name))
+            value, check = getattr(self, option.name), option.metadata.get("check")
+            if check and value is not option.default:
+                check(problems, option.name, value)
         if isinstance(self.decide, Decide) and self.prune:
             problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
         if isinstance(self.search, OptunaSearch) and self.decide:
             problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
-
-    def changed_from_default(self, names: Iterable[str]) -> list[str]:
-        """Return the options whose value is not the default."""
-        defaults = {option.name: option.default for option in fields(self)}
-        values = {name: getattr(self, name) for name in names}
-        # data= may be a tensor, whose == is elementwise
-        return [
-            name for name, value in values.items()
-            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
-        ]  # fmt: skip
 
     @property
     def path(self) -> Path:
         """The absolute path of the experiment's folder, as `train` may change the working directory."""
         return (Path(self.root) / self.experiment).absolute()
 
-    def listeners_in(self, where: str) -> tuple[Listener, ...]:
-        """Return the listeners that are called in the parent (only on rank 0), or in the workers."""
-        return tuple(
-            listener
-            for listener in self.listeners
-            if listener.where == where and (where != "parent" or ranks.is_main())
-        )
-
     @property
     def is_alone(self) -> bool:
         """Whether selected runs are executed for a debugger."""
         return self.only is not None
-
-    @property
-    def executes_failed(self) -> bool:
-        """Whether runs that ended by a fault are executed again."""
-        return self.retry_failed or self.is_alone
 
     @property
     def is_shown(self) -> bool:
@@ -251,29 +225,27 @@ class GridOptions:
 
     def make_executor(self, problems: Problems) -> Executor:
         """Return the executor, by default lanes; append errors to `problems`."""
-        executor = self.executor
+        executor = "lanes" if self.executor is None else self.executor
         if self.is_alone:
-            if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
+            if not (self.executor in (None, "inline") or isinstance(executor, InlineExecutor)):
                 given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
                 rule = f"only= executes a run in this process, got executor={given}"
                 inline = argument("executor='inline'", "--executor inline")
                 problems.append(f"{rule}: leave it out, or write {inline}")
             return InlineExecutor()
-        settings: dict[str, Any] = {
-            name: getattr(self, name) for name in ("jobs", "runs_per_device", "timeout")
-        }
-        executor = "lanes" if executor is None else executor
         chosen: Executor = InlineExecutor()
         if isinstance(executor, Executor):
             chosen = executor
-            if self.changed_from_default(settings):
+            if (self.jobs, self.runs_per_device, self.timeout) != (1, 1, None):
                 problems.append(
                     "jobs, runs_per_device and timeout belong to the executor object: "
                     f"give them to {type(executor).__name__}()"
                 )
         elif executor in EXECUTORS:
             with problems.collecting():
-                chosen = executor_type(executor)(**settings)
+                chosen = executor_type(executor)(
+                    jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout
+                )
         else:
             problems.check_choice("executor", executor, EXECUTORS)
         if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):

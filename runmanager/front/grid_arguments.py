@@ -1,94 +1,93 @@
-"""The validation of a grid's arguments: its runs, devices and design, with all problems at once."""
+"""The validation of a grid's arguments: its runs, training function and design, with all problems at once."""
 
-import warnings
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runmanager.checks.fingerprint import fingerprint
 from runmanager.core import files
 from runmanager.core.design import Design, check_note
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.nested import flat, mapping_of
-from runmanager.core.run import Run, device_of, id_of
-from runmanager.core.state import Fingerprint
+from runmanager.core.run import Run, id_of
+from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.core.x_axis import check_x_axis
-from runmanager.devices import ranks
-from runmanager.errors import GridError, InvalidArgumentError, Problems, RunsWarning
+from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.front.options import GridOptions
 from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
-from runmanager.session.grid_options import GridOptions
-from runmanager.session.train_call import check_calls
 from runmanager.tensorboard.options import TensorBoard
-from runmanager.user_frames import user_level
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 
 
-def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Compute the fingerprint of code and data, and warn about values that the fingerprint does not include."""
-    notes: list[str] = []
-    now = fingerprint(train, data() if callable(data) else data, notes)
-    for note in notes if ranks.is_main() else ():
-        warnings.warn(note, RunsWarning, stacklevel=user_level())
-    return now
-
-
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
-    experiment, root, decide, repeats = options.experiment, options.root, options.decide, options.repeats
+    decide, repeats = options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
+    with problems.collecting():
+        files.check_experiment(options.experiment)
+    with problems.collecting():
+        files.check_root(options.root, options.experiment)
     runs: list[Run] = []
-    with problems.collecting():
-        files.check_experiment(experiment)
-    with problems.collecting():
-        files.check_root(root, experiment)
-    grid: Mapping[Any, Any] | None = None
     with problems.collecting():
         grid = mapping_of(params)
         if isinstance(decide, Decide):
             grid = _with_repeats(grid, repeats, decide, problems)
-        if options.search:
-            runs += samples(params, problems)
-        elif grid is None:
-            runs += _runs(params)
-        else:
+        if options.search and isinstance(params, Sequence):
+            rule = "search= chooses runs itself"
+            problems.append(f"{rule}: give run_grid axes instead of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}")
+        elif options.search:
+            runs += SearchSpace(params).samples()
+        elif grid is not None:
             runs += RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
+        else:
+            runs += params if isinstance(params, Iterable) else []
+            if not runs or not all(isinstance(run, Run) for run in runs):
+                runs = []
+                rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
+                step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
+                raise GridError([f"{rule}: {step} for several mappings"])
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     if callable(train):
-        check_calls(train, runs, problems)
+        _check_call(train, runs, problems)
     problems += _twice(runs)
     problems.raise_if_any()
     return runs
 
 
-def samples(params: Any, problems: Problems) -> list[Run]:
-    """Return one sample run of a search per device; append errors to `problems`."""
-    runs: list[Run] = []
-    if isinstance(params, Sequence):
-        rule = "search= chooses runs itself"
-        problems.append(f"{rule}: give run_grid axes instead of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}")
-        return runs
-    with problems.collecting():
-        runs += SearchSpace(params).samples()
-    return runs
+def _twice(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence about the first run that is in the grid twice, or was changed; empty without one."""
+    ids: set[str] = set()
+    for number, run in enumerate(runs):
+        if identity(run._asdict()) != id_of(run):
+            return [f"a value of {run!r} was changed after the run was built: write run._replace(name=value)"]
+        ids.add(id_of(run))
+        if len(ids) == number:
+            rule = "is in this grid twice: give every value of an axis, and every run, once"
+            return [f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"]
+    return []
 
 
-def missing_devices(runs: Iterable[Run], missing: Callable[[str], str]) -> dict[str, str]:
-    """Return identity -> reason for each run whose device is missing."""
-    reasons: dict[str, str] = {}
-    unavailable: dict[str, str] = {}
-    for run in runs:
-        device = device_of(run)
-        if device not in reasons:
-            reasons[device] = missing(device)
-        if reasons[device]:
-            unavailable[id_of(run)] = reasons[device]
-    return unavailable
+def _check_call(train: Callable[..., object], runs: Iterable[Run], problems: Problems) -> None:
+    """Append an error if a training function cannot be called with these runs."""
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):  # a builtin has no signature
+        return
+    if list(signature.parameters)[:2] == ["manager", "run"]:
+        problems.append("train gets (run, manager), in this order, but takes (manager, run): exchange them")
+    try:
+        for run in {run._fields: run for run in runs}.values():
+            signature.bind(None, None, **arguments_of(train, run))
+    except TypeError as error:
+        rule = "train must take (run, manager), and axes of the grid by name"
+        got = f"({', '.join(signature.parameters)})"
+        problems.append(f"{rule}, got {got}: {error}; write def train(run, manager)")
 
 
 def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
@@ -113,10 +112,9 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     if options.note is not None:
         with problems.collecting():
             design = replace(design, note=check_note(options.note))
-    x_axis = options.tensorboard.x_axis if isinstance(options.tensorboard, TensorBoard) else None
-    if x_axis is not None:
+    if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
         with problems.collecting():
-            design = replace(design, x_axis=check_x_axis(x_axis, names))
+            design = replace(design, x_axis=check_x_axis(options.tensorboard.x_axis, names))
     problems.raise_if_any()
     return design
 
@@ -171,28 +169,3 @@ def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: 
     repeats = [order.setdefault(identity({name: getattr(run, name)}), len(order)) for run in runs]
     pairs = sorted(zip(repeats, runs, strict=True), key=lambda pair: pair[0])
     return [run for repeat, run in pairs if repeat < decide.max_repeats]
-
-
-def _runs(params: Any) -> list[Run]:
-    runs = list(params) if isinstance(params, Iterable) else []
-    if not runs or not all(isinstance(run, Run) for run in runs):
-        rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
-        step = (
-            "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b) for several mappings"
-        )
-        raise GridError([f"{rule}: {step}"])
-    return runs
-
-
-def _twice(runs: Sequence[Run]) -> list[str]:
-    """Return a sentence about the first run that is in the grid twice; empty without one."""
-    ids: set[str] = set()
-    for run in runs:
-        if identity(run._asdict()) != id_of(run):
-            return [f"a value of {run!r} was changed after the run was built: write run._replace(name=value)"]
-        number = len(ids)
-        ids.add(id_of(run))
-        if len(ids) == number:
-            rule = "is in this grid twice: give every value of an axis, and every run, once"
-            return [f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"]
-    return []

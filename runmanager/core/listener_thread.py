@@ -1,0 +1,127 @@
+"""A user's listener in the process that started the grid, called in a thread of its own."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from runmanager.core.contracts import Listener, Slot, guarded
+from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
+from runmanager.core.run import Run
+from runmanager.core.wording import printable
+
+ANSWER_S = 10.0
+"""The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""
+
+_MOST_WAITING = 1000  # maximum number of queued events per listener
+# events are dropped in this order; `run_ended` is never dropped
+_DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")
+
+
+class _Event(NamedTuple):
+    name: str
+    run: Run
+    slot: Slot
+    arguments: tuple[Any, ...]
+    answer: "Future[str | None] | None" = None
+
+
+class ListenerThread(Listener):
+    """Passes the events of all runs to a user's listener, which can neither end nor slow down a grid.
+
+    Args:
+        listener: The user's listener.
+        say: Prints a line.
+    """
+
+    def __init__(self, listener: Listener, say: Callable[[str], None]) -> None:
+        self.may_stop = listener.may_stop
+        self._listener, self._say = listener, say
+        self._waiting: deque[_Event] = deque()
+        self._is_closed = self._is_late = self._has_warned = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None  # None before the first event
+
+    def run_began(self, run: Run, network: Any, loader: Any) -> None:
+        """Queue the event."""
+        self._put("run_began", (run, network, loader))
+
+    def step_ended(self, progress: BatchProgress) -> None:
+        """Queue the event."""
+        self._put("step_ended", (progress,))
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Queue the event; wait for the answer if the listener may stop runs."""
+        if not self.may_stop or self._is_late:
+            self._put("epoch_ended", (record.copy(), network))
+            return None
+        answer: Future[str | None] = Future()
+        self._put("epoch_ended", (record.copy(), network), answer)
+        try:
+            return answer.result(ANSWER_S)
+        except TimeoutError:
+            with self._changed:
+                self._is_late = not answer.done()  # true until the listener has answered
+            self._warn(f"gave no answer in {ANSWER_S:g} s, and the run continues")
+            return None
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """Queue the event."""
+        self._put("run_ended", (outcome,))
+
+    def close(self) -> None:
+        """Deliver the queued events and end the thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        thread.join(ANSWER_S)
+        if thread.is_alive():
+            with self._changed:
+                self._waiting = deque(event for event in self._waiting if event.name == "run_ended")
+            thread.join(ANSWER_S)
+        if thread.is_alive():
+            with self._changed:
+                number = len(self._waiting)
+                self._waiting.clear()
+            self._warn(f"did not finish in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
+
+    def _put(self, name: str, arguments: tuple[Any, ...], answer: "Future[str | None] | None" = None) -> None:
+        if self._thread is None:
+            name_of_thread = f"listener {type(self._listener).__name__}"
+            self._thread = threading.Thread(target=self._work, name=name_of_thread, daemon=True)
+            self._thread.start()
+        with self._changed:
+            if len(self._waiting) >= _MOST_WAITING:
+                self._warn(f"is slow: {_MOST_WAITING:,} events wait, and some are dropped")
+                unanswered = [event for event in self._waiting if event.answer is None]
+                order = [event for kind in _DROPPED_FIRST for event in unanswered if event.name == kind]
+                if order:
+                    self._waiting.remove(order[0])
+            self._waiting.append(_Event(name, self.run, self.slot, arguments, answer))
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed)
+                if not self._waiting:
+                    return
+                event = self._waiting.popleft()
+            why, problem = guarded(self._listener, event.name, event.run, event.slot, *event.arguments)
+            if problem:
+                self._warn(problem)
+            with self._changed:
+                if event.answer:
+                    event.answer.set_result(why)
+                if not self._waiting:
+                    self._is_late = False
+
+    def _warn(self, problem: str) -> None:
+        """Print only the first problem, as further problems are similar or its consequences."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._say(f"! listener {printable(type(self._listener).__name__)}: {printable(problem)}")

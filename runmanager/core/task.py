@@ -1,0 +1,220 @@
+"""The task that executes one run of a grid in any process."""
+
+import bdb
+import errno
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from runmanager.core import files
+from runmanager.core.contracts import Listener, Report
+from runmanager.core.folders import Experiment
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run, copy_of
+from runmanager.core.state import Fingerprint, noting_files, read_run
+from runmanager.errors import LifecycleError, StorageError, ends_grid
+
+if TYPE_CHECKING:
+    from runmanager.core.epoch import OpenEpoch
+    from runmanager.core.evaluate import OpenEvaluation
+    from runmanager.core.grid_context import GridContext
+    from runmanager.core.listeners import Boards
+    from runmanager.core.manager import Manager
+
+# the variable that names the debugger of breakpoint(); a network debugger works in workers too
+_DEBUGGER = "PYTHONBREAKPOINT"
+_SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
+_OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
+"""Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
+
+
+def parameters_of(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
+    """Return the parameters of a training function; empty for a builtin."""
+    try:
+        return list(inspect.signature(train).parameters.values())
+    except (TypeError, ValueError):  # a builtin has no signature
+        return []
+
+
+def further_parameters(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
+    """Return the parameters after the run and the manager that are passed by name."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter for parameter in parameters_of(train)[2:] if parameter.kind in kinds]
+
+
+def arguments_of(train: Callable[..., object], run: Run) -> dict[str, Any]:
+    """Return the run's values of further parameters that are hyperparameters; for `opt.lr`, `opt` counts too.
+
+    >>> from runmanager import RunBuilder
+    >>> def train(run, manager, lr, num_epochs=5): ...
+    >>> arguments_of(train, RunBuilder.get_runs({"lr": [0.1], "width": [8]})[0])
+    {'lr': 0.1}
+    """
+    names = {field.partition(".")[0] for field in run._fields}
+    further = [parameter.name for parameter in further_parameters(train)]
+    return {name: getattr(run, name) for name in further if name in names}
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """Executes one run in the calling process, by the options of `run_grid`; workers receive a pickled copy."""
+
+    train: Callable[..., object]
+    manager_of: "Callable[[Experiment, GridContext], Manager]"  # -> the manager for `train`
+    experiment: Experiment
+    fingerprint: Fingerprint
+    keep_changed: bool
+    boards_of: "Callable[[], Boards | None] | None" = None  # returns the factory of TensorBoard listeners
+    jobs: int = 1  # the maximum number of runs of the grid that share the machine
+    rule: str = ""  # the rule to record if a listener stops a run
+    asks: bool = False  # whether the run asks listeners in the parent
+    listeners: Sequence[Listener] = ()  # listeners in the process of the run
+    goal: Goal | None = None
+    x_axis: str | None = None
+    epoch_type: "type[OpenEpoch] | None" = None  # the class of shortened epochs
+    evaluation_type: "type[OpenEvaluation] | None" = None
+    raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
+    process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
+
+    def __call__(self, run: Run, report: Report) -> Outcome:
+        """Execute a run; commit and return its outcome."""
+        from runmanager.core.epoch import OpenEpoch
+        from runmanager.core.evaluate import OpenEvaluation
+        from runmanager.core.grid_context import GridContext
+        from runmanager.core.listeners import RunListener, UserListeners
+        from runmanager.core.messenger import Messenger
+        from runmanager.devices import ranks
+        from runmanager.devices.settings import as_before, as_many_threads, process_state
+
+        __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
+        listeners = [listener for listener in self.listeners if isinstance(listener, RunListener)]
+        users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
+        if users and ranks.is_main():
+            listeners.append(UserListeners(users, copy_of(run), self.rule))
+        # the messenger comes last, as it may stop the grid
+        listeners.append(Messenger(report, self.asks, self.rule))
+        context = GridContext(
+            run=run, jobs=self.jobs, fingerprint=self.fingerprint, keep_changed=self.keep_changed,
+            goal=self.goal, x_axis=self.x_axis, listeners=listeners,
+            boards=self.boards_of() if self.boards_of else None,
+            epoch_type=self.epoch_type or OpenEpoch, evaluation_type=self.evaluation_type or OpenEvaluation,
+        )  # fmt: skip
+        manager = self.manager_of(self.experiment, context)
+        num_threads = ranks.from_main(lambda: self._threads_of(run, context))
+        threads = as_many_threads(num_threads) if num_threads else nullcontext()
+        process, before = os.getpid(), process_state()
+        try:
+            with threads, noting_files():  # the threads before train() computes its first sum
+                copy = copy_of(run)  # `train` may modify its values
+                with self._reserving(run):
+                    self.train(copy, manager, **arguments_of(self.train, copy))
+                if manager.is_open:
+                    with as_before(before):
+                        manager.end_run()
+                if manager.outcome is None:
+                    raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
+                        "train() began no run: write `with manager.run(run, network, loader):` in it"
+                    )
+                return manager.outcome
+        except BaseException as error:  # an exception of a run becomes an outcome
+            if os.getpid() != process:  # a process forked by the run must record nothing
+                os._exit(1)
+            try:
+                with as_before(before):
+                    outcome = self._outcome_of(error, run, manager)
+            except BaseException as left:
+                if isinstance(left, KeyboardInterrupt) or ends_grid(left):
+                    manager.end_interrupted()
+                raise
+            if self.raises:
+                raise
+            return outcome
+        finally:
+            if "torch._dynamo" in sys.modules:  # do not import the module here, which takes seconds
+                import torch
+
+                # torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager
+                torch.compiler.reset()
+
+    def _threads_of(self, run: Run, context: "GridContext") -> int | None:
+        """Return the number of threads of a resumed run, None for a new run."""
+        folder = self.experiment.find(run)
+        checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
+        if folder is None or not any((folder.path / name).exists() for name in checkpoints):
+            return None
+        earlier = read_run(folder)
+        return None if context.starts_over(earlier) else earlier.threads
+
+    @contextmanager
+    def _reserving(self, run: Run) -> Iterator[None]:
+        """Reserve file descriptors for the end of the run, and let `breakpoint()` in a worker give advice."""
+        spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
+        hook, is_worker = sys.breakpointhook, os.getpid() != self.process
+        if is_worker and hook is sys.__breakpointhook__ and not os.environ.get(_DEBUGGER):
+            sys.breakpointhook = self._refuse_debugger(run)
+        try:
+            yield
+        finally:
+            sys.breakpointhook = hook
+            for descriptor in spare:
+                with suppress(OSError):  # the error if the block has closed the descriptor already
+                    os.close(descriptor)
+
+    def _refuse_debugger(self, run: Run) -> Callable[..., None]:
+        """Return a `breakpoint()` that raises an error with advice, for a worker, which has no keyboard."""
+
+        def refuse(*_: object, **__: object) -> None:
+            folder = self.experiment.find(run)
+            number = folder.number if folder else "NUMBER"
+            step = f"only={number} executes this run alone, in the process that starts the grid"
+            raise LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
+
+        return refuse
+
+    def _outcome_of(self, error: BaseException, run: Run, manager: "Manager") -> Outcome:
+        """Commit the outcome of a run that raised an exception; raise an exception that ends the grid."""
+        from runmanager.devices import ranks
+
+        if isinstance(error, bdb.BdbQuit):
+            if os.getpid() == self.process:  # a user who quits the debugger stops the grid
+                manager.end_interrupted()
+                if self.raises:
+                    raise error
+                raise KeyboardInterrupt from error
+            try:
+                self._refuse_debugger(run)()
+            except LifecycleError as advice:
+                advice.__cause__ = error
+                error = advice.with_traceback(error.__traceback__)
+        is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
+        if is_of_the_run:
+            refused = error.__cause__  # the cause is the first exception of the run, if there is one
+            error = (refused and refused.__context__) or error
+        # if the signal is ignored, as after nohup, the user's code has raised KeyboardInterrupt
+        is_own = type(error) is KeyboardInterrupt and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        is_stopped = isinstance(error, KeyboardInterrupt) and not is_own
+        if is_stopped or (ends_grid(error) and not is_of_the_run):
+            raise error
+        outcome = manager.outcome
+        endings = (Status.KILLED, Status.PRUNED)
+        if outcome is None or not (outcome.status.is_exception or outcome.status in endings):
+            outcome = _failed(manager, error, run)
+        if outcome.status is not Status.PRUNED and ranks.num_ranks() > 1:
+            raise error
+        return outcome
+
+
+def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:
+    try:
+        return manager.end_failed(error, run)
+    except StorageError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        name = type(error).__name__
+        return manager.end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)

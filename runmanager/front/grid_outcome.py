@@ -1,0 +1,194 @@
+"""The end of a grid: the outcomes of its runs, its tables, and its panel."""
+
+import html
+import itertools
+import operator
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.core.contracts import Listener
+from runmanager.core.design import Design
+from runmanager.core.files import for_people
+from runmanager.core.loop import COMPLETED, SOME_FAILED, Loop
+from runmanager.core.missing_goal import missing_goal
+from runmanager.core.outcome import Outcome, Status
+from runmanager.core.run import Run
+from runmanager.core.state import RunResult
+from runmanager.core.wording import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from runmanager.answers.conclusion import Conclusion
+
+_DURATION = "run duration"
+
+
+@dataclass(eq=False, repr=False)
+class GridOutcome:
+    """The outcome of a grid. A changed run counts from its first attempt since the change.
+
+    Attributes:
+        outcomes: Each run of the grid with its outcome, in the order of the grid.
+        results: One row per epoch of these runs, as from `load_results`.
+        runs: One row per run, as from `load_runs`.
+        exit_code: 0 if all runs are done, or done but for unavailable ones, 1 if some runs failed or were not
+            executed, or if all are unavailable, 74 after a storage failure, 129 after SIGHUP, 130 after Ctrl-C,
+            143 after SIGTERM.
+        folder: The experiment's folder.
+        panel: The panel shown at the end, which a notebook draws; None if the grid was only planned.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> train = lambda run, manager: manager.begin_run(run)
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="example", executor="inline", display=False)
+        >>> outcome.exit_code, outcome.runs["status"].tolist()
+        (0, ['completed'])
+    """
+
+    outcomes: Sequence[tuple[Run, Outcome]]
+    exit_code: int
+    folder: Path
+    # the states and the design at the end; tables and panel are computed from them when they are read
+    _name: str = ""
+    _states: Sequence[RunResult] = ()
+    _design: Design = field(default_factory=Design)
+    _end: Mapping[str, Any] | None = None  # what the conclusion needs; None without a conclusion
+
+    @cached_property
+    def results(self) -> "pd.DataFrame":
+        """One row per epoch of the runs."""
+        from runmanager.tables import columns
+
+        table = columns.epochs_table(columns.by_column(self._states))
+        return columns.with_design(table, self._name, self._design)
+
+    @cached_property
+    def runs(self) -> "pd.DataFrame":
+        """One row per run."""
+        from runmanager.tables.columns import runs_table
+
+        return runs_table(self._name, self._states, self._design)
+
+    @cached_property
+    def panel(self) -> Any:
+        """The panel at the end; None if the grid was only planned."""
+        if self._end is None:
+            return None
+        from runmanager.screen.panel import Panel
+
+        return Panel(self._conclusion())
+
+    def _conclusion(self) -> "Conclusion":
+        """Return the content of the panel."""
+        from runmanager.answers.conclusion import conclude
+        from runmanager.answers.time_spent import RunTime, time_spent
+        from runmanager.tables.columns import runs_table
+
+        assert self._end is not None
+        total, lanes, starting, runs = self._end["time"]
+        times = []
+        for before, state, seconds in runs:
+            # epochs of earlier attempts have the durations that they had before
+            ends = [[record.metrics.get(_DURATION) for record in each.epochs] for each in (before, state)]
+            num_before = sum(itertools.takewhile(bool, map(operator.eq, *ends)))
+            duration_before = ends[0][num_before - 1] or 0.0 if num_before else 0.0
+            times.append(RunTime(seconds, state.epochs[num_before:], duration_before, state.status))
+        states = self._end["states"]
+        has_others = len(states) > len(self._states)
+        return conclude(
+            self.runs, self.folder, time=time_spent(total, lanes, starting, times) if runs else None,
+            all_runs=runs_table(self._name, states, self._design) if has_others else None,
+            **self._end["facts"],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
+        runs = ", ".join(f"{number:,} {status}" for status, number in counts.items()) or "no runs"
+        return f"<GridOutcome of {printable(str(self.folder))}: {runs}; exit code {self.exit_code}>"
+
+    def _repr_html_(self) -> str:
+        return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
+    """Return the outcome of an executed grid; `facts` are arguments of `conclude`, none for no conclusion."""
+    results = loop.results()
+    outcomes = [(planned.run, state.outcome) for planned, state in results]
+    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if loop.is_over else set())
+    nothing_ran = loop.is_over and statuses == {Status.UNAVAILABLE}
+    if exit_code == COMPLETED and (nothing_ran or any(status.exit_code for status in statuses)):
+        exit_code = SOME_FAILED
+    end: dict[str, Any] | None = None
+    if facts:
+        facts |= {
+            "is_over": loop.is_over,
+            "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
+            "more": loop.num_more,
+            # changed runs without an epoch since the change: tables have their earlier epochs
+            "num_changed": len([*filter(None, map(loop.earlier, loop.runs.values()))]),
+        }
+        times = [
+            (planned.before, loop.states[id_], loop.seconds[id_])
+            for id_, planned in loop.runs.items()
+            if id_ in loop.seconds and loop.first_began is not None
+        ]
+        starting = (loop.first_began or loop.began) - loop.began
+        end = {
+            "time": (time.monotonic() - loop.began, loop.num_lanes, starting, times),
+            "states": loop.of_experiment(),
+            "facts": facts,
+        }
+    experiment = loop.task.experiment
+    states = [state for _, state in results]
+    return GridOutcome(
+        outcomes, exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design, end
+    )
+
+
+def nothing_done(outcome: GridOutcome) -> str:
+    """Return a sentence if all runs of a grid have failed or are unavailable, "" otherwise."""
+    ended = [ended for _, ended in outcome.outcomes]
+    if not ended or not all(each.status.is_fault or each.status is Status.UNAVAILABLE for each in ended):
+        return ""
+    numbers = Counter(str(each.status) for each in ended)
+    counts = ", ".join(f"{number:,} {status}" for status, number in numbers.items())
+    return printable(f"{outcome.folder}: no run is completed: {counts}; {ended[0].error}")
+
+
+@dataclass(eq=False)
+class Tables(Listener):
+    """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time.
+
+    The listener also ends the event files of dead processes, and warns if the first completed run lacks the
+    metric of a goal.
+    """
+
+    loop: Loop
+    _next: float = 0.0
+    _is_first: bool = True
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """Write the tables, unless writing is slow and the tables were written recently."""
+        from runmanager.tables import columns, formats
+
+        folder = self.loop.runs[self.slot.id].folder
+        if not outcome.is_committed:
+            from runmanager.tensorboard.run_log import end_abandoned
+
+            end_abandoned(folder.path, outcome)
+        goals = self.loop.design.all_goals
+        if goals and self._is_first and outcome.status is Status.COMPLETED:
+            self._is_first = False
+            if sentence := missing_goal(goals, folder):
+                self.loop.say(f"! {sentence}")
+        before = time.monotonic()
+        if before >= self._next:
+            table = columns.epochs_table(columns.by_column(self.loop.of_tables()))
+            formats.write_results(table, self.loop.task.experiment.path)
+            self._next = time.monotonic() + 20 * (time.monotonic() - before)
