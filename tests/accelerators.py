@@ -24,8 +24,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from runmanager.core import epoch, optimizer_step
+from runmanager.core import epoch
 from runmanager.devices import torch_devices
+from runmanager.front import optimizer_step
 
 PRETENDED = "RUNMANAGER_PRETENDED_DEVICES"
 WELL, FULL, HANGS = "well", "full", "hangs"

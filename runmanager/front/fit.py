@@ -14,12 +14,12 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
 from runmanager.core.loop_options import LoopOptions
 from runmanager.core.metrics import Measure
-from runmanager.core.optimizer_step import OptimizerStep, usable_precisions
 from runmanager.core.run import check_run, params_of
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.front.manager import RunManager
+from runmanager.front.optimizer_step import OptimizerStep, usable_precisions
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -126,9 +126,8 @@ def fit(
     params = params_of(run)
     is_open = manager.is_open
     device = manager.device_of(params, network)
-    problems = _problems_of_values(
-        manager, device, options, epochs, batch_size, scheduler_every, precision, step
-    )
+    problems = _problems_of_values(manager, options, epochs, batch_size, scheduler_every, step)
+    problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
     has_statistics = any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())
     is_positive = isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0
     rules = {
@@ -156,12 +155,11 @@ def fit(
     }  # fmt: skip
     _refuse(dict.fromkeys(problems, True) | rules)
     _move(network, device, memory_format)
-    # make the optimizer before the clock starts, as the first optimizer of a process imports modules for
-    # seconds
+    # make the optimizer before the clock starts, as the first one of a process imports modules for seconds
     optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
     if scheduler is not None and not isinstance(scheduler, LRScheduler):
         scheduler = scheduler(optimizer)
-    _refuse(_rules_of_made(network, optimizer, scheduler))
+    _check_made(network, optimizer, scheduler)
     measure = batch_size or manager.context.measure
     take_step = OptimizerStep(
         network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
@@ -172,11 +170,10 @@ def fit(
     # no warning from torch if the scaler skips the first step
     quietly = quiet if precision == "fp16" else nullcontext
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    counting = manager.counting(measure)
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
     options = replace(options, checkpoint=parts)
-    with counting, nullcontext() if is_open else manager.run(run, network, loader):
+    with manager.counting(measure), nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, **vars(options)):
             for sent in manager.batches():
                 batch = sent if step else pair_of(sent, "fit()")
@@ -197,6 +194,45 @@ def fit(
                     manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
 
 
+def _problems_of_values(
+    manager: RunManager,
+    options: LoopOptions,
+    epochs: object,
+    batch_size: object,
+    scheduler_every: object,
+    step: object,
+) -> Problems:
+    """Return the problems with values whose rules are shared with other functions."""
+    problems = options.problems()
+    problems.check_count("epochs", epochs, 0)
+    problems.check_batch_size(batch_size)
+    problems.check_choice("scheduler_every", scheduler_every, EVERY)
+    if step is not None:
+        problems.check_function("step", step, "the network and a batch")
+    try:
+        with problems.collecting():
+            manager.watched(options)
+    except CheckpointError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _check_made(network: nn.Module, optimizer: object, scheduler: object) -> None:
+    """Check an optimizer and a scheduler, which functions may have made."""
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
+        _refuse({f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}": True})
+        return
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
+    _refuse({
+        "the optimizer has no parameter of this network: make it from network.parameters()":
+            trained.isdisjoint(map(id, network.parameters())),
+        "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler": is_of_metric,
+        "the scheduler has another optimizer: give a function that makes it from the optimizer":
+            isinstance(scheduler, LRScheduler) and not is_of_metric and scheduler.optimizer is not optimizer,
+    })  # fmt: skip
+
+
 def _move(network: nn.Module, device: torch.device, memory_format: torch.memory_format | None) -> None:
     """Move the network as begin_run() does, since the optimizer is made before."""
     if len(torch_devices.devices_of(network)) <= 1:
@@ -209,47 +245,6 @@ def _refuse(rules: Mapping[str, bool]) -> None:
     """Raise the rules that are broken."""
     if problems := [rule for rule, is_broken in rules.items() if is_broken]:
         raise InvalidArgumentError("; ".join(problems))  # in one line, as it is the cause in the run's row
-
-
-def _problems_of_values(
-    manager: RunManager,
-    device: torch.device,
-    options: LoopOptions,
-    epochs: object,
-    batch_size: object,
-    scheduler_every: object,
-    precision: object,
-    step: object,
-) -> Problems:
-    """Return the problems with values whose rules are shared with other functions."""
-    problems = options.problems()
-    problems.check_count("epochs", epochs, 0)
-    problems.check_batch_size(batch_size)
-    problems.check_choice("scheduler_every", scheduler_every, EVERY)
-    problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
-    if step is not None:
-        problems.check_function("step", step, "the network and a batch")
-    try:
-        with problems.collecting():
-            manager.watched(options)
-    except CheckpointError as error:
-        problems.append(str(error))
-    return problems
-
-
-def _rules_of_made(network: nn.Module, optimizer: object, scheduler: object) -> dict[str, bool]:
-    """Return the rules of an optimizer and a scheduler that functions may have made; True: it is broken."""
-    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
-        return {f"fit() makes one step of one optimizer, got {optimizer!r:.60}: else {_OWN_LOOP}": True}
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    is_of_metric = isinstance(scheduler, ReduceLROnPlateau)
-    return {
-        "the optimizer has no parameter of this network: make it from network.parameters()":
-            trained.isdisjoint(map(id, network.parameters())),
-        "ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler": is_of_metric,
-        "the scheduler has another optimizer: give a function that makes it from the optimizer":
-            isinstance(scheduler, LRScheduler) and not is_of_metric and scheduler.optimizer is not optimizer,
-    }  # fmt: skip
 
 
 _BATCH_NORMS = (

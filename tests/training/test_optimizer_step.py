@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.rnn import pack_sequence
 
-from runmanager.core.optimizer_step import OptimizerStep, num_samples, piece_of, usable_precisions
 from runmanager.errors import InvalidArgumentError
+from runmanager.front.optimizer_step import OptimizerStep, num_samples, piece_of, usable_precisions
 
 CPU = torch.device("cpu")
 

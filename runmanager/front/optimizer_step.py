@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,6 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import InvalidArgumentError
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-PRECISIONS = ("fp32", *_REDUCED)
 
 
 def num_samples(batch: Any) -> int:
@@ -63,42 +63,33 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     return item[piece] if shape else item
 
 
+@dataclass(eq=False)
 class OptimizerStep:
     """The optimizer's step of a batch.
 
-    The arguments are the arguments of `fit`; `compute` is the argument `step`, `measure` is the argument
-    `batch_size`. The micro-batch size that "auto" has chosen is saved in checkpoints, as rounding depends on
-    this size.
+    The fields are arguments of `fit`; `compute` is its argument `step`, `measure` is its argument `batch_size`.
+    The micro-batch size that "auto" has chosen is saved in checkpoints, as rounding depends on this size.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        loss: Loss,
-        optimizer: Optimizer,
-        device: torch.device,
-        *,
-        compute: BatchStep | None = None,
-        precision: str = "fp32",
-        micro_batch: int | str | None = None,
-        memory_format: torch.memory_format | None = None,
-        clip_grad_norm: float | None = None,
-        checkpoint_activations: bool = False,
-        measure: Measure | None = None,
-    ) -> None:
-        self.autocast = _autocast(device, precision)
+    network: nn.Module
+    loss: Loss
+    optimizer: Optimizer
+    device: torch.device
+    _: KW_ONLY
+    compute: BatchStep | None = None
+    precision: str = "fp32"
+    micro_batch: int | str | None = None
+    memory_format: torch.memory_format | None = None
+    clip_grad_norm: float | None = None
+    checkpoint_activations: bool = False
+    measure: Measure | None = None
+
+    def __post_init__(self) -> None:
+        self.autocast = _autocast(self.device, self.precision)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+        self._is_auto = self.micro_batch == "auto"
         # the maximum number of samples per forward pass, None for whole batches
-        self.size = micro_batch if isinstance(micro_batch, int) else None
-        self._network, self._loss, self._optimizer = network, loss, optimizer
-        self._compute = compute
-        self._measure = measure
-        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-        self._is_auto = micro_batch == "auto"
-        self._memory_format = memory_format
-        self._clip_grad_norm = clip_grad_norm
-        self._computed_again = list(network.children()) if checkpoint_activations else []
-        # the buffers, as a forward pass may change them
-        self._buffers = list(network.buffers()) if self._is_auto else []
+        self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
 
     def __call__(self, batch: Any) -> Computed:
         """Make one step for a batch of (inputs, labels), or with `compute` for any batch.
@@ -110,10 +101,10 @@ class OptimizerStep:
             InvalidArgumentError: `compute` returned no loss with a gradient, or the batch cannot be cut.
         """
         computed = self._gradients_within_memory(batch)
-        if self._clip_grad_norm is not None:
-            self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
-        self._scaler.step(self._optimizer)  # without loss scaling, the scaler makes a plain step
+        if self.clip_grad_norm is not None:
+            self._scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_grad_norm)
+        self._scaler.step(self.optimizer)  # without loss scaling, the scaler makes a plain step
         self._scaler.update()
         return computed
 
@@ -124,7 +115,7 @@ class OptimizerStep:
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that a checkpoint needs for bit-identical further steps."""
-        parts: dict[str, Any] = {"network": self._network, "optimizer": self._optimizer}
+        parts: dict[str, Any] = {"network": self.network, "optimizer": self.optimizer}
         if self._scaler.is_enabled():
             parts["scaler"] = self._scaler
         if self._is_auto:
@@ -141,30 +132,34 @@ class OptimizerStep:
 
     def _gradients_within_memory(self, batch: Any) -> Computed:
         """Compute a batch's gradients; "auto" retries with smaller micro-batches until they fit into memory."""
-        if not self._is_auto:
-            return self._gradients(batch)
-        num = num_samples(batch)
         while True:
-            before = [buffer.clone() for buffer in self._buffers]
+            # a forward pass may change the buffers
+            buffers = self.network.buffers() if self._is_auto else ()
+            before = [(buffer, buffer.clone()) for buffer in buffers]
             try:
                 return self._gradients(batch)
             except (RuntimeError, MemoryError) as error:
+                if not self._is_auto or causes.status_of(error) is not Status.OUT_OF_MEMORY:
+                    raise
+                num = num_samples(batch)
                 size = min(self.size or num, num)
-                if size == 1 or causes.status_of(error) is not Status.OUT_OF_MEMORY:
+                if size == 1:
                     raise
             # restore after the except clause: the clause holds the exception, whose frames hold tensors
-            for buffer, value in zip(self._buffers, before, strict=True):
+            for buffer, value in before:
                 buffer.copy_(value)
             self.size = (size + 1) // 2
 
     def _gradients(self, batch: Any) -> Computed:
-        self._optimizer.zero_grad()
-        if self.size is None or self.size >= (num := num_samples(batch)):
+        self.optimizer.zero_grad()
+        num = 0 if self.size is None and not self._is_auto else num_samples(batch)
+        if self.size is None or self.size >= num:
             return self._backward(batch)
-        starts = range(0, num, self.size)
-        pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in starts]
-        sizes = [self._count(piece) for piece in pieces]
-        whole = self._count(batch)
+        pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
+        whole, *sizes = [
+            batch_size(part, measure=self.measure) if self.measure else num_samples(part)
+            for part in (batch, *pieces)
+        ]
         if sum(sizes) != whole:
             raise InvalidArgumentError(
                 f"batch_size counts {counted(whole, 'sample')} in a batch, but {sum(sizes)} in its "
@@ -174,30 +169,25 @@ class OptimizerStep:
         values, outputs, targets = zip(*parts, strict=True)
         return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 
-    def _count(self, batch: Any) -> int:
-        return batch_size(batch, measure=self._measure) if self._measure else num_samples(batch)
-
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
         """Accumulate the gradients of a part of a batch."""
-        with self.autocast, _computed_again(self._computed_again):
-            value, outputs, targets = self._forward(batch)
-        is_loss = isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad
-        if self._compute and not is_loss:
-            rule = "step= must return one loss with a gradient"
-            raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+        computed_again = self.network.children() if self.checkpoint_activations else ()
+        with self.autocast, _computed_again([*computed_again]):
+            if self.compute is not None:
+                value, outputs, targets = of_step(self.compute(self.network, batch))
+                if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
+                    rule = "step= must return one loss with a gradient"
+                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+            else:
+                inputs, targets = batch
+                if self.memory_format is not None:
+                    inputs = inputs.to(memory_format=self.memory_format)
+                outputs = self.network(inputs)
+                value = self.loss(outputs, targets)
         value = value if share == 1 else value * share
         self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-        is_scores = has_classes(outputs, targets, self._compute)
+        is_scores = has_classes(outputs, targets, self.compute)
         return value.detach(), outputs.detach() if is_scores else None, targets
-
-    def _forward(self, batch: Any) -> Computed:
-        if self._compute is not None:
-            return of_step(self._compute(self._network, batch))
-        inputs, labels = batch
-        if self._memory_format is not None:
-            inputs = inputs.to(memory_format=self._memory_format)
-        preds = self._network(inputs)
-        return self._loss(preds, labels), preds, labels
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
@@ -208,7 +198,7 @@ def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
 
 def usable_precisions(device: torch.device) -> list[str]:
     """List the precisions in which a device can train, by trying each."""
-    return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
+    return ["fp32", *(name for name in _REDUCED if _computes(device, name))]
 
 
 def _computes(device: torch.device, precision: str) -> bool:
