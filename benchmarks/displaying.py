@@ -19,8 +19,7 @@ from pathlib import Path
 
 from benchmarks.measuring import spread
 from runmanager.core.contracts import Slot
-from runmanager.core.design import Design
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import Design, RunFolder
 from runmanager.core.grid import RunBuilder
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run, id_of

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.measuring import seconds, spread
 from runmanager import load_results
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.tensorboard import event_file

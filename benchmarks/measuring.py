@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runmanager import RunManager
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.grid_context import GridContext
 from runmanager.tensorboard.run_log import RunLogs
 

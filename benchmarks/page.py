@@ -15,7 +15,7 @@ from unittest import mock
 from benchmarks.browser import CHROMIUM, browser
 from benchmarks.colors import SIGHTS, contrast, least_distance
 from runmanager import IntRange, LogUniform, RunBuilder, write_report
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report import render

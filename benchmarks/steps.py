@@ -16,7 +16,7 @@ import torch
 from benchmarks.measuring import seconds, spread
 from runmanager import RunManager, load_runs, load_steps
 from runmanager.core import step_log
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import StepFile

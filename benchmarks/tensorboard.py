@@ -21,7 +21,7 @@ from torchvision.utils import make_grid
 
 from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.tensorboard.hparams import tag

@@ -1,7 +1,7 @@
 """A manager whose tables, screen and end belong to a grid."""
 
 from runmanager import RunManager
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.tensorboard.run_log import RunLogs

@@ -17,7 +17,7 @@ from runmanager.answers.effects import told_apart
 from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.luck import luck_of
 from runmanager.answers.verdict_sentence import Race
-from runmanager.core.design import SEEDS, Rule
+from runmanager.core.experiment import SEEDS, Rule
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import all_of, brief, counted, labels, listed, printable

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult, changes_between
 from runmanager.core.values import NUMBER, kind_of, text

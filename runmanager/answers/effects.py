@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.sampled import in_parts, is_sampled
-from runmanager.core.design import assumption
+from runmanager.core.experiment import assumption
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError

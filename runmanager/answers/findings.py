@@ -11,7 +11,7 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
-from runmanager.core.design import Rule
+from runmanager.core.experiment import Rule
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import aligned, all_of, cell, counted, labels, printable

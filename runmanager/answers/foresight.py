@@ -10,9 +10,7 @@ import numpy as np
 from runmanager.answers.leads import differences
 from runmanager.answers.verdict import compared
 from runmanager.core import files
-from runmanager.core.design import Design, Rule
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment, Rule, varying
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.values import identity
 from runmanager.core.wording import printable

@@ -11,7 +11,7 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.core.design import Rule, assumption
+from runmanager.core.experiment import Rule, assumption
 from runmanager.core.goal import Goal
 from runmanager.core.wording import labels, printable
 from runmanager.errors import InvalidArgumentError, Problems

@@ -18,7 +18,7 @@ from runmanager.core.wording import did_you_mean
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
 
 if TYPE_CHECKING:
-    from runmanager.core.folders import RunFolder
+    from runmanager.core.experiment import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 means success, even if a reader such as `head` closes the pipe early."""
@@ -105,7 +105,7 @@ def write_json(content: Any) -> None:
 def find_experiment(path: Path) -> Path:
     """Find the folder of an experiment; links are not followed."""
     from runmanager.core import files
-    from runmanager.core.folders import is_experiment, no_experiment
+    from runmanager.core.experiment import is_experiment, no_experiment
 
     absolute = files.absolute(path)
     if absolute.is_symlink():
@@ -118,7 +118,7 @@ def find_experiment(path: Path) -> Path:
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     """Find an experiment, or a run in an experiment; links are not followed."""
     from runmanager.core import files
-    from runmanager.core.folders import is_experiment
+    from runmanager.core.experiment import is_experiment
     from runmanager.tables.one_run import find_run
 
     parent = files.absolute(path).parent

@@ -104,7 +104,7 @@ def export_command(
 
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
-    from runmanager.core.folders import no_runs
+    from runmanager.core.experiment import no_runs
     from runmanager.tables.formats import export as write
     from runmanager.tables.loading import load_results, load_runs
 

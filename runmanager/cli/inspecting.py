@@ -12,14 +12,12 @@ from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.core import files
-from runmanager.core.design import first_line_of_note
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment, first_line_of_note
 from runmanager.core.values import json_value
 from runmanager.core.wording import cell, durations, join
 
 if TYPE_CHECKING:
-    from runmanager.core.design import Design
-    from runmanager.core.folders import RunFolder
+    from runmanager.core.experiment import Design, RunFolder
     from runmanager.core.state import RunResult
 
 _LAST_LINES = 12  # number of lines of a traceback

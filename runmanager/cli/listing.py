@@ -14,8 +14,7 @@ from runmanager.cli.common import check_folder, file_size, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import files
-from runmanager.core.design import first_line_of_note
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment, first_line_of_note
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import ranked_numbers
 from runmanager.core.values import json_value
@@ -47,7 +46,7 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
-    from runmanager.core.folders import experiments, no_runs
+    from runmanager.core.experiment import experiments, no_runs
     from runmanager.core.state import read_experiment
 
     check_folder(root)

@@ -22,8 +22,7 @@ def note_command(target: Path, text: str | None = None) -> None:
         target (EXPERIMENT|RUN): An experiment, or EXPERIMENT/NUMBER for a run.
         text (TEXT): Lines of Markdown; '' removes the note. Without a text, the note is shown.
     """
-    from runmanager.core.design import Design, check_note, first_line_of_note
-    from runmanager.core.folders import Experiment
+    from runmanager.core.experiment import Design, Experiment, check_note, first_line_of_note
     from runmanager.core.lock import hold
 
     path, run = find_target(target)

@@ -10,7 +10,7 @@ from runmanager.cli.common import SOME_WRONG, find_experiment, find_target, say
 from runmanager.core.wording import counted, listed
 
 if TYPE_CHECKING:
-    from runmanager.core.folders import RunFolder
+    from runmanager.core.experiment import RunFolder
     from runmanager.tables.removal import Contents
 
 _MIB = 2**20
@@ -46,7 +46,7 @@ def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = Fa
 
 def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove runs and experiments after a confirmation."""
-    from runmanager.core.folders import read_runs
+    from runmanager.core.experiment import read_runs
     from runmanager.core.lock import check_free
     from runmanager.tables import removal
 
@@ -106,7 +106,7 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
     """Yield the experiment and the folder of each run that is a target or inside a target."""
-    from runmanager.core.folders import experiments, is_experiment, read_runs
+    from runmanager.core.experiment import experiments, is_experiment, read_runs
     from runmanager.tables.one_run import find_run
 
     for path in targets:

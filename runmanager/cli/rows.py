@@ -55,7 +55,7 @@ class Selection:
 
 def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
     """Load those runs of the folders that meet a condition."""
-    from runmanager.core.folders import no_runs
+    from runmanager.core.experiment import no_runs
     from runmanager.tables.loading import load_runs
 
     runs = load_runs(folders)

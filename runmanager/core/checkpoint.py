@@ -28,7 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import TensorDataset
 
 from runmanager.core import files, loaders, plain_state
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status

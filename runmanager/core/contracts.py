@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.experiment import Experiment, KeptTrial, RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Status
 from runmanager.core.run import Run
-from runmanager.core.run_trials import KeptTrial
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems, is_count, of_grid
 

@@ -9,6 +9,7 @@ A checksum does not tell who wrote a line, so types are checked here too, and us
 checks: a line with a fact of a wrong type, or without a required fact, is damaged.
 """
 
+import errno
 import json
 import math
 import time
@@ -25,6 +26,7 @@ from runmanager.core import files, processes
 from runmanager.core.files import AppendFile
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
+from runmanager.errors import StorageError
 
 VERSION = 1
 _CRC = b',"crc":"%08x"}'
@@ -118,15 +120,28 @@ class Attempt:
 class Journal(AppendFile):
     """The journal of one attempt, open for appending; each method returns when its line is on disk.
 
+    Args:
+        folder: The folder of the run.
+        attempt: The number of the attempt; the next free number, if another process has begun this attempt.
+        details: Further facts of the first line.
+
     Raises:
         StorageError: A line could not be written; earlier lines are intact.
     """
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
+        while True:
+            path = folder / files.journal(attempt)
+            start = _line(attempt, "start", {**processes.this_process(), **details})
+            try:
+                # complete: its first line names the process that writes it
+                files.write_file(path, start, is_new=True)
+                break
+            except StorageError as error:
+                if error.errno != errno.EEXIST:
+                    raise
+                attempt += 1  # another process has just begun an attempt
         self.attempt = attempt
-        path = folder / files.journal(attempt)
-        start = _line(attempt, "start", {**processes.this_process(), **details})
-        files.write_file(path, start, is_new=True)  # complete: its first line names the process that writes it
         super().__init__(path, len(start))
 
     def epoch(self, record: EpochRecord, **facts: Any) -> None:

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from runmanager.core import loaders
 from runmanager.core.contracts import Listener, guarded
-from runmanager.core.entries import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.core.steps import Block

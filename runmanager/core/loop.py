@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from runmanager.core import files, folder_names
+from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, Signals, Slot
-from runmanager.core.design import Design
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import Design, RunFolder, telling_first
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener_thread import ListenerThread
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, News, Outcome, Question, Status
@@ -273,7 +272,7 @@ class Loop:
 
     def _create(self, search: Search, runs: Sequence[Run]) -> list[PlannedRun]:
         """Create folders for new runs of a search, and plan them."""
-        names = folder_names.telling_first(search.axes, self.design.repeating(search.axes))
+        names = telling_first(search.axes, self.design.repeating(search.axes))
         unavailable = unavailable_runs(runs, self.executor)
         add = self.task.experiment.add
         folders = [add(run, names, unavailable, search.trials_of(run)) for run in runs]

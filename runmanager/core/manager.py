@@ -20,10 +20,9 @@ from torch.nn import functional
 from runmanager.core import causes, checkpoint, files, metrics
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.contracts import Listener
-from runmanager.core.design import Design
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
-from runmanager.core.folders import RunFolders
+from runmanager.core.experiment import Design, RunFolders
 from runmanager.core.goal import Goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.loop_options import EarlyStop, Interval, LoopOptions

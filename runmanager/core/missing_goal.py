@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.state import read_run

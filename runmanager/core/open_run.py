@@ -14,7 +14,7 @@ from runmanager.core import causes, checkpoint, files, provenance
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.contracts import Slot
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
@@ -181,6 +181,9 @@ class OpenRun:
             if self.device.type not in ("cpu", "meta"):
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
+            if self.journal.attempt != self.attempt:  # another process began an attempt at this run
+                self.attempt = self.journal.attempt
+                self.steps.begin_attempt(self.folder.path, self.attempt)
         else:
             self.journal = NoJournal()
         for record in records[num_committed:]:

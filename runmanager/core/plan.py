@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.core import files
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder, varying
 from runmanager.core.outcome import Status, argument
 from runmanager.core.run import Run
 from runmanager.core.state import Fingerprint, RunResult, changes_since, files_digest, read_run

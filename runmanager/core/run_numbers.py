@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from runmanager.core.design import Design
+from runmanager.core.experiment import Design
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult

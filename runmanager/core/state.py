@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from runmanager.core import files, lock, processes
-from runmanager.core.folders import RunFolder, read_runs
+from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS

@@ -58,6 +58,10 @@ class StepLog:
         """Continue counting after earlier epochs."""
         self.before, self._samples = sum(record.steps for record in records), samples_of(records)
 
+    def begin_attempt(self, folder: Path, attempt: int) -> None:
+        """Write to the file of another attempt, before the first value."""
+        self._file = StepFile(folder, attempt)
+
     def seen(self, num_samples: int) -> dict[str, float]:
         """Return the column of the x-axis at the end of an epoch, if the x-axis is steps or samples."""
         self._samples += num_samples

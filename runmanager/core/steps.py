@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runmanager.core import files, journal
+from runmanager.core.experiment import RunFolder
 from runmanager.core.files import AppendFile
-from runmanager.core.folders import RunFolder
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
 from runmanager.core.state import attempts_that_count, inside_of, read_attempts

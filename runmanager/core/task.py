@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
 from runmanager.core.contracts import Listener, Report
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of

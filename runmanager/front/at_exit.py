@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from runmanager.core import files
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.manager import LEFT_OPEN, Manager
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.state import end_if_running, read_run

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from runmanager.core import files
-from runmanager.core.design import Design, check_note
+from runmanager.core.experiment import Design, check_note
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.nested import flat, mapping_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Listener
-from runmanager.core.design import Design
+from runmanager.core.experiment import Design
 from runmanager.core.files import for_people
 from runmanager.core.loop import COMPLETED, SOME_FAILED, Loop
 from runmanager.core.missing_goal import missing_goal

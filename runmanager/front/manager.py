@@ -6,8 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment, RunFolders
+from runmanager.core.experiment import Design, Experiment, RunFolders
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.manager import Manager, settable

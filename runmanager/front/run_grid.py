@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 from runmanager.checks.fingerprint import fingerprint, note_changes_by_runs
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, log
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment, check_beginning
 from runmanager.core.goal import Goal, is_larger_better
-from runmanager.core.import_guard import check_beginning
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, STORAGE_FAILED, Loop, unavailable_runs
 from runmanager.core.nested import Grid

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from runmanager.core.run import Run
 
 if TYPE_CHECKING:
-    from runmanager.core.folders import Experiment
+    from runmanager.core.experiment import Experiment
     from runmanager.core.grid_context import GridContext
     from runmanager.front.manager import RunManager
 

@@ -12,9 +12,7 @@ from runmanager.answers.answers import CHANGE, Answers, answers_of
 from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
-from runmanager.core.design import first_line_of_note
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment, first_line_of_note, varying
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT

@@ -18,9 +18,8 @@ from urllib.parse import quote
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.core import files
-from runmanager.core.design import first_line_of_note
-from runmanager.core.folders import experiments as folders_of
-from runmanager.core.folders import no_runs, read_runs
+from runmanager.core.experiment import experiments as folders_of
+from runmanager.core.experiment import first_line_of_note, no_runs, read_runs
 from runmanager.core.goal import companion
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT

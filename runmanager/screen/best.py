@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from runmanager.core.design import Design
-from runmanager.core.folder_names import varying
+from runmanager.core.experiment import Design, varying
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT

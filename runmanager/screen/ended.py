@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.wording import durations, join, printable
 from runmanager.screen.run_rows import DEVICE, DURATION, Row

@@ -15,9 +15,7 @@ from runmanager.answers.sentences import VARIABLE
 from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.contracts import PROBLEMS, Display, Search, Signals, log
-from runmanager.core.design import Design
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import Design, RunFolder, varying
 from runmanager.core.goal import default_goal
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.core.contracts import Decision, Search
-from runmanager.core.design import Rule
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import Rule, RunFolder
 from runmanager.core.outcome import Outcome
 from runmanager.core.state import RunResult
 from runmanager.core.values import identity

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from runmanager.core.experiment import without_text
 from runmanager.core.goal import Goal
 from runmanager.core.ranges import IntRange
-from runmanager.core.run_trials import without_text
 from runmanager.errors import GridError, MissingExtraError, first_line
 from runmanager.search.optuna_pruner import silent
 from runmanager.search.optuna_search import OptunaSearch

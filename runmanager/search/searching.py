@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.core.contracts import Decision, Search
-from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.experiment import Experiment, KeptTrial, RunFolder, read_trials, write_run
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, id_of
 from runmanager.core.run_numbers import kept
-from runmanager.core.run_trials import KeptTrial, read_trials, write_run
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.wording import counted, did_you_mean, join
 from runmanager.errors import InvalidArgumentError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.grid import maker_of, space_of
 from runmanager.core.nested import Grid
 from runmanager.core.ranges import IntRange, Range

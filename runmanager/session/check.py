@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Report, Signals
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.lock import check_free
 from runmanager.core.outcome import News, Outcome, Status
 from runmanager.core.run import Run, device_of

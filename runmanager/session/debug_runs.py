@@ -4,7 +4,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Status
 from runmanager.core.state import read_run
 from runmanager.core.wording import listed

@@ -25,7 +25,7 @@ from runmanager.core import checkpoint
 from runmanager.core.causes import cause_of
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.listeners import RunListener
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status

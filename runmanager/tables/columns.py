@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.core import files
-from runmanager.core.design import Design, first_line_of_note
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment, first_line_of_note
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.outcome import LEADING, Status, in_order
 from runmanager.core.run_numbers import KEPT, ranked_numbers

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.core import files
-from runmanager.core.folders import Experiment, experiments, is_experiment, read_runs
+from runmanager.core.experiment import Experiment, experiments, is_experiment, read_runs
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, RunsWarning

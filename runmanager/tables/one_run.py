@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import artifacts, files
-from runmanager.core.folders import RunFolder, is_experiment, no_experiment, read_runs
+from runmanager.core.experiment import RunFolder, is_experiment, no_experiment, read_runs
 from runmanager.core.state import note_run, read_run
 from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError

@@ -19,8 +19,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
-from runmanager.core.design import SEEDS, Design, assumption
-from runmanager.core.folder_names import varying
+from runmanager.core.experiment import SEEDS, Design, assumption, varying
 from runmanager.core.goal import Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT

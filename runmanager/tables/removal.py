@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runmanager.core import files
-from runmanager.core.folders import Experiment, RunFolder, read_runs
+from runmanager.core.experiment import Experiment, RunFolder, read_runs
 from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
 from runmanager.core.state import read_experiment, read_run
@@ -68,13 +68,12 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
     runs = list(runs)
     with _while_held(experiment, runs):
-        Experiment(experiment).note_last_trial()
+        Experiment(experiment).forget({run.id for run in runs})
         for run in runs:
             with files.explained(run.path):
                 _unlink(look(run).files)
                 _remove_run_if_empty(run.path)
                 files.sync(experiment)
-        Experiment(experiment).forget({run.id for run in runs})
         write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 

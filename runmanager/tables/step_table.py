@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runmanager.core.folders import RunFolder, read_runs
+from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.state import is_sparse
 from runmanager.core.steps import STEP, Points, read_steps
 from runmanager.errors import InvalidArgumentError

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import Experiment, RunFolder, read_runs
+from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
 from runmanager.core.values import NUMBER, TEXT, kind_of, plain, text

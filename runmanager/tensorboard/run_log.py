@@ -19,8 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.writer import FileWriter
 
 from runmanager.core import files
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment, RunFolder
+from runmanager.core.experiment import Design, Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal
 from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status

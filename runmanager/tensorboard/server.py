@@ -18,9 +18,8 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.console import in_notebook
+from runmanager.core.experiment import Experiment, RunFolder, experiments, read_runs, telling_first, varying
 from runmanager.core.files import slug
-from runmanager.core.folder_names import telling_first, varying
-from runmanager.core.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.core.goal import companion, default_goal
 from runmanager.core.state import read_run
 from runmanager.core.values import text

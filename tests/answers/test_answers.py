@@ -22,8 +22,7 @@ from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
 from runmanager.answers.sentences import capital
 from runmanager.cli.app import app
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal

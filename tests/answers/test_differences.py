@@ -2,8 +2,7 @@ import pytest
 
 from runmanager import RunManager
 from runmanager.answers.differences import diff
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment
 from runmanager.errors import RunsWarning
 
 

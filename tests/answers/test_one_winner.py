@@ -31,9 +31,7 @@ from runmanager.answers.effects import effects
 from runmanager.answers.importance import importances
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
-from runmanager.core.design import Design, assumption
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment, assumption, varying
 from runmanager.core.goal import Goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal

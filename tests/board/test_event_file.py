@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.tensorboard import event_file
 from runmanager.tensorboard.hparams import SessionFormat, session_start
 from tests.board.reading import accumulated, event_files, events_in

@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
 from runmanager.core import files, processes
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import to_line
 from runmanager.core.values import TEXT
 from runmanager.errors import StorageError

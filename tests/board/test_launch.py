@@ -16,7 +16,7 @@ from werkzeug.test import Client
 from werkzeug.wrappers import Request, Response
 
 from runmanager import RunManager, RunManagerError
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.tensorboard import server as server_module
 from runmanager.tensorboard.server import Server
 from tests.board.reading import train

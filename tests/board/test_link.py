@@ -7,8 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from runmanager import InvalidArgumentError, RunManager, RunManagerError
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.values import identity
 from runmanager.tensorboard import server
 from runmanager.tensorboard.hparams import tag

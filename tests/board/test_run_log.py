@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from torch import nn
 
 from runmanager import RunManager, RunsWarning, TensorBoard, load_results, load_runs, load_steps, run_grid
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.tensorboard import event_file, hparams, network_content, pictures, run_log
 from runmanager.tensorboard.hparams import OF_GOAL, tag
 from tests.board.reading import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning
 from runmanager.front.grid_outcome import GridOutcome

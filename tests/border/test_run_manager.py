@@ -3,8 +3,12 @@
 import copy
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +35,8 @@ from runmanager import (
     load_steps,
 )
 from tests.border import reading
+
+HOME = Path(__file__).parents[2]
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -695,3 +701,48 @@ def test_the_same_values_twice_are_two_runs_in_a_loop_of_ones_own(manager, tmp_p
             pass
 
     assert statuses(tmp_path) == [("completed", 0)] * 2
+
+
+LOOP = """
+import sys, threading, time
+from pathlib import Path
+from runmanager import RunManager
+
+def loop(name):
+    manager = RunManager("exp", sys.argv[1], display=False, tensorboard=False)
+    Path(f"ready-{name}").touch()
+    while not Path("go").exists():
+        time.sleep(0.001)
+    for number in range(6):
+        with manager.run({"lr": 0.1 if number == 3 else f"{name}.{number}"}):
+            for epoch in manager.epochs(2):
+                manager.track_loss(epoch, 1)
+
+threads = [threading.Thread(target=loop, args=(f"{sys.argv[2]}{index}",)) for index in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(own_folder):
+    words = [sys.executable, "-c", LOOP, "runs"]
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    loops = [subprocess.Popen([*words, name], env=environment) for name in "abc"]
+    while len(list(Path().glob("ready-*"))) < 6:
+        time.sleep(0.01)
+    Path("go").touch()
+
+    assert [loop.wait(60) for loop in loops] == [0, 0, 0]
+    runs, epochs = load_runs("runs/exp"), load_results("runs/exp")
+    assert sorted(runs["run"]) == list(range(1, 32))
+    assert sorted(map(str, runs["lr"])) == sorted(
+        [
+            "0.1",
+            *(f"{name}{thread}.{number}" for name in "abc" for thread in (0, 1) for number in (0, 1, 2, 4, 5)),
+        ]
+    )
+    assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
+    assert len(epochs) == 62
+    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [6]

@@ -36,7 +36,7 @@ from runmanager.answers.failures import failures
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
 from runmanager.core import files
-from runmanager.core.folders import experiments
+from runmanager.core.experiment import experiments
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.tables import ranking
 from tests.fuzz import hostile

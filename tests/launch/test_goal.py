@@ -15,7 +15,7 @@ from runmanager import (
     verdict,
     write_report,
 )
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.errors import GridError
 from runmanager.tensorboard.server import page_of
 from tests.report.reading import by_id, parse, text_of

@@ -7,8 +7,8 @@ from typing import Any
 from unittest import mock
 from xml.etree import ElementTree as ET
 
+from runmanager.core.experiment import Experiment
 from runmanager.core.files import ERROR_LOG
-from runmanager.core.folders import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 

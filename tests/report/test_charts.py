@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.colors import SIGHTS, contrast, distance, least_distance
 from benchmarks.page import themes
 from runmanager import write_report
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale

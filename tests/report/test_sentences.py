@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from runmanager.answers.verdict import verdict
-from runmanager.core.folders import RunFolder
+from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.state import RunResult
 from runmanager.core.values import identity, key_of

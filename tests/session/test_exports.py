@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from runmanager import load_runs, run_grid
 from runmanager.core.contracts import uncommitted
-from runmanager.core.folders import read_runs
+from runmanager.core.experiment import read_runs
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import Status
 from runmanager.executors import Executor

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from runmanager.core.design import Design, Rule
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment, Rule
 from runmanager.core.goal import Goal
 
 REWARD = Design(Goal("reward", 1), ("seed",))

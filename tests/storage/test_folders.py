@@ -17,8 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
-from runmanager.core.folder_names import varying
-from runmanager.core.folders import Experiment, RunFolders, experiments, is_experiment, read_runs
+from runmanager.core.experiment import Experiment, RunFolders, experiments, is_experiment, read_runs, varying
 from runmanager.core.journal import to_line
 from runmanager.core.values import identity
 

@@ -2,6 +2,7 @@ import json
 import math
 import os
 import zlib
+from contextlib import closing
 
 import pytest
 from hypothesis import example, given
@@ -119,8 +120,8 @@ def test_each_epoch_is_in_the_file_when_its_commit_returns(tmp_path):
 def test_an_attempt_that_exists_is_not_written_over(tmp_path):
     write_journal(tmp_path, RECORDS)
 
-    with pytest.raises(StorageError):
-        Journal(tmp_path, 1, {})
+    with closing(Journal(tmp_path, 1, {})) as journal:
+        assert journal.attempt == 2
 
     assert len(read_attempt(tmp_path / "attempt-1.jsonl").epochs) == 6
 

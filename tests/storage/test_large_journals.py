@@ -6,8 +6,8 @@ import pytest
 
 from runmanager import load_runs
 from runmanager.core import journal
+from runmanager.core.experiment import Experiment
 from runmanager.core.files import AppendFile
-from runmanager.core.folders import Experiment
 from runmanager.core.journal import Journal, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.errors import RunsWarning, StorageError

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from runmanager import load_run, load_runs, run_grid, write_report
 from runmanager.cli.app import app
-from runmanager.core.folders import read_runs
+from runmanager.core.experiment import read_runs
 from runmanager.core.state import changes_since, read_run
 
 SCALE = {"value": 1.0}

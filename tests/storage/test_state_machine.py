@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs
 from runmanager.core import lock
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.errors import ExperimentLockedError, RunsWarning
 from tests.damaging import NO_PROCESS, as_if_killed, journals
 from tests.nightly import of_night

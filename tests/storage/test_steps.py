@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager.core import files, journal, steps
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal, to_line
 from runmanager.core.outcome import EpochRecord
 from runmanager.core.steps import StepFile, read_steps

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
-from runmanager.core.folders import Experiment, read_runs
+from runmanager.core.experiment import Experiment, read_runs
 from runmanager.core.outcome import EpochRecord
 from runmanager.core.x_axis import check_x_axis, samples_of, x_of, x_value
 from runmanager.errors import InvalidArgumentError, RunsWarning

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 from hypothesis import strategies as st
 
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.tables.columns import HYPERPARAMETERS

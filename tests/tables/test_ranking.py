@@ -23,8 +23,7 @@ from runmanager import (
     show,
 )  # fmt: skip
 from runmanager.answers.conclusion import conclude
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.errors import GridError

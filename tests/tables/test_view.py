@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from runmanager import best, compare, effects, load_runs, show
-from runmanager.core.design import Design
-from runmanager.core.folders import Experiment
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.outcome import Outcome, Status
 from runmanager.tables.view import View
 from tests.report.reading import parse, write_runs

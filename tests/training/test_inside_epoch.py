@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from runmanager import RunManager, TensorBoard, fit, load_results, load_run, load_runs, load_steps, run_grid
 from runmanager.core import files, metrics
-from runmanager.core.folders import read_runs
+from runmanager.core.experiment import read_runs
 from runmanager.core.journal import read_attempt
 from runmanager.core.loaders import ImageTensors, TensorLoader
 from runmanager.core.outcome import Inside

@@ -1,0 +1,672 @@
+"""Experiments: the folders of their runs in grid.json and run.json, and what an experiment is for.
+
+A run is found by the identity of its hyperparameters, never by its number. When a grid grows, its earlier runs
+keep their numbers and folders, and new runs get the next free numbers.
+"""
+
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import time
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from numbers import Real
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import msgspec
+
+from runmanager.core import files
+from runmanager.core.files import strict_json
+from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.outcome import LARGEST
+from runmanager.core.run import RunLike, id_of, params_of
+from runmanager.core.values import decode, encode, is_deep, key_of, text
+from runmanager.core.wording import listed, printable
+from runmanager.core.x_axis import check_x_axis
+from runmanager.devices import ranks
+from runmanager.errors import InvalidArgumentError, LifecycleError
+
+LONGEST_NOTE = 1000
+"""The maximum number of characters of a note."""
+
+SEEDS = ("seed", "fold", "split", "trial", "repeat")
+"""Names of axes that count as repeat axes by default."""
+
+_VERSION = 1
+_LARGEST = 64 * 2**20  # the maximum number of bytes of a grid.json or run.json
+_MOST_NAMES = 8  # the maximum number of experiments named in a message
+_DEVICE = "device"
+_LAST_TRIAL = "last_trial"  # the key in grid.json
+_OF_DESIGN = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")  # the keys in grid.json
+_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
+          "x_axis": "x-axis of curves is"}  # fmt: skip
+_CLAIM = ".claim"  # the name of a run's folder until it has its number and its run.json
+_STALE_S, _PAUSE_S = 5.0, 0.005  # seconds after which a claim is that of a dead process, and between two looks
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run."""
+
+    path: Path  # the folder, which exists after the run has begun
+    number: int  # number of the run in the experiment, from 1; the column `run`
+    id: str  # the identity of the hyperparameters
+    params: Mapping[str, Any]
+    # reason why the run cannot be executed on this machine, empty if the run can be executed
+    unavailable: str = ""
+    since: int = 0  # the last attempt that does not count, as code, data or versions have changed since
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the run has begun, or can be executed on this machine."""
+        return not self.unavailable or self.path.is_dir()
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The entry of the run in grid.json and run.json."""
+        params = {name: encode(value) for name, value in self.params.items()}
+        content = {"number": self.number, "id": self.id, "folder": self.path.name, "params": params}
+        content["crc"] = _checksum(content)
+        return content | ({"unavailable": self.unavailable} if self.unavailable else {})
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    document = json.dumps([entry["id"], entry["params"]], sort_keys=True)
+    return f"{zlib.crc32(document.encode()):08x}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule of `Decide`: the compared axis, and the conditions of a decision."""
+
+    axis: str | None = None  # the axis whose values are compared; None to compare settings
+    margin: float | None = None  # differences up to the margin count as equal, in units of the metric
+    error: float = 0.05  # the probability that a verdict is wrong
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of grid.json, without fields that are None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Rule | None":
+        """Read the entry of grid.json; None if the entry is damaged."""
+        with suppress(msgspec.ValidationError):
+            rule = msgspec.convert(content, cls)
+            return None if rule.problems() else rule
+        return None
+
+    def problems(self) -> list[str]:
+        """Return the errors of the rule's numbers."""
+        problems = []
+        if not (self.margin is None or _is_between(self.margin, math.inf)):
+            problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
+        if not _is_between(self.error, 1.0):
+            problems.append(f"error must be a number between 0 and 1, got {self.error!r}")
+        return problems
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.as_json().items())
+
+
+def _is_between(value: Any, most: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < most
+
+
+@dataclass(frozen=True)
+class Design:
+    """The goal, repeat axes, rule and notes of an experiment; a field that was never set is None."""
+
+    goal: Goal | None = None
+    repeats: tuple[str, ...] | None = None  # the repeat axes
+    rule: Rule | None = None  # the rule of `decide=`
+    note: str | None = None  # a note on the whole experiment: lines of Markdown
+    run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
+    x_axis: str | None = None  # the x-axis of curves, see `runmanager.core.x_axis`
+    goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first goal
+
+    def updated(self, design: "Design") -> tuple["Design", list[str]]:
+        """Override this design with the fields set in `design`; return the result and a sentence per change."""
+        sentences = []
+        changed = {name: value for name, value in vars(design).items() if value is not None}
+        for name, words in _WORDS.items():
+            before, value = getattr(self, name), changed.get(name)
+            if before is not None and value is not None and before != value:
+                sentences.append(f"the {words} {_in_words(value)} now, no longer {_in_words(before)}")
+        if design.run_notes is not None:
+            changed["run_notes"] = {**(self.run_notes or {}), **design.run_notes}
+        return replace(self, **changed), sentences
+
+    def repeating(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Return the repeat axes: those set by the user, or by default the given axes named in `SEEDS`."""
+        return tuple(name for name in axes if name in SEEDS) if self.repeats is None else self.repeats
+
+    def assumption(self, axes: Iterable[str]) -> str:
+        """Return a sentence that the repeat axes were chosen by name; "" if no axis was chosen by name."""
+        return assumption(self.repeating(axes)) if self.repeats is None else ""
+
+    @property
+    def all_goals(self) -> tuple[Goal, ...]:
+        """All goals: one goal, several goals of a search, or no goal."""
+        return self.goals or (() if self.goal is None else (self.goal,))
+
+    def decisive(self, starts: Iterable[Mapping[str, Any]]) -> Goal | None:
+        """Return the goal; by default, the last metric of `keep=` in the first lines of journals."""
+        goal = self.goal
+        for start in () if goal else starts:
+            keep = start.get("keep")
+            if isinstance(keep, str) and keep != "last":
+                with suppress(InvalidArgumentError):
+                    goal = parse_goal(keep)
+        return goal
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entries of grid.json for the fields that are set."""
+        notes = {id_: note for id_, note in (self.run_notes or {}).items() if note}
+        content = {
+            "goal": None if self.goal is None else str(self.goal),
+            "goals": list(map(str, self.goals)) if self.goals else None,
+            "repeats": None if self.repeats is None else list(self.repeats),
+            "decide": None if self.rule is None else self.rule.as_json(),
+            "x_axis": self.x_axis,
+            "note": self.note or None,
+            "notes": notes or None,
+        }
+        return {name: value for name, value in content.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Design":
+        """Read a design from the content of grid.json, without damaged fields."""
+        goal = repeats = x_axis = None
+        goals: list[Goal] = []
+        with suppress(InvalidArgumentError):
+            goal = parse_goal(document.get("goal"))
+        with suppress(InvalidArgumentError, TypeError):
+            goals += map(parse_goal, document.get("goals") or ())
+        with suppress(InvalidArgumentError):
+            x_axis = check_x_axis(document.get("x_axis"))
+        with suppress(msgspec.ValidationError):
+            repeats = tuple(msgspec.convert(document.get("repeats"), list[str]))
+        notes = document.get("notes")
+        run_notes = {id_: _read_note(note) for id_, note in notes.items()} if isinstance(notes, dict) else {}
+        return cls(
+            goal,
+            repeats,
+            Rule.from_json(document.get("decide")),
+            _read_note(document.get("note")) or None,
+            {id_: note for id_, note in run_notes.items() if note} or None,
+            x_axis,
+            tuple(goals) if goals[:1] == [goal] else None,
+        )
+
+
+def _in_words(value: Goal | Rule | str | Sequence[str]) -> str:
+    if isinstance(value, (Goal, Rule)):
+        return printable(str(value))
+    return repr(value) if isinstance(value, str) else printable(", ".join(value)) or "none"
+
+
+def assumption(axes: Sequence[str]) -> str:
+    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes.
+
+    >>> assumption(["seed"])
+    'By its name, seed only repeats a setting; repeats=() says that no axis does'
+    """
+    if not axes:
+        return ""
+    subject = "By its name," if len(axes) == 1 else "By their names,"
+    verb = "repeats" if len(axes) == 1 else "repeat"
+    return f"{subject} {' and '.join(axes)} only {verb} a setting; repeats=() says that no axis does"
+
+
+def check_note(note: object) -> str:
+    r"""Return a note without the space around it and at the ends of its lines.
+
+    >>> check_note("smaller steps? \n- for Adam\n")
+    'smaller steps?\n- for Adam'
+    """
+    if not isinstance(note, str):
+        raise InvalidArgumentError([f"a note must be text, got {note!r:.60}"])
+    if len(lines := _trimmed(note)) > LONGEST_NOTE:
+        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(lines):,}"
+        raise InvalidArgumentError([f"{rule}: put it into a file, and name that"])
+    return lines
+
+
+def first_line_of_note(note: str | None) -> str:
+    """Return the first line of a note, for screens with one line for it; "" without a note."""
+    return (note or "").partition("\n")[0]
+
+
+def _trimmed(note: str) -> str:
+    return "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())
+
+
+def _read_note(note: Any) -> str:
+    return _trimmed(note[: 2 * LONGEST_NOTE])[:LONGEST_NOTE] if isinstance(note, str) else ""
+
+
+class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored trial of a run, with the run's hyperparameters.
+
+    Attributes:
+        number: The trial's number, unique in the experiment.
+        attributes: The sampler's attributes of the trial.
+    """
+
+    number: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+    attributes: Mapping[str, Any] = {}
+
+
+def read_trials(run: RunFolder) -> list[KeptTrial]:
+    """Read the trials of a run in run.json, without damaged entries."""
+    entries = _read_json(run.path / files.RUN).get("trials")
+    trials: list[KeptTrial] = []
+    for entry in entries if isinstance(entries, list) else []:
+        with suppress(msgspec.ValidationError):
+            trial = msgspec.convert(entry, KeptTrial)
+            trials.append(KeptTrial(trial.number, without_text(trial.attributes)))
+    return trials
+
+
+def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a trial that are plain JSON without text: CMA-ES would unpickle text.
+
+    >>> without_text({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
+    {'generation': 3, 'axes': {'width': [1, 2]}}
+    """
+    content: dict[str, Any] = {}
+    for name, value in attributes.items():
+        with suppress(TypeError, ValueError, RecursionError):
+            strict_json(value)
+            if not isinstance(value, str) and not is_deep(value):
+                content[name] = value
+    return content
+
+
+def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
+    """Write run.json with further trials unless its content is unchanged; create the folder if needed."""
+    before = read_trials(run)
+    numbers = {trial.number for trial in before}
+    kept = [*before, *(trial for trial in trials if trial.number not in numbers)]
+    content = {"v": _VERSION, **run.entry, **({"trials": msgspec.to_builtins(kept)} if kept else {})}
+    if _read_json(run.path / files.RUN) != content:
+        files.make_folder(run.path)
+        files.write_file(run.path / files.RUN, strict_json(content))
+
+
+class Experiment:
+    """An experiment and its runs, as seen by the process that writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._runs: dict[str, RunFolder] | None = None
+
+    @property
+    def runs(self) -> dict[str, RunFolder]:
+        """The runs of the experiment by identity, read once."""
+        if self._runs is None:
+            self._runs = {run.id: run for run in read_runs(self.path)}
+        return self._runs
+
+    @property
+    def design(self) -> Design:
+        """The design of the experiment."""
+        return Design.from_json(_read_json(self.path / files.GRID))
+
+    def decide(self, design: Design) -> list[str]:
+        """Update the design in grid.json; return a sentence for each change."""
+        document = _read_json(self.path / files.GRID)
+        before = Design.from_json(document)
+        after, sentences = before.updated(design)
+        if after != before:
+            self._write({"runs": [], **document}, after)
+        return sentences
+
+    def plan(
+        self, grid: Sequence[RunLike], unavailable: Mapping[str, str], design: Design | None = None
+    ) -> list[RunFolder]:
+        """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
+        check_beginning()
+        design = self.design if design is None else design
+        planned = self.assign(grid, unavailable, design)
+        whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
+        files.remove_leftovers(self.path, *whole)
+        last = self.last_trial
+        entries = {"runs": [run.entry for run in planned]}
+        self._write(entries if last is None else {_LAST_TRIAL: last, **entries}, design)
+        return planned
+
+    def assign(
+        self, grid: Sequence[RunLike], unavailable: Mapping[str, str], design: Design | None = None
+    ) -> list[RunFolder]:
+        """Assign numbers and folders as `plan` does, without writing."""
+        design = self.design if design is None else design
+        existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
+        number = self._free_number()
+        digits = max(3, len(str(number + len(grid))))
+        axes = varying([*map(params_of, grid)])
+        names = telling_first(axes, design.repeating(axes))
+        planned: list[RunFolder] = []
+        for run in grid:
+            id_, params, folder = id_of(run), _lasting(params_of(run)), self.find(run)
+            if folder is None:
+                named = {name: params_of(run)[name] for name in names if name in params}
+                folder = RunFolder(self.path / files.run_folder(number, named, digits), number, id_, params)
+                number += 1
+            planned.append(RunFolder(folder.path, folder.number, id_, params, unavailable.get(id_, "")))
+        self._runs = existing | {run.id: run for run in planned}
+        return planned
+
+    def find(self, run: RunLike) -> RunFolder | None:
+        """Return the folder of a run, None if the experiment has no such run."""
+        return self.runs.get(id_of(run))
+
+    def open(self, run: RunLike, repeat: int = 1) -> RunFolder:
+        """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
+        check_beginning()
+        params = params_of(run)
+        id_ = id_of(run) if repeat == 1 else f"{id_of(run)}-{repeat}"
+        folder = self.runs.get(id_)
+        if folder is None:
+            # all hyperparameters name a run of a loop, as any of them may vary in later runs
+            devices = {text(run.params.get(_DEVICE)) for run in self.runs.values()} | {
+                text(params.get(_DEVICE))
+            }
+            names = [name for name in params if name != _DEVICE or len(devices) > 1]
+            folder = self._create(id_, params, telling_first(names, self.design.repeating(params)))
+        elif not (folder.path / files.RUN).exists():
+            write_run(folder)
+        return folder
+
+    def add(
+        self,
+        run: RunLike,
+        names: Sequence[str],
+        unavailable: Mapping[str, str],
+        trials: Sequence[KeptTrial] = (),
+    ) -> RunFolder:
+        """Create the folder of a run proposed by a search, unless the folder exists."""
+        folder = self.find(run) or self._create(id_of(run), params_of(run), names)
+        folder = replace(folder, unavailable=unavailable.get(folder.id, ""))
+        write_run(folder, trials)
+        self.runs[folder.id] = folder
+        return folder
+
+    def _create(self, id_: str, params: Mapping[str, Any], names: Sequence[str]) -> RunFolder:
+        """Create the folder of a new run with the next free number, or find it if another process was faster.
+
+        An exclusive mkdir admits one process or thread at a time, and the folder appears with its run.json.
+        """
+        claim = self.path / _CLAIM
+        before, since = None, 0.0
+        with files.explained(claim):
+            while True:
+                files.make_folder(self.path)
+                try:
+                    claim.mkdir()
+                except FileExistsError:
+                    with suppress(FileNotFoundError):  # the claim has become the folder of a run
+                        now = files.version(claim.stat())
+                        if now != before:
+                            before, since = now, time.monotonic()
+                        elif time.monotonic() - since > _STALE_S:
+                            shutil.rmtree(claim, ignore_errors=True)
+                    time.sleep(_PAUSE_S)
+                    continue
+                try:
+                    for run in read_runs(self.path):  # other processes may have created further ones
+                        self.runs.setdefault(run.id, run)
+                    folder = self.runs.get(id_)
+                    if folder is None:
+                        number = self._free_number()
+                        name = files.run_folder(number, {name: params[name] for name in names})
+                        folder = RunFolder(self.path / name, number, id_, _lasting(params))
+                        files.write_file(claim / files.RUN, strict_json({"v": _VERSION, **folder.entry}))
+                        claim.rename(folder.path)
+                        files.sync(self.path)
+                    else:
+                        claim.rmdir()
+                except BaseException:
+                    shutil.rmtree(claim, ignore_errors=True)
+                    raise
+                self.runs[id_] = folder
+                return folder
+
+    @property
+    def last_trial(self) -> int | None:
+        """An upper bound of the numbers of removed trials; None if no trial was removed."""
+        last = _read_json(self.path / files.GRID).get(_LAST_TRIAL)
+        return last if type(last) is int and 0 <= last <= LARGEST else None
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Remove runs from grid.json before their folders go; no trial gets a number of theirs again."""
+        document = _read_json(self.path / files.GRID)
+        design, last = Design.from_json(document), self.last_trial
+        removed = [run for run in self.runs.values() if run.id in ids]
+        numbers = [trial.number for run in removed for trial in read_trials(run)]
+        if numbers:
+            document[_LAST_TRIAL] = max([*numbers, -1 if last is None else last])
+        entries = document.get("runs")
+        if isinstance(entries, list):
+            document["runs"] = [e for e in entries if not (isinstance(e, dict) and str(e.get("id")) in ids)]
+        notes = {id_: note for id_, note in (design.run_notes or {}).items() if id_ not in ids}
+        if document:
+            self._write({"runs": [], **document}, replace(design, run_notes=notes or None))
+        self._runs = None
+
+    def _write(self, document: Mapping[str, Any], design: Design) -> None:
+        """Write grid.json with a design; other content of the document stays."""
+        others = {name: value for name, value in document.items() if name not in _OF_DESIGN}
+        files.make_folder(self.path)
+        files.write_file(self.path / files.GRID, strict_json({"v": _VERSION, **design.as_json(), **others}))
+
+    def _free_number(self) -> int:
+        # unreadable folders keep their numbers too
+        folders, others = _run_folders(self.path)
+        numbers = [files.run_number(name) or 0 for name in (*folders, *others)]
+        return max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
+
+
+class RunFolders:
+    """The run folders that a manager opens; the experiment is created when its first run begins.
+
+    Raises:
+        GridError: `experiment` cannot be a folder's name, or `root` cannot be a folder.
+    """
+
+    def __init__(self, experiment: str | Experiment | None, root: str | os.PathLike[str]) -> None:
+        # the experiment; None until its folder exists
+        self.opened = experiment if isinstance(experiment, Experiment) else None
+        name = experiment.path.name if isinstance(experiment, Experiment) else experiment
+        # name of the experiment; None for a name with date and time
+        self.name = None if name is None else files.check_experiment(name)
+        if self.opened is None:
+            files.check_root(root, self.name)
+        self._root = Path(root).absolute()  # the loop may change the working directory
+        self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment; if its name has date and time, its folder is created now."""
+        if self.opened is None and self.name:
+            self.opened = Experiment(self._root / self.name)
+        if self.opened is None:
+            name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+            files.make_folder(self._root)
+            for number in itertools.count(1):  # two processes in the same second get different folders
+                path = self._root / (name if number == 1 else f"{name}_{number}")
+                with files.explained(path), suppress(FileExistsError):
+                    path.mkdir()
+                    files.sync(self._root)
+                    self.opened = Experiment(path)
+                    break
+        assert self.opened is not None
+        return self.opened
+
+    def open_on_all_ranks(self, run: RunLike, *, again: bool) -> RunFolder:
+        """Open the folder of a run that begins. All ranks call this; rank 0 opens the folder for all ranks."""
+        folder, path = ranks.from_main(lambda: (self.open(run, again=again), self.experiment.path))
+        self.opened = self.opened or Experiment(path)
+        return folder
+
+    def open(self, run: RunLike, *, again: bool = False) -> RunFolder:
+        """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
+        id_ = id_of(run)
+        repeat = self._num_begun.get(id_, 0) + (not again)
+        folder = self.experiment.open(run, repeat)
+        self._num_begun[id_] = repeat
+        return folder
+
+
+def check_beginning() -> None:
+    """Raise an error if called in a process that executes a script again."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as warnings does
+    while frame is not None:
+        # where processes are not forked, as on Windows and macOS, each begins with the script under this name
+        if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
+            step = 'put what starts runs under `if __name__ == "__main__":`'
+            raise LifecycleError(
+                f"a new process, as of a loader with num_workers, executes this script again: {step}"
+            )
+        frame = frame.f_back
+
+
+def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return, in order, the names of hyperparameters that differ between runs or are missing in some runs."""
+    values: dict[str, list[str]] = {}
+    for params in grid:
+        for name, value in params.items():
+            values.setdefault(name, []).append(key_of(value))
+    return [name for name, keys in values.items() if len(set(keys)) > 1 or len(keys) < len(grid)]
+
+
+def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
+    """Sort hyperparameters for a folder name: repeat axes last, the device before them.
+
+    >>> telling_first(["device", "seed", "lr"], ["seed"])
+    ['lr', 'device', 'seed']
+    """
+    return sorted(names, key=lambda name: (name in repeats, name == _DEVICE))
+
+
+def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters in the form in which they are read back from JSON."""
+    return {name: decode(encode(value)) for name, value in params.items()}
+
+
+def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
+    """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
+    damaged = [] if damaged is None else damaged
+    folders, others = _run_folders(experiment)
+    entries = _read_json(experiment / files.GRID, damaged).get("runs")
+    runs: dict[str, RunFolder] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        if run := _read_entry(experiment, entry, others, damaged):
+            runs[run.path.name] = run
+    absent = {run.id: name for name, run in runs.items() if name not in folders}
+    for name in folders.keys() - runs.keys():
+        entry = _read_json(experiment / name / files.RUN, damaged)
+        run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
+        if run:
+            runs.pop(absent.get(run.id, ""), None)  # grid.json names a folder that does not exist
+            runs[name] = run
+        elif not entry and _has_journals(experiment / name):
+            damaged.append(f"{experiment / name} (no {files.RUN})")
+    once: dict[str, RunFolder] = {}
+    for run in sorted(runs.values(), key=lambda run: (run.number, run.path.name)):
+        if once.setdefault(run.id, run) is not run:
+            damaged.append(f"{run.path} (a copy of {once[run.id].path.name})")
+    return list(once.values())
+
+
+def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:
+    """Read the entry of a run whose folder is not in `others`; append errors to `damaged`."""
+    try:
+        name = entry["folder"]
+        number = files.run_number(name)
+        if number is None or name in others:
+            raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
+        if "crc" in entry and entry["crc"] != _checksum(entry):
+            raise ValueError("its checksum differs")  # noqa: TRY301
+        params = {str(key): decode(value) for key, value in entry["params"].items()}
+        if any(map(is_deep, params.values())):
+            raise ValueError("a value is nested too deep")  # noqa: TRY301
+        "".join(params).encode()  # a lone surrogate cannot name a column
+        reason = str(entry.get("unavailable", ""))
+        return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        name = entry.get("folder") if isinstance(entry, dict) else None
+        file = experiment / (f"{name}/{files.RUN}" if isinstance(name, str) else files.GRID)
+        damaged.append(f"{file}: a run that cannot be read ({error!s:.200})")
+        return None
+
+
+def _read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any]:
+    """Read a file with one JSON object, empty if missing or unreadable; note unreadable files in `damaged`."""
+    try:
+        # msgspec refuses the lone surrogates of file names that are not UTF-8
+        content = json.loads(files.read_file(path, _LARGEST)[0])
+        if not isinstance(content, dict):
+            raise TypeError("not an object")  # noqa: TRY301 - damaged, as below
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        if damaged is not None:
+            damaged.append(f"{path} ({error})")
+        return {}
+    return content
+
+
+def _run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:
+    """Return the names of run folders in order, and similar names: links and files."""
+    entries: list[os.DirEntry[str]] = []
+    with suppress(OSError):
+        entries = [entry for entry in os.scandir(experiment) if files.run_number(entry.name) is not None]
+    # a link may lead anywhere, so it does not count as a run
+    folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return dict.fromkeys(folders), {entry.name for entry in entries}.difference(folders)
+
+
+def _has_journals(folder: Path) -> bool:
+    with suppress(OSError):
+        return bool(files.journals_by_attempt(folder))
+    return False
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a folder holds the runs of a grid; False if the folder is not readable."""
+    with suppress(OSError):
+        folders = [path / name for name in _run_folders(path)[0]]  # the name may also be a date
+        is_run = ((folder / files.RUN).exists() or _has_journals(folder) for folder in folders)
+        return (path / files.GRID).is_file() or any(is_run)
+    return False
+
+
+def experiments(root: Path) -> list[Path]:
+    """Return the experiments in a folder; if the folder is an experiment, only the folder itself."""
+    if not root.is_dir() or is_experiment(root):
+        return [root]
+    return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
+
+
+def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
+    """Return a message with advice for a folder without runs or epochs."""
+    return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
+
+
+def no_experiment(path: Path, asked: Path | None = None) -> str:
+    """Return a message that the user's path `asked` is not an experiment, with existing experiments."""
+    root = path if path.is_dir() and not is_experiment(path) else path.parent
+    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
+    if not folders:
+        return f"{path} is no experiment, and none is beside it"
+    names = listed((folder.name for folder in folders), _MOST_NAMES)
+    return f"{path} is no experiment; {files.nearest(asked or path) or f'{root} has: {names}'}"
