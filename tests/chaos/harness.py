@@ -20,7 +20,8 @@ from typing import Any, Self
 import torch
 
 from runmanager import load_results, load_runs, load_steps
-from runmanager.core import checkpoint, files, folders
+from runmanager.core import checkpoint, files
+from runmanager.core.experiment import is_experiment, read_runs
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]
@@ -315,7 +316,7 @@ class Witness:
     def _checkpoints(self) -> list[str]:
         found: list[str] = []
         status = self._statuses()
-        for run in folders.read_runs(self.experiment, found):
+        for run in read_runs(self.experiment, found):
             readers = {
                 files.CHECKPOINT: _read,
                 files.PREVIOUS_CHECKPOINT: _read,
@@ -344,7 +345,7 @@ class Witness:
         return [f"run {run} is {word}" for run, word in self._statuses().items() if word not in self.statuses]
 
     def _statuses(self) -> dict[int, str]:
-        if not folders.is_experiment(self.experiment):
+        if not is_experiment(self.experiment):
             return {}
         table = load_runs(self.experiment)
         return dict(zip(table["run"], table["status"], strict=True))
