@@ -28,7 +28,7 @@ from runmanager.core.files import strict_json
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run import RunLike, id_of, params_of
-from runmanager.core.values import decode, encode, is_deep, key_of, text
+from runmanager.core.values import decode, encode, key_of, text
 from runmanager.core.wording import listed, printable
 from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
@@ -286,7 +286,7 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in attributes.items():
         with suppress(TypeError, ValueError, RecursionError):
             strict_json(value)
-            if not isinstance(value, str) and not is_deep(value):
+            if not isinstance(value, str):
                 content[name] = value
     return content
 
@@ -597,8 +597,6 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         if "crc" in entry and entry["crc"] != _checksum(entry):
             raise ValueError("its checksum differs")  # noqa: TRY301
         params = {str(key): decode(value) for key, value in entry["params"].items()}
-        if any(map(is_deep, params.values())):
-            raise ValueError("a value is nested too deep")  # noqa: TRY301
         "".join(params).encode()  # a lone surrogate cannot name a column
         reason = str(entry.get("unavailable", ""))
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, plain_config, replaced
 from runmanager.core.ranges import Range
-from runmanager.core.run import Run, id_of, make_run
-from runmanager.core.values import check_names, check_values, kind_of, plain
+from runmanager.core.run import Run, make_run
+from runmanager.core.values import check_names, check_values, identity, kind_of, plain
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, Problems, first_line
 
@@ -247,7 +247,7 @@ def _kept(runs: Iterable[Run], where: Callable[[Run], bool] | None = None) -> li
     if not kept:
         raise GridError("where= keeps no run of the grid: keep at least one")
     for run in kept:
-        id_of(run)
+        vars(run)["_id"] = identity(run._asdict())
     return kept
 
 

@@ -28,7 +28,7 @@ from runmanager.core.grid_context import GridContext
 from runmanager.core.loop_options import EarlyStop, Interval, LoopOptions
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
-from runmanager.core.run import check_run, id_of, kinds_of, params_of
+from runmanager.core.run import id_of, kinds_of, params_of
 from runmanager.core.state import end_if_running, read_run
 from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.core.values import column
@@ -140,7 +140,6 @@ class Manager:
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
-        check_run(run)
         named = run if self.context.run is None else self.context.run  # train() may have changed its copy
         if id_of(run) != id_of(named):
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")

@@ -45,20 +45,14 @@ def plain_config(value: Any, *, is_outline: bool = False) -> Any:
     Raises:
         GridError: A value is missing, or cannot be resolved.
     """
-    omega = _omegaconf(value)
-    if omega is None:
+    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
+    if omega is None or not omega.is_config(value):
         return value
     try:
         return omega.to_container(value, resolve=not is_outline, throw_on_missing=not is_outline)
     except Exception as error:
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise GridError([f"the configuration cannot be read ({cause}): give it that value"]) from error
-
-
-def _omegaconf(value: Any) -> Any:
-    """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
-    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
-    return omega if omega is not None and omega.is_config(value) else None
 
 
 def has(config: Any, name: str) -> bool:
@@ -117,14 +111,12 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
     {'opt': {'lr': 0.5, 'name': 'sgd'}}
     """
     config = copy.deepcopy(config)
-    omega = _omegaconf(config)
-    if omega is None:
+    omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
+    if omega is None or not omega.is_config(config):
         return _replaced(config, values)
-    is_readonly = omega.is_readonly(config)
     omega.set_readonly(config, False)
     for name, value in values.items():
         omega.update(config, name, value, merge=False)
-    omega.set_readonly(config, is_readonly or None)
     return config
 
 

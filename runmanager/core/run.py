@@ -5,7 +5,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runmanager.core.values import check_names, check_values, identity
 from runmanager.core.wording import did_you_mean
@@ -29,6 +29,10 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
     _kinds: tuple[str, ...] = ()  # types of the fields in the whole grid
     _name: str = "run"  # name of the run in messages
 
+    if TYPE_CHECKING:
+
+        def _asdict(self) -> dict[str, Any]: ...
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -51,16 +55,14 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
         return f"Run({pairs})"
 
     def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...], dict[str, Any]]:
-        id_of(self)  # a copy is the same run, even if one of its values changes
         return make_run, (self._fields, tuple(self), self._kinds, self._name), vars(self)
-
-    def _asdict(self) -> dict[str, Any]:
-        return dict(zip(self._fields, self, strict=True))
 
     def _replace(self, /, **values: Any) -> "Run":
         if unknown := [name for name in values if name not in self._fields]:
             raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
-        return make_run(self._fields, map(values.pop, self._fields, self), self._kinds, self._name)
+        run = make_run(self._fields, map(values.pop, self._fields, self), self._kinds, self._name)
+        id_of(run)
+        return run
 
     __replace__ = _replace
 
@@ -102,17 +104,25 @@ def _part(part_type: Any, indexes: Sequence[int], run: Run) -> Any:
 def id_of(run: Any) -> str:
     """Return the id of a run, which a run of RunBuilder carries, or of a mapping of hyperparameters.
 
-    >>> run = make_run(("layers",), ([1, 2],))
+    A copy of a run carries the id too, so it is the same run even if one of its values changes.
+
+    Raises:
+        GridError: It has no hyperparameters, or a name or a value that cannot be stored; all problems at once.
+
+    >>> run = make_run(("layers",), ([1, 2],))._replace()
     >>> changed = copy.deepcopy(run)
     >>> changed.layers.append(3)
     >>> id_of(changed) == id_of(run) == id_of({"layers": (1, 2)}) != id_of(run._replace(layers=[1]))
     True
     """
-    if not isinstance(run, Run):
-        return identity(params_of(run))
-    if "_id" not in vars(run):
-        vars(run)["_id"] = identity(params_of(run))
-    return str(vars(run)["_id"])
+    carried = vars(run) if isinstance(run, Run) else {}
+    if "_id" not in carried:
+        params = params_of(run)
+        problems = Problems(() if isinstance(run, Run) else check_names(params))
+        problems += check_values(params.items())
+        problems.raise_if_any()
+        carried["_id"] = identity(params)
+    return str(carried["_id"])
 
 
 def params_of(run: Any) -> Mapping[str, Any]:
@@ -121,16 +131,6 @@ def params_of(run: Any) -> Mapping[str, Any]:
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
     return params
-
-
-def check_run(run: Any) -> None:
-    """Check a run that need not be from RunBuilder.
-
-    Raises:
-        GridError: It has no hyperparameters, or a name or a value that cannot be stored; all problems at once.
-    """
-    params = params_of(run)
-    Problems([*check_names(params), *check_values(params.items())]).raise_if_any()
 
 
 def copy_of(run: Run) -> Run:

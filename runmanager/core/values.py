@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +28,7 @@ COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold sta
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
 _MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
+_SCALARS = (float, str, bool, type(None))
 _LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 _DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
@@ -42,41 +44,33 @@ def check_names(names: Iterable[Any]) -> list[str]:
     (["'opt' is an axis, and 'opt.lr' is below it: rename one"], "'lambda' cannot be read as run.lambda: w")
     """
     problems: list[str] = []
-    first_below: dict[str, str] = {}
+    below: dict[str, str] = {}
     names = list(names)
     for name in names:
         if not isinstance(name, str):
             problems.append(f"a hyperparameter name must be text, got {name!r}")
             continue
         first, *others = parts = name.split(".")
-        if first.startswith("_") or not all(map(_is_name, parts)):
-            written = ".".join(_suggestion(part) for part in (first, *filter(None, others)))
-            problems.append(f"{name!r} cannot be read as run.{name}: write {written!r}")
+        are_names = all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
+        # configurations use names such as _target_; namedtuples reserve names with only a leading underscore
+        if not are_names or first.startswith("_") or any(re.match("__|_.*[^_]$", part) for part in others):
+            written = [re.sub(r"\W", "_", part.strip()).strip("_") or "name" for part in parts]
+            written = [f"{part}_" if keyword.iskeyword(part) else part for part in written]
+            written = [f"p{part}" if part[0].isdigit() else part for part in written]
+            problems.append(f"{name!r} cannot be read as run.{name}: write {'.'.join(written)!r}")
         for group in itertools.accumulate(parts[:-1], "{}.{}".format):
-            first_below.setdefault(group, name)
-    return problems + [
-        f"{name!r} is an axis, and {first_below[name]!r} is below it: rename one"
-        for name in names
-        if name in first_below
+            below.setdefault(group, name)
+    problems += [
+        f"{name!r} is an axis, and {below[name]!r} is below it: rename one" for name in names if name in below
     ]
-
-
-def _is_name(part: str) -> bool:
-    # configurations use names such as _target_; namedtuples reserve names with only a leading underscore
-    is_reserved = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
-    return part.isidentifier() and not keyword.iskeyword(part) and not is_reserved
-
-
-def _suggestion(part: str) -> str:
-    name = re.sub(r"\W", "_", part.strip()).strip("_") or "name"
-    return f"{name}_" if keyword.iskeyword(name) else f"p{name}" if name[0].isdigit() else name
+    return problems
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     """Return a sentence for each hyperparameter with a value that cannot be stored, and for invalid devices."""
     problems: dict[str, None] = {}
     for name, value in pairs:
-        if problem := check_value(value):
+        if type(value) not in _SCALARS and (problem := check_value(value)):
             problems[f"{name!r}: {problem}"] = None
         elif name == "device" and (problem := check_device(value)):
             problems[problem] = None
@@ -135,14 +129,6 @@ def check_device(value: Any) -> str:
     numbered = f"{close}:{number.lstrip('0') or number[:1]}"
     is_numbered = close != "cpu" and _DEVICE.fullmatch(numbered)
     return f"unknown device {written!r}: did you mean {numbered if is_numbered else close!r}?"
-
-
-def is_deep(value: Any, num_levels: int = _MOST_NESTED) -> bool:
-    """Whether a value of JSON is nested too deep for recursive functions."""
-    parts = [*value, *value.values()] if isinstance(value, dict) else value
-    if not isinstance(parts, (list, tuple)):
-        return False
-    return num_levels == 0 or any(is_deep(part, num_levels - 1) for part in parts)
 
 
 def is_named(value: Any) -> bool:
@@ -247,9 +233,7 @@ def text(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
-    if is_named(value):
-        return str(value.__qualname__)
-    return value.name if isinstance(value, enum.Enum) else str(value)
+    return value.name if isinstance(value, enum.Enum) else str(getattr(value, "__qualname__", value))
 
 
 def json_value(value: Any) -> Any:
@@ -298,20 +282,23 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     return name if home in ("builtins", "__main__") else f"{home}.{name}"
 
 
-def decode(value: Any) -> Any:
+def decode(value: Any, num_levels: int = _MOST_NESTED) -> Any:
     """Decode a value from `encode`; the error of any other value is a ValueError."""
-    if isinstance(value, list):
-        return [decode(item) for item in value]
-    if not isinstance(value, dict):
+    if not isinstance(value, (list, dict)):
         return value
+    if num_levels == 0:
+        raise ValueError(f"nested more than {_MOST_NESTED} deep")
+    inner = partial(decode, num_levels=num_levels - 1)
+    if isinstance(value, list):
+        return [*map(inner, value)]
     match [*value.items()]:
         case [("$float", "nan" | "inf" | "-inf" as number)]:
             return float(number)
         case [("$tuple", [*items])]:
-            return tuple(decode(item) for item in items)
+            return tuple(map(inner, items))
         case [("$dict", [*items])]:
             try:
-                return {decode(key): decode(item) for key, item in items}
+                return {inner(key): inner(item) for key, item in items}
             except TypeError as error:
                 raise ValueError(f"not the items of a dict: {items!r}") from error
         case [("$device" | "$dtype" as tag, str(name))]:

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
 from runmanager.core.loop_options import LoopOptions
 from runmanager.core.metrics import Measure
-from runmanager.core.run import check_run, params_of
+from runmanager.core.run import id_of, params_of
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
@@ -122,7 +122,7 @@ def fit(
     options = LoopOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
     rule = f"network must be a torch.nn.Module, got {network!r:.60}; for several, {_OWN_LOOP}"
     _refuse({rule: not isinstance(network, nn.Module)})
-    check_run(run)
+    id_of(run)  # refuses a run with names or values that cannot be stored
     params = params_of(run)
     is_open = manager.is_open
     device = manager.device_of(params, network)
