@@ -19,7 +19,7 @@ from runmanager.core import step_log
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.steps import StepFile
+from runmanager.core.step_log import StepLog
 
 CALLS, ROUNDS = 2000, 9
 RUNS, EPOCHS, STEPS, AT_ONCE = 10, 20, 5000, 1000  # steps of an epoch, and of a block: a million in all
@@ -87,11 +87,13 @@ def make(path: Path, *, with_steps: bool) -> None:
     with mock.patch("os.fsync"):
         for run in Experiment(path).plan([{"lr": number} for number in range(RUNS)], {}):
             run.path.mkdir()
-            journal, file = Journal(run.path, 1, {"after": 0}), StepFile(run.path, 1)
+            journal, file = Journal(run.path, 1, {"after": 0}), StepLog(run.path, 1, {})
             for epoch in range(1, EPOCHS + 1):
                 first = STEPS * (epoch - 1) + 1
                 for start in range(first, first + STEPS, AT_ONCE) if with_steps else ():
-                    file.append(epoch, {"step_loss": (range(start, start + AT_ONCE), numbers)})
+                    for step, number in enumerate(numbers, start):
+                        file.add({"step_loss": number}, 1, epoch=epoch, batch=step)
+                    file.write()
                 journal.epoch(EpochRecord(epoch, {"loss": 0.5}, {}, steps=STEPS))
             journal.end(Outcome(Status.COMPLETED, "", EPOCHS))
             file.close()

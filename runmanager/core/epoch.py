@@ -179,7 +179,6 @@ class OpenEpoch:
         """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s)."""
         self.stop_clock()
         assert self._end is not None
-        num_steps = steps.end_epoch(self.step)
         means = self.sums.means()
         columns = {name: means.pop(name) for name in LEADING if name in means}
         of_ranks = ranks.gather((self._seconds, self._end - run_start, self.sums.loss.weight))
@@ -189,7 +188,8 @@ class OpenEpoch:
             self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        values = {**columns, **self._evaluated, **means, **steps.seen(sum(num_samples))}
+        num_steps, counted = steps.end_epoch(self.step, sum(num_samples))
+        values = {**columns, **self._evaluated, **means, **counted}
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, record: EpochRecord, earlier: Sequence[EpochRecord]) -> str:

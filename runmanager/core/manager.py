@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.core import causes, checkpoint, files, metrics
+from runmanager.core import checkpoint, failure, files, metrics
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.contracts import Listener
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
@@ -585,10 +585,7 @@ class Manager:
         if self._evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         epoch = self._open_epoch("log()")
-        numbers, seconds = run.steps.draw({**(values or {}), **named})
-        if run.steps.add(numbers, every, epoch=run.number, batch=epoch.step):
-            seconds += run.steps.write()
-        if seconds:
+        if seconds := run.steps.add({**(values or {}), **named}, every, epoch=run.number, batch=epoch.step):
             epoch.add_seconds("phase_log_s", seconds)
 
     def summary(
@@ -908,7 +905,7 @@ class Manager:
             name, loader, run.device, run.report_step, self.context.measure, run.folder.params
         )
         try:
-            with causes.explained_evaluation(name), undisturbed(run.network, loader, run.device):
+            with failure.explained_evaluation(name), undisturbed(run.network, loader, run.device):
                 yield evaluation
                 evaluation.result, values = evaluation.read()
         finally:
@@ -959,8 +956,8 @@ class Manager:
             self.end_interrupted()
             return
         if self.current:
-            causes.explain_devices(error, self.current.device, self.current.network)
-        if causes.is_pruned(error) and self.current and self.is_open:
+            failure.explain_devices(error, self.current.device, self.current.network)
+        if failure.is_pruned(error) and self.current and self.is_open:
             if self.current.loop and (loop := self.current.loop()):
                 loop.close()
             epoch = self.current.epoch
@@ -978,7 +975,7 @@ class Manager:
             with suppress(RuntimeError, TypeError):  # the device that the run asks for may be missing
                 device = torch.device(params_of(run).get("device", "cpu"))
             if not ranks.is_main():
-                self.outcome = Outcome(causes.status_of(error), causes.cause_of(error, device))
+                self.outcome = Outcome(*failure.failure_of(error, device))
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             folder = self.folders.open(run, again=self.outcome is not None)

@@ -451,12 +451,14 @@ def exact(device: torch.device) -> torch.dtype:
 
 def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
     """Read single values with one transfer per device."""
-    numbers = [math.nan if isinstance(value, torch.Tensor) else value for value in values]
-    tensors = [(index, value) for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
-    for device in dict.fromkeys(value.device for _, value in tensors):
-        of_device = [(index, value) for index, value in tensors if value.device == device]
-        read = torch.stack([value for _, value in of_device]).tolist()
-        for (index, _), number in zip(of_device, read, strict=True):
+    numbers: list[Any] = list(values)
+    indices: dict[torch.device, list[int]] = {}
+    for index, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            indices.setdefault(value.device, []).append(index)
+    for of_device in indices.values():
+        read = torch.stack([numbers[index] for index in of_device]).tolist()
+        for index, number in zip(of_device, read, strict=True):
             numbers[index] = number
     return numbers
 

@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch import nn
 
-from runmanager.core import causes, checkpoint, files, provenance
+from runmanager.core import checkpoint, failure, files, provenance
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.contracts import Slot
 from runmanager.core.epoch import OpenEpoch
@@ -305,18 +305,18 @@ class OpenRun:
 
     def fail(self, error: BaseException, device: torch.device) -> None:
         """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned."""
-        if causes.is_pruned(error):
+        if failure.is_pruned(error):
             if not self.pruned_by:  # a pruner of the grid comes first
-                self.set(Status.PRUNED, causes.cause_of(error, device), BY_TRAIN)
+                self.set(Status.PRUNED, failure.failure_of(error, device)[1], BY_TRAIN)
                 self.stopped_early = ""
             return
         if ranks.is_main():
-            causes.write_traceback(error, self.folder.path / files.ERROR_LOG)
+            failure.write_traceback(error, self.folder.path / files.ERROR_LOG)
         # the number of an epoch that is open or being committed, else 0
         is_open = not self.records or self.number > self.records[-1].epoch
         number = self.number if is_open else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
-        self.set(causes.status_of(error), causes.cause_of(error, device, number, step))
+        self.set(*failure.failure_of(error, device, number, step))
 
     def end(self, outcome: Outcome) -> None:
         """Commit the outcome and close the files."""

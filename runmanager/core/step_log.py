@@ -1,18 +1,19 @@
-"""The values of `manager.log`: collected on their device, and written in blocks."""
+"""The values of `manager.log`: collected on their device, and written in blocks; images go to the listeners."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
-from runmanager.core import metrics
+from runmanager.core import files
 from runmanager.core.listeners import RunListener
-from runmanager.core.logged_image import image_of, may_be_image
-from runmanager.core.metrics import read_values
+from runmanager.core.metrics import check_column, column_of, read_values, single
 from runmanager.core.outcome import EpochRecord
-from runmanager.core.steps import STEP, StepFile
+from runmanager.core.steps import STEP, block_line
 from runmanager.core.x_axis import samples_of, seen
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count
@@ -22,9 +23,11 @@ BLOCK = 4096
 LATEST_S = 10.0
 """The maximum time (s) until an incomplete block is written, so that curves grow during long epochs."""
 
+_CHANNELS = (1, 3)  # numbers of channels of gray and color images
+
 
 class StepLog:
-    """The logged values of single steps of a run.
+    """The logged values of single steps of a run, and their file, which the first block creates.
 
     A step is a batch, counted by `batches` or else by `track_loss`. If a name is logged twice in a batch, the
     second value begins another step. Only rank 0 writes its values; other ranks only validate their values.
@@ -39,20 +42,19 @@ class StepLog:
         x_axis: str | None = None,
     ) -> None:
         self.before = 0  # number of steps of ended epochs
+        self.step = 0  # the last logged step of the epoch, from 1; 0 before the first
         self._samples = 0.0  # number of samples of ended epochs
-        self._x_axis = x_axis
-        self._file = StepFile(folder, attempt)
-        self._params = params
-        self._listeners = listeners
-        self._columns: dict[str, str] = {}  # name -> column, after validation
+        self._path, self._attempt = folder / files.steps(attempt), attempt
+        self._file: files.AppendFile | None = None
+        self._params, self._listeners, self._x_axis = params, listeners, x_axis
         self._epoch = 0
-        self._step = 0  # the current step of the epoch, from 1
         self._last: dict[str, int] = {}  # column -> the last step of the epoch with a value
-        self._steps: dict[str, list[int]] = {}
-        self._values: dict[str, list[torch.Tensor | float]] = {}
-        self._num_values = 0  # number of values that are not written yet
-        self._since = 0.0  # time of the first value that is not written yet
         self._images: set[str] = set()  # columns of the images of the epoch
+        self._seconds = 0.0  # the time of drawing images in the current call
+        # column -> steps and values that are not written yet
+        self._pending: dict[str, tuple[list[int], list[torch.Tensor | float]]] = {}
+        self._num_pending = 0  # number of values that are not written yet
+        self._since = 0.0  # time of the first of them
 
     def resume(self, records: Sequence[EpochRecord]) -> None:
         """Continue counting after earlier epochs."""
@@ -60,115 +62,155 @@ class StepLog:
 
     def begin_attempt(self, folder: Path, attempt: int) -> None:
         """Write to the file of another attempt, before the first value."""
-        self._file = StepFile(folder, attempt)
+        self._path, self._attempt = folder / files.steps(attempt), attempt
 
-    def seen(self, num_samples: int) -> dict[str, float]:
-        """Return the column of the x-axis at the end of an epoch, if the x-axis is steps or samples."""
-        self._samples += num_samples
-        return seen(self._x_axis, self.before, self._samples)
-
-    @property
-    def step(self) -> int:
-        """The number of the last logged step of the epoch, 0 before the first step."""
-        return self._step
-
-    def state(self) -> tuple[int, dict[str, int]]:
-        """Return the position in the epoch to save; all values must have been written before."""
-        return self._step, dict(self._last)
-
-    def load(self, state: tuple[int, Mapping[str, int]]) -> None:
-        """Restore a position in an epoch."""
-        self._step, self._last = state[0], dict(state[1])
-        self._steps, self._values, self._num_values = {}, {}, 0
-
-    def end_epoch(self, num_batches: int) -> int:
-        """Write pending values; return the epoch's number of steps."""
-        self.write()
-        num_steps = max(num_batches, self._step)
-        self.before += num_steps
-        self._step, self._last = 0, {}
-        self._images.clear()
-        return num_steps
-
-    def draw(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-        """Report the epoch's first image of each name; return the other values and the time of drawing (s)."""
-        others: dict[str, Any] = {}
-        seconds = 0.0
-        for name, value in values.items():
-            if not may_be_image(value):
-                others[name] = value
-                continue
-            column = self._column_of(name)
-            if column in self._images:
-                continue
-            image = image_of(column, value)
-            if image is None:
-                others[name] = value
-                continue
-            self._images.add(column)
-            before = perf_counter()
-            for listener in self._listeners:
-                listener.image_logged(column, image)
-            seconds += perf_counter() - before
-        return others, seconds
-
-    def add(
-        self, values: Mapping[str, torch.Tensor | float], every: int, *, epoch: int = 1, batch: int = 0
-    ) -> bool:
-        """Add values of the current step; return whether a block is due."""
+    def add(self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0) -> float:
+        """Add values of the current step; return the time (s) of drawing images and of writing."""
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
             raise InvalidArgumentError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")
         by_column = {self._column_of(name): value for name, value in values.items()}
-        self._epoch = epoch
-        last, step = self._last, self._step
-        step = self._step = max(batch, step + any(last.get(column, 0) == step for column in by_column))
-        for column, value in by_column.items():
-            is_logged = (self.before + step) // every > (self.before + last.get(column, 0)) // every
-            if not is_logged and isinstance(value, torch.Tensor) and value.numel() == 1:
-                last[column] = step
-                continue
-            number = metrics.single(column, value)
-            last[column] = step
-            if is_logged and ranks.is_main():
-                self._since = self._since if self._num_values else perf_counter()
-                self._num_values += 1
-                self._steps.setdefault(column, []).append(self.before + step)
-                self._values.setdefault(column, []).append(number)
-        return self._num_values >= BLOCK or (self._num_values > 0 and perf_counter() - self._since > LATEST_S)
+        numbers = {column: value for column, value in by_column.items() if not self._is_drawn(column, value)}
+        seconds, self._seconds = self._seconds, 0.0
+        self._epoch, last = epoch, self._last
+        self.step = max(batch, self.step + any(last.get(column, 0) == self.step for column in numbers))
+        step = self.before + self.step
+        for column, value in numbers.items():
+            if step // every > (self.before + last.get(column, 0)) // every:
+                number = single(column, value)
+                if ranks.is_main():
+                    self._since = self._since if self._num_pending else perf_counter()
+                    self._num_pending += 1
+                    steps, pending = self._pending.setdefault(column, ([], []))
+                    steps.append(step)
+                    pending.append(number)
+            last[column] = self.step
+        if self._num_pending >= BLOCK or (self._num_pending and perf_counter() - self._since > LATEST_S):
+            seconds += self.write()
+        return seconds
 
     def write(self) -> float:
         """Read pending values from their device and write them; return the duration of writing (s)."""
-        steps, values = self._steps, self._values
-        # drop the values even after a failure, as there is no retry
-        self._steps, self._values, self._num_values = {}, {}, 0
-        if not values:
+        pending, self._pending, self._num_pending = (
+            self._pending,
+            {},
+            0,
+        )  # also after a failure: there is no retry
+        if not pending:
             return 0.0
-        numbers = iter(read_values([value for of_column in values.values() for value in of_column]))
+        numbers = iter(read_values([value for _, values in pending.values() for value in values]))
         before = perf_counter()
-        block = {column: (of_column, [next(numbers) for _ in of_column]) for column, of_column in steps.items()}
-        self._file.append(self._epoch, block)
+        block = {column: (steps, [next(numbers) for _ in steps]) for column, (steps, _) in pending.items()}
+        line = block_line(self._attempt, self._epoch, block)
+        if self._file is None:
+            with files.explained(self._path):
+                self._path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
+                files.write_file(self._path, line, is_new=True)
+            self._file = files.AppendFile(self._path, len(line))
+        else:
+            self._file.append(line)
         for listener in self._listeners:
             listener.steps_logged(block)
         return perf_counter() - before
 
+    def end_epoch(self, num_batches: int, num_samples: int) -> tuple[int, dict[str, float]]:
+        """Write pending values; return the epoch's number of steps, and the column of an x-axis that counts."""
+        if self._pending:
+            self.write()
+        num_steps = max(num_batches, self.step)
+        self.before, self._samples = self.before + num_steps, self._samples + num_samples
+        self.step, self._last = 0, {}
+        self._images.clear()
+        return num_steps, seen(self._x_axis, self.before, self._samples) if self._x_axis else {}
+
+    def state(self) -> tuple[int, dict[str, int]]:
+        """Return the position in the epoch to save; all values must have been written before."""
+        return self.step, dict(self._last)
+
+    def load(self, state: tuple[int, Mapping[str, int]]) -> None:
+        """Restore a position in an epoch."""
+        self.step, self._last = state[0], dict(state[1])
+        self._pending, self._num_pending = {}, 0
+
     def close(self) -> None:
         """Write pending values of an unfinished epoch if possible; close the file."""
         try:
-            self.write()
+            if self._pending:
+                self.write()
         except (RuntimeError, OSError):  # the outcome of the run already names the failure of a device or disk
             return
         finally:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
 
     def _column_of(self, name: str) -> str:
-        column = self._columns.get(name)
-        if column is None:
-            column = metrics.column_of(name)
-            if column == STEP:
-                raise InvalidArgumentError(
-                    "'step' is a column of load_steps() already: give the value another name"
-                )
-            metrics.check_column(column, self._params)
-            self._columns[name] = column
+        column = column_of(name)
+        if column == STEP:
+            raise InvalidArgumentError(
+                "'step' is a column of load_steps() already: give the value another name"
+            )
+        check_column(column, self._params)
         return column
+
+    def _is_drawn(self, column: str, value: Any) -> bool:
+        """Whether a value is an image; the epoch's first image of a column is reported."""
+        if not may_be_image(value):
+            return False
+        if column not in self._images:
+            image = image_of(column, value)
+            if image is None:
+                return False
+            self._images.add(column)
+            before = perf_counter()
+            for listener in self._listeners:
+                listener.image_logged(column, image)
+            self._seconds += perf_counter() - before
+        return True
+
+
+def may_be_image(value: Any) -> bool:
+    """Whether a value is a figure, or has the dimensions of an image.
+
+    >>> may_be_image(torch.zeros(3, 8, 8)), may_be_image(torch.zeros(8)), may_be_image(torch.zeros(1, 1))
+    (True, False, False)
+    """
+    dimensions = getattr(value, "ndim", None)
+    if dimensions is None:
+        return hasattr(value, "canvas") and callable(getattr(value, "savefig", None))
+    return dimensions in (2, 3) and math.prod(value.shape) > 1
+
+
+def image_of(name: str, value: Any) -> Any:
+    """Return a figure unchanged, an image as uint8 ``(C, H, W)`` on the CPU, None for other matrices.
+
+    An image is an array or tensor ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of uint8, bool, or floats from 0
+    to 1; reading it waits for the device.
+
+    Raises:
+        InvalidArgumentError: The value has the shape of a color image, but floats outside 0 to 1.
+
+    >>> image_of("mask", torch.tensor([[0.0, 1.0]])).tolist()
+    [[[0, 255]]]
+    """
+    if not hasattr(value, "ndim"):
+        return value
+    try:
+        image = (value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))).detach().cpu()
+    except (TypeError, NotImplementedError):  # the errors of objects, and of a tensor without data
+        return None
+    if image.ndim == 2:  # noqa: PLR2004 - (H, W)
+        image = image[None]
+    elif image.shape[0] not in _CHANNELS:
+        image = image.permute(2, 0, 1)
+    if image.shape[0] not in _CHANNELS:
+        return None
+    if not image.is_floating_point():
+        scales = {torch.uint8: 1, torch.bool: 255}
+        return image.to(torch.uint8) * scales[image.dtype] if image.dtype in scales else None
+    low, high = image.min().item(), image.max().item()
+    if low >= 0 and high <= 1:
+        return (image.float() * 255).round().to(torch.uint8)
+    if value.ndim == 2:  # noqa: PLR2004 - a matrix of other values
+        return None
+    rule = f"{name} has values from {low:.4g} to {high:.4g}, but an image of floats has values from 0 to 1"
+    raise InvalidArgumentError(f"{rule}: write log({name}=image.clamp(0, 1)), or scale it")

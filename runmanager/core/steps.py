@@ -7,9 +7,9 @@ a checksum, as in the journal. The line has an epoch, and for each name the step
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from runmanager.core import files, journal
 from runmanager.core.experiment import RunFolder
-from runmanager.core.files import AppendFile
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
 from runmanager.core.state import attempts_that_count, inside_of, read_attempts
@@ -30,36 +29,6 @@ Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 """Name -> the steps of the run, in order, and the values."""
 
 
-class StepFile:
-    """The step file of one attempt, open for appending; the first block creates the file."""
-
-    def __init__(self, folder: Path, attempt: int) -> None:
-        self._path = folder / files.steps(attempt)
-        self._attempt = attempt
-        self._file: AppendFile | None = None
-
-    def append(self, epoch: int, block: Block) -> None:
-        """Append a block; when the method returns, the block is on disk."""
-        metrics = {
-            name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
-            for name, (steps, values) in block.items()
-        }
-        content = {"v": journal.VERSION, "type": "steps", "attempt": self._attempt, "epoch": epoch}
-        line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
-        if self._file is None:
-            with files.explained(self._path):
-                self._path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
-                files.write_file(self._path, line, is_new=True)
-            self._file = AppendFile(self._path, len(line))
-        else:
-            self._file.append(line)
-
-    def close(self) -> None:
-        """Close the file; a repeated call does nothing."""
-        if self._file is not None:
-            self._file.close()
-
-
 class Points(NamedTuple):
     """The values of one name, sorted by epoch and step: arrays ``(N,)``."""
 
@@ -68,24 +37,29 @@ class Points(NamedTuple):
     numbers: npt.NDArray[np.float64]
 
 
-class _Block(msgspec.Struct):
-    """A line of the file."""
+_Step = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+_Number = float | Literal["nan", "inf", "-inf"]
 
+
+class _Line(msgspec.Struct):
     type: Literal["steps"]
-    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
-    metrics: dict[
-        str,
-        tuple[
-            list[Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]], list[float | Literal["nan", "inf", "-inf"]]
-        ],
-    ]
+    epoch: _Step
+    metrics: dict[str, tuple[list[_Step], list[_Number]]]
 
 
-_BLOCKS = msgspec.json.Decoder(_Block)
-_Blocks = dict[str, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]]
-"""Name -> the steps and the values of each block."""
-_Parts = dict[int, _Blocks]
-"""Epoch -> its blocks."""
+_LINES = msgspec.json.Decoder(_Line)
+_Parts = dict[int, list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float64]]]]
+"""Epoch -> the names, steps and values of its blocks."""
+
+
+def block_line(attempt: int, epoch: int, block: Block) -> bytes:
+    """Return the line of a block."""
+    metrics = {
+        name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
+        for name, (steps, values) in block.items()
+    }
+    content = {"v": journal.VERSION, "type": "steps", "attempt": attempt, "epoch": epoch}
+    return journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
@@ -98,11 +72,11 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
         return {}
     _, attempts = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
-    valid = {attempt.number: attempt.start for attempt in attempts_that_count(attempts)}
+    counting = {attempt.number for attempt in attempts_that_count(attempts)}
     parts: _Parts = {}
     latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
     for number in files.journals_by_attempt(folder.path):
-        path = folder.path / files.steps(number)
+        path, start = folder.path / files.steps(number), starts.get(number, {})
         of_attempt: _Parts = {}
         try:
             lines = _read(path, of_attempt)
@@ -113,12 +87,14 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
             continue
         if lines.damaged:
             damaged.append(f"{path} ({lines.damage})")
-        if inside := inside_of(starts.get(number, {})):
-            begun = _until(latest.get(inside.epoch, {}), inside.step)
-            for name, blocks in of_attempt.get(inside.epoch, {}).items():
-                begun[name] = [*begun.get(name, []), *blocks]
-            of_attempt = {**of_attempt, inside.epoch: begun}
-        if (start := valid.get(number)) is not None:
+        if inside := inside_of(start):
+            begun = latest.get(inside.epoch, [])
+            before = [
+                (name, steps[steps <= inside.step], values[steps <= inside.step])
+                for name, steps, values in begun
+            ]
+            of_attempt[inside.epoch] = before + of_attempt.get(inside.epoch, [])
+        if number in counting:
             # the default is for a damaged first line
             after = start.get("after", min(of_attempt, default=LARGEST) - 1)
             restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
@@ -126,74 +102,45 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
             parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
             parts |= of_attempt
         latest |= of_attempt
-    return {
-        name: _points(name, parts)
-        for name in dict.fromkeys(name for blocks in parts.values() for name in blocks)
-    }
+    columns: dict[str, list[tuple[npt.NDArray[Any], ...]]] = {}
+    for epoch, blocks in parts.items():
+        for name, steps, values in blocks:
+            columns.setdefault(name, []).append((np.full(len(steps), epoch), steps, values))
+    points = {name: _points(blocks) for name, blocks in columns.items()}
+    return {name: points[name] for name in points if len(points[name].steps)}
 
 
-def _until(names: _Blocks, last: int) -> _Blocks:
-    """Remove all steps after `last`."""
-    cut = {name: [(steps[steps <= last], values[steps <= last]) for steps, values in blocks]
-           for name, blocks in names.items()}  # fmt: skip
-    return {
-        name: rest for name, blocks in cut.items() if (rest := [block for block in blocks if len(block[0])])
-    }
-
-
-def _points(name: str, parts: _Parts) -> Points:
-    """Concatenate the blocks of a name; the last value of a duplicate step wins."""
-    blocks = [(epoch, *block) for epoch, names in sorted(parts.items()) for block in names.get(name, ())]
-    steps = np.concatenate([steps for _, steps, _ in blocks])
-    values = np.concatenate([values for _, _, values in blocks])
-    epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
-    is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
-    if not is_later.all():  # for example if a line was copied by hand
-        order = np.lexsort((np.arange(len(steps)), steps, epochs))
-        epochs, steps, values = epochs[order], steps[order], values[order]
-        is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])
-        epochs, steps, values = epochs[is_last], steps[is_last], values[is_last]
-    return Points(epochs, steps, values)
+def _points(blocks: list[tuple[npt.NDArray[Any], ...]]) -> Points:
+    """Concatenate the epochs, steps and values of a name; the last value of a duplicate step wins."""
+    epochs, steps, values = map(np.concatenate, zip(*blocks, strict=True))
+    order = np.lexsort((steps, epochs))  # a stable sort
+    epochs, steps, values = epochs[order], steps[order], values[order]
+    is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True] * (len(steps) > 0))
+    return Points(epochs[is_last], steps[is_last], values[is_last])
 
 
 def _read(path: Path, parts: _Parts) -> Attempt:
     """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines."""
     lines = Attempt()
-    for number, line in enumerate(_lines(path), 1):
-        try:
-            journal.check_line(line)
-            block = _BLOCKS.decode(line)
-            arrays = {name: _arrays(name, *columns) for name, columns in block.metrics.items()}
-        except journal.DAMAGED:
-            lines.damaged.append(number)
-            continue
-        names = parts.setdefault(block.epoch, {})
-        for name, array in arrays.items():
-            names.setdefault(name, []).append(array)
+    with files.opened(path) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
+        for number, line in enumerate(iter(lambda: file.readline(journal.PIECE), b""), 1):
+            is_whole = line.endswith(b"\n")
+            if not is_whole and len(line) < journal.PIECE:
+                break  # the last line, still growing
+            try:
+                journal.check_line(line.removesuffix(b"\n"))
+                content = _LINES.decode(line)
+                for name, (steps, values) in content.metrics.items():
+                    if not name.isidentifier() or name in COLUMNS or name == STEP:
+                        raise ValueError("a value is called like a column")
+                    if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
+                        raise ValueError("not one value for each step, in order")
+            except journal.DAMAGED:
+                lines.damaged.append(number)
+                if is_whole:
+                    continue
+                break  # the line is too long
+            for name, (steps, values) in content.metrics.items():
+                block = name, np.array(steps, np.int64), np.array(values, np.float64)
+                parts.setdefault(content.epoch, []).append(block)
     return lines
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file without newlines; a line that is too long is cut, and ends the reading."""
-    rest = b""
-    with files.opened(path) as (descriptor, state):
-        most = min(journal.PIECE, state.st_size + 1)
-        while piece := files.read_at_most(descriptor, most):
-            *lines, rest = (rest + piece).split(b"\n")
-            yield from lines
-            if len(rest) >= journal.PIECE:
-                yield rest[:1]
-                return
-
-
-def _arrays(
-    name: str, steps: list[int], values: list[float | Literal["nan", "inf", "-inf"]]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    if not name.isidentifier() or name in COLUMNS or name == STEP:
-        raise ValueError("a value is called like a column")
-    if len(steps) != len(values) or not steps:
-        raise ValueError("not one value for each step")
-    in_order = np.array(steps, np.int64)
-    if not (np.diff(in_order) > 0).all():
-        raise ValueError("its steps are not in order")
-    return in_order, np.array(values, np.float64)

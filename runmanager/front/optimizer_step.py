@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from runmanager.core import causes
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
+from runmanager.core.failure import failure_of
 from runmanager.core.metrics import Measure, batch_size, may_be_images
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
@@ -139,7 +139,7 @@ class OptimizerStep:
             try:
                 return self._gradients(batch)
             except (RuntimeError, MemoryError) as error:
-                if not self._is_auto or causes.status_of(error) is not Status.OUT_OF_MEMORY:
+                if not self._is_auto or failure_of(error)[0] is not Status.OUT_OF_MEMORY:
                     raise
                 num = num_samples(batch)
                 size = min(self.size or num, num)

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from runmanager.core import checkpoint
-from runmanager.core.causes import cause_of
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
 from runmanager.core.experiment import Experiment
+from runmanager.core.failure import failure_of
 from runmanager.core.listeners import RunListener
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -107,7 +107,7 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     try:
         outcome = task(run, lambda _: None)
     except Exception as error:  # noqa: BLE001 - ranks raise what train has raised
-        outcome = Outcome(Status.FAILED, cause_of(error, torch.device(device_of(run))))
+        outcome = Outcome(Status.FAILED, failure_of(error, torch.device(device_of(run)))[1])
     observer.write({"status": outcome.status, "error": outcome.error})
 
 

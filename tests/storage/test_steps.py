@@ -9,7 +9,7 @@ from runmanager.core import files, journal, steps
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal, to_line
 from runmanager.core.outcome import EpochRecord
-from runmanager.core.steps import StepFile, read_steps
+from runmanager.core.steps import block_line, read_steps
 
 BLOCK = {"type": "steps", "epoch": 1, "metrics": {"score": [[1, 2], [0.5, 0.25]]}}
 NUMBERS = st.dictionaries(st.integers(1, 2**53), st.floats(), min_size=1, max_size=20)
@@ -45,19 +45,15 @@ def test_a_block_is_read_back_as_it_was_written(tmp_path_factory, values):
     begin(run)
     ordered = dict(sorted(values.items()))
 
-    file = StepFile(run.path, 1)
-    file.append(3, {"score": (list(ordered), list(ordered.values()))})
-    file.close()
+    write(run, block_line(1, 3, {"score": (list(ordered), list(ordered.values()))}))
 
     assert str(table(run)) == str({"score": [(3, step, float(value)) for step, value in ordered.items()]})
 
 
 def test_blocks_are_strict_json_with_a_checksum(run):
     begin(run)
-    file = StepFile(run.path, 1)
-    file.append(1, {"score": ([50], [math.nan]), "rate": ([50, 100], [math.inf, 0.5])})
-    file.append(2, {"score": ([150], [0.5])})
-    file.close()
+    blocks = {"score": ([50], [math.nan]), "rate": ([50, 100], [math.inf, 0.5])}, {"score": ([150], [0.5])}
+    write(run, *(block_line(1, epoch, block) for epoch, block in enumerate(blocks, 1)))
 
     first, second = (run.path / files.steps(1)).read_text().splitlines()
     assert json.loads(first)["metrics"] == {"score": [[50], ["nan"]], "rate": [[50, 100], ["inf", 0.5]]}

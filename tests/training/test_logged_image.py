@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runmanager import RunManager
-from runmanager.core.logged_image import image_of, may_be_image
+from runmanager.core.step_log import image_of, may_be_image
 from runmanager.errors import InvalidArgumentError
 
 RAMP = torch.linspace(0, 1, 60)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, run_grid
-from runmanager.core import causes
+from runmanager.core import failure
 
 optuna = pytest.importorskip("optuna")
 
@@ -141,5 +141,5 @@ def test_an_exception_of_another_library_of_that_name_is_a_failure():
     class TrialPruned(Exception):  # noqa: N818 - as Optuna calls it
         pass
 
-    assert causes.is_pruned(optuna.TrialPruned())
-    assert not causes.is_pruned(TrialPruned())
+    assert failure.is_pruned(optuna.TrialPruned())
+    assert not failure.is_pruned(TrialPruned())

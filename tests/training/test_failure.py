@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from runmanager import RunManager, load_runs
-from runmanager.core.causes import cause_of, explain_devices, status_of
+from runmanager.core.failure import explain_devices, failure_of
 from runmanager.core.outcome import Status
 from runmanager.errors import InvalidArgumentError
 from tests.locations import line_with
@@ -65,20 +65,20 @@ OTHERS = [
 
 @pytest.mark.parametrize(("error", "cause"), OUT_OF_MEMORY)
 def test_messages_of_too_little_memory_are_known(error, cause):
-    assert status_of(error) is Status.OUT_OF_MEMORY
-    assert cause_of(error, CUDA) == cause
+    assert failure_of(error, CPU)[0] is Status.OUT_OF_MEMORY
+    assert failure_of(error, CUDA)[1] == cause
 
 
 @pytest.mark.parametrize(("error", "what"), DEVICE_ERRORS)
 def test_messages_of_devices_that_failed_are_known(error, what):
-    assert status_of(error) is Status.FAILED
-    assert cause_of(error, CUDA, 3, 210) == f"GPU error on cuda:1 ({what}) in epoch 3, step 210"
+    assert failure_of(error, CPU)[0] is Status.FAILED
+    assert failure_of(error, CUDA, 3, 210)[1] == f"GPU error on cuda:1 ({what}) in epoch 3, step 210"
 
 
 @pytest.mark.parametrize(("error", "cause"), OTHERS)
 def test_other_errors_are_named_with_their_first_line(error, cause):
-    assert status_of(error) is Status.FAILED
-    assert cause_of(error, CUDA) == cause
+    assert failure_of(error, CPU)[0] is Status.FAILED
+    assert failure_of(error, CUDA)[1] == cause
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,10 @@ def test_only_a_network_and_a_batch_on_two_devices_are_explained_as_such(message
     [(0, 0, ""), (0, 5, ""), (3, 0, "in epoch 3"), (3, 210, "in epoch 3, step 210")],
 )
 def test_the_cause_says_where(epoch, step, where):
-    assert cause_of(ValueError("no"), CPU, epoch, step) == "ValueError: no" + (f" ({where})" if where else "")
-    assert cause_of(MemoryError(), CPU, epoch, step) == f"out of main memory {where}".strip()
+    assert failure_of(ValueError("no"), CPU, epoch, step)[1] == "ValueError: no" + (
+        f" ({where})" if where else ""
+    )
+    assert failure_of(MemoryError(), CPU, epoch, step)[1] == f"out of main memory {where}".strip()
 
 
 def test_what_torch_raises_here_is_known():
@@ -117,8 +119,8 @@ def test_what_torch_raises_here_is_known():
         with pytest.raises((RuntimeError, MemoryError)) as caught:
             allocate()
 
-        assert status_of(caught.value) is Status.OUT_OF_MEMORY
-        assert cause_of(caught.value, CPU).startswith("out of main memory")
+        assert failure_of(caught.value, CPU)[0] is Status.OUT_OF_MEMORY
+        assert failure_of(caught.value, CPU)[1].startswith("out of main memory")
 
 
 @pytest.mark.parametrize("handled", [False, True])
@@ -128,23 +130,23 @@ def test_an_error_that_came_of_another_is_what_the_other_is(handled):
     setattr(error, how, MemoryError())
     setattr(device, how, DEVICE_ERRORS[0][0])
 
-    assert status_of(error) is Status.OUT_OF_MEMORY
-    assert cause_of(error, CPU) == "out of main memory"
-    assert cause_of(device, CUDA) == "GPU error on cuda:1 (device-side assert triggered)"
+    assert failure_of(error, CPU)[0] is Status.OUT_OF_MEMORY
+    assert failure_of(error, CPU)[1] == "out of main memory"
+    assert failure_of(device, CUDA)[1] == "GPU error on cuda:1 (device-side assert triggered)"
 
 
 def test_an_error_that_hides_another_is_itself():
     error = ValueError("batch 3")
     error.__context__, error.__suppress_context__ = MemoryError(), True
 
-    assert status_of(error) is Status.FAILED
+    assert failure_of(error, CPU)[0] is Status.FAILED
 
 
 def test_errors_that_refer_to_each_other_are_looked_at_once():
     error, other = ValueError("a"), ValueError("b")
     error.__cause__, other.__cause__ = other, error
 
-    assert status_of(error) is Status.FAILED
+    assert failure_of(error, CPU)[0] is Status.FAILED
 
 
 @pytest.mark.cuda
@@ -153,8 +155,8 @@ def test_a_gpu_that_is_full_is_known():
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(2**50, device="cuda")
 
-    assert status_of(caught.value) is Status.OUT_OF_MEMORY
-    assert cause_of(caught.value, torch.device("cuda")).startswith("out of GPU memory on cuda")
+    assert failure_of(caught.value, CPU)[0] is Status.OUT_OF_MEMORY
+    assert failure_of(caught.value, torch.device("cuda"))[1].startswith("out of GPU memory on cuda")
 
 
 class Spoiled(Dataset[torch.Tensor]):
@@ -170,8 +172,11 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
         next(iter(DataLoader(Spoiled(), num_workers=1)))
 
     line = line_with('raise ValueError(f"sample')
-    assert cause_of(caught.value, CPU) == f"ValueError: sample 0 is spoiled (in worker 0 of the loader, {line})"
-    assert cause_of(caught.value, CPU, 2, 5) == (
+    assert (
+        failure_of(caught.value, CPU)[1]
+        == f"ValueError: sample 0 is spoiled (in worker 0 of the loader, {line})"
+    )
+    assert failure_of(caught.value, CPU, 2, 5)[1] == (
         f"ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 2, step 5, {line})"
     )
     traceback.clear_frames(caught.tb)  # or the loader, once it is garbage, waits five seconds for its worker
@@ -180,8 +185,8 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
 def test_a_loader_whose_process_got_sigterm_is_not_at_fault():
     error = RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. ")
 
-    assert status_of(error) is Status.KILLED
-    assert cause_of(error, CPU, 2) == "a process of its loader was ended (SIGTERM) in epoch 2"
+    assert failure_of(error, CPU)[0] is Status.KILLED
+    assert failure_of(error, CPU, 2)[1] == "a process of its loader was ended (SIGTERM) in epoch 2"
 
 
 def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_path):

@@ -1,0 +1,110 @@
+"""An exception of a run as an outcome: the status, and the cause in one sentence."""
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from runmanager.core import files
+from runmanager.core.outcome import Status
+from runmanager.core.user_code import location_of
+from runmanager.devices import torch_devices
+from runmanager.errors import first_line
+from runmanager.user_frames import from_user_frame
+
+_MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
+_DEVICE_ERROR = re.compile(r"(?:CUDA|HIP|XPU) error: (.*)|(device-side assert triggered)")
+_TWO_DEVICES = re.compile(
+    r"on the same device|two devices|on the expected device|Placeholder storage has not been allocated on MPS"
+    r"|Input type \(torch\.\w+\) and weight type \((torch\.\w+\.|MPS)"
+)
+_LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
+_LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
+_EVALUATE = "evaluate("
+
+
+def is_pruned(error: BaseException) -> bool:
+    """Whether an exception is optuna.TrialPruned, which prunes the run; Optuna is not imported."""
+    kinds = type(error).__mro__
+    return any(kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna") for kind in kinds)
+
+
+def failure_of(
+    error: BaseException, device: torch.device | str = "cpu", epoch: int = 0, step: int = 0
+) -> tuple[Status, str]:
+    """Return the status of a run that raised an exception: out of memory, killed, or failed; and the cause.
+
+    The cause is one sentence with the epoch, the step, and the line of user code.
+    """
+    chain = _chain(error)
+    texts = [(link, str(link)) for link in chain if isinstance(link, RuntimeError)]
+    short = [link for link in chain if isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link)]
+    short += [link for link, text in texts if _MAIN_MEMORY.search(text)]
+    broken: list[tuple[BaseException, str]] = []  # the errors of a device, and their messages
+    for link, text in texts:
+        if match := _DEVICE_ERROR.search(text):
+            broken.append((link, (match[1] or match[2]).strip().removesuffix(".")))
+        elif isinstance(link, torch.AcceleratorError):
+            broken.append((link, first_line(link)))
+
+    worker = _LOADER_WORKER.match(str(error))  # torch adds the worker's traceback to the message
+    parts = [f"worker {worker[1]} of the loader"] if worker else []
+    parts += [f"epoch {epoch}"] if epoch else []
+    if notes := [note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)]:
+        parts += notes[:1]  # the step is the last step of the training before the evaluation
+    elif epoch and step:
+        parts.append(f"step {step}")
+    cause = [*short, *(link for link, _ in broken), error][0]
+    parts += filter(None, [location_of(cause) or location_of(error)])
+    where = f" in {', '.join(parts)}" if parts else ""
+    if short:
+        is_gpu = torch_devices.is_out_of_memory(cause)
+        return Status.OUT_OF_MEMORY, f"out of {f'GPU memory on {device}' if is_gpu else 'main memory'}{where}"
+    if any(_LOADER_STOPPED.search(text) for _, text in texts):
+        return Status.KILLED, f"a process of its loader was ended (SIGTERM){where}"
+    if broken:
+        return Status.FAILED, f"GPU error on {device} ({broken[0][1]}){where}"
+    message = type(error).__name__ + (f": {line}" if (line := first_line(error)) else "")
+    if worker:
+        message = str(error).rstrip().rpartition("\n")[2].strip()
+    return Status.FAILED, message + (f" ({where.strip()})" if where else "")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an exception, its causes and its contexts."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and not any(link is other for other in chain):
+        chain.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return chain
+
+
+def write_traceback(error: BaseException, path: Path) -> None:
+    """Write the traceback of an error to a file."""
+    lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
+    files.write_file(path, "".join(lines).encode("utf-8", "replace"))
+
+
+@contextmanager
+def explained_evaluation(name: str) -> Iterator[None]:
+    """Mark exceptions in the block as exceptions of an evaluation."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{_EVALUATE}..., {name!r})")
+        raise
+
+
+def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
+    """Add a note to an error if network and batch may be on different devices."""
+    if network is not None and isinstance(error, RuntimeError) and _TWO_DEVICES.search(str(error)):
+        devices = ", ".join(sorted(map(str, torch_devices.devices_of(network))))
+        error.add_note(
+            f"the run's device is {device}, its network is on {devices}: take the batches from "
+            f"manager.batches(), or send them with .to({str(device)!r})"
+        )
