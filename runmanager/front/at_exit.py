@@ -12,11 +12,12 @@ from runmanager.core import files
 from runmanager.core.experiment import RunFolder
 from runmanager.core.manager import LEFT_OPEN, Manager
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.state import end_if_running, read_run
+from runmanager.core.state import end_if_running, read_experiment, read_run
 from runmanager.core.user_code import caller
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
+from runmanager.tables.results_files import write_results
 
 
 class _Watched(NamedTuple):
@@ -87,12 +88,9 @@ def _end_open_runs() -> None:
 
 def _end_without(folder: RunFolder, attempt: int) -> Outcome:
     """End a run whose manager was garbage-collected."""
-    from runmanager.tables.formats import write_results  # this import loads pandas
-    from runmanager.tables.loading import load_results
-
     end_if_running(folder, attempt, LEFT_OPEN)
     experiment = folder.path.parent
-    write_results(load_results(experiment), experiment)
+    write_results(read_experiment(experiment), experiment)
     return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(folder).epochs))
 
 

@@ -20,6 +20,7 @@ from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import printable
+from runmanager.tables import results_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,8 +176,6 @@ class Tables(Listener):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, unless writing is slow and the tables were written recently."""
-        from runmanager.tables import columns, formats
-
         folder = self.loop.runs[self.slot.id].folder
         if not outcome.is_committed:
             from runmanager.tensorboard.run_log import end_abandoned
@@ -189,6 +188,5 @@ class Tables(Listener):
                 self.loop.say(f"! {sentence}")
         before = time.monotonic()
         if before >= self._next:
-            table = columns.epochs_table(columns.by_column(self.loop.of_tables()))
-            formats.write_results(table, self.loop.task.experiment.path)
+            results_files.write_results(self.loop.of_tables(), self.loop.task.experiment.path)
             self._next = time.monotonic() + 20 * (time.monotonic() - before)

@@ -22,12 +22,14 @@ from runmanager.core.manager import Manager
 from runmanager.core.missing_goal import missing_goal
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
+from runmanager.core.state import read_experiment
 from runmanager.core.values import text
 from runmanager.core.wording import durations, join, printable, steady
 from runmanager.devices import ranks
 from runmanager.devices.settings import Leftovers
 from runmanager.errors import warn
 from runmanager.front import at_exit
+from runmanager.tables.results_files import write_results
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")
@@ -82,12 +84,9 @@ class LoopOutput(RunListener):
         self._leftovers.run_ended()
         if not ranks.is_main():
             return
-        from runmanager.tables.formats import write_results
-        from runmanager.tables.loading import load_results
-
         folder = self._opened.folder
         path = folder.path.parent
-        write_results(load_results(path), path)
+        write_results(read_experiment(path), path)
         if self._screen.is_shown:
             self._screen.run_ended(table_of(self._manager.run_data))
         is_first = self._manager.run_count == 1 and outcome.status is Status.COMPLETED

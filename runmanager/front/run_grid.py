@@ -42,6 +42,7 @@ from runmanager.session.check import CheckTask, try_settings
 from runmanager.session.debug_runs import choose, numbers_of
 from runmanager.session.resume_check import ResumeTask
 from runmanager.session.unread_axes import unread_axes
+from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.options import TensorBoard, run_logs
 from runmanager.tensorboard.server import hint
@@ -210,11 +211,8 @@ def run_grid(
                 exit_code == STORAGE_FAILED if options.is_alone else exit_code in (None, STORAGE_FAILED)
             )
             if ranks.is_main() and not has_failed:
-                from runmanager.tables import columns, formats
-
                 try:
-                    table = columns.epochs_table(columns.by_column(loop.of_tables()))
-                    formats.write_results(table, options.path)
+                    results_files.write_results(loop.of_tables(), options.path)
                 except StorageError as error:
                     loop.say(f"✗ {error}")
                     exit_code = STORAGE_FAILED

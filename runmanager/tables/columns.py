@@ -19,6 +19,7 @@ from runmanager.core.state import RunResult
 from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.results_files import COLD, unique_names
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -30,8 +31,6 @@ EARLY = "stopped early"
 """The column with the reason why a loop over epochs ended before its last epoch."""
 INSIDE = "continues at"
 """The column with the batch inside an epoch after which an interrupted run resumes."""
-COLD = "cold start"
-"""The column that marks the first epoch of each process."""
 
 _OF_RUNS = {"run", "status", "attempts", "folder"}  # columns that only load_runs has
 
@@ -172,23 +171,12 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
 
 def _param_columns(params: Iterable[str]) -> dict[str, str]:
     """Name the column of each hyperparameter."""
-    return _named({name: column(name) for name in params}, set())
-
-
-def _named(columns: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Return a unique column name for each hyperparameter that is not in `taken`; add the names to `taken`."""
-    names: dict[str, str] = {}
-    for name, label in columns.items():
-        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
-        labels = itertools.chain((label, f"{name} (hyperparameter)"), further)
-        names[name] = next(label for label in labels if label not in taken)
-        taken.add(names[name])
-    return names
+    return unique_names({name: column(name) for name in params}, set())
 
 
 def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
     """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
-    names = _named({str(name): str(name) for name in params}, set(map(str, computed)))
+    names = unique_names({str(name): str(name) for name in params}, set(map(str, computed)))
     table = pd.concat([params.rename(columns=names), computed], axis="columns")
     table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
     return table

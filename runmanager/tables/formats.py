@@ -32,12 +32,7 @@ from runmanager.tables.columns import (
     hyperparameters_of,
 )
 from runmanager.tables.ranking import goals_of
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
-"""The first characters of text that a spreadsheet would execute; such text gets a ``'`` in front.
-
-Source: OWASP ASVS 5, 1.2.10.
-"""
+from runmanager.tables.results_files import FORMULA, readable
 
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")
@@ -204,16 +199,10 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
     return table if stored else _copied(table, [])
 
 
-def write_results(table: pd.DataFrame, experiment: Path) -> None:
-    """Write a table to results.csv and results.json of an experiment; each file appears by rename, complete."""
-    files.write_file(experiment / files.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
-    files.write_file(experiment / files.RESULTS_JSON, strict_json(to_rows(table)))
-
-
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
-    """Write a table as CSV for people, with values as `hyperparameters.text` writes them."""
+    """Write a table as CSV for people, with values as `values.text` writes them."""
     columns = {str(name): _readable_cells(table[name]) for name in table}
-    columns = {_readable_cell(name): cells for name, cells in columns.items()}
+    columns = {readable(name): cells for name, cells in columns.items()}
     return _write_csv({"": table.index.tolist(), **columns} if index else columns)
 
 
@@ -276,17 +265,9 @@ def _readable_cells(column: "pd.Series[Any]") -> list[Any]:
     values = column.tolist()
     if column.dtype.kind == "f":
         return ["" if math.isnan(value) else value for value in values]
-    return values if column.dtype.kind in "biu" else [_readable_cell(value) for value in values]
-
-
-def _readable_cell(value: Any) -> Any:
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, (bool, int, float)):
-        return value
-    content = text(value)
-    safe = f"'{content}" if content.startswith(FORMULA) else content
-    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
+    if column.dtype.kind in "biu":
+        return values
+    return ["" if value is pd.NA else readable(value) for value in values]
 
 
 def _to_csv(table: pd.DataFrame) -> bytes:

@@ -14,6 +14,7 @@ from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
 from runmanager.core.state import read_experiment, read_run
 from runmanager.errors import ExperimentLockedError
+from runmanager.tables.results_files import write_results
 
 _CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
@@ -63,9 +64,6 @@ def look_at_checkpoints(run: RunFolder) -> Contents:
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
     """Remove runs of one experiment: their folders, and their rows in grid.json and in the tables."""
-    from runmanager.tables import columns as tables
-    from runmanager.tables.formats import write_results
-
     runs = list(runs)
     with _while_held(experiment, runs):
         Experiment(experiment).forget({run.id for run in runs})
@@ -74,7 +72,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
                 _unlink(look(run).files)
                 _remove_run_if_empty(run.path)
                 files.sync(experiment)
-        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
+        write_results(read_experiment(experiment), experiment)
 
 
 def remove_experiment(experiment: Path) -> None:

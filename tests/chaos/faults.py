@@ -15,7 +15,7 @@ import torch
 from runmanager.core import checkpoint, files, lock
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.journal import Journal
-from runmanager.tables import formats
+from runmanager.tables import results_files
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only repairs, and reading."""
@@ -150,7 +150,7 @@ def _tables_in_place() -> None:
         files._write_all(descriptor, content)
         os.close(descriptor)
 
-    _replace(formats, "files", SimpleNamespace(**vars(files) | {"write_file": write}))
+    _replace(results_files, "files", SimpleNamespace(**vars(files) | {"write_file": write}))
 
 
 def _code_in_checkpoints() -> None:

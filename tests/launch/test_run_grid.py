@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from runmanager import InlineExecutor, RunsWarning, StorageError, run_grid
-from runmanager.tables import formats
+from runmanager.tables import results_files
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 
@@ -177,7 +177,7 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
     def full(*_):
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
-    monkeypatch.setattr(formats, "write_results", full)
+    monkeypatch.setattr(results_files, "write_results", full)
     monkeypatch.setattr("runmanager.front.grid_outcome.Tables.run_ended", lambda *_: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)

@@ -15,9 +15,11 @@ from pandas.testing import assert_frame_equal
 
 from runmanager import RunManager, best, compare, export, load_results, load_runs, load_table
 from runmanager.core import files
+from runmanager.core.state import read_experiment
 from runmanager.errors import GridError, StorageError
 from runmanager.tables.columns import HYPERPARAMETERS, from_columns
-from runmanager.tables.formats import FORMULA, to_csv, to_rows, write_results
+from runmanager.tables.formats import to_csv, to_rows
+from runmanager.tables.results_files import FORMULA, write_results
 from tests.tables.run_tables import record, write_run
 
 NEEDS_PYARROW = pytest.mark.skipif(find_spec("pyarrow") is None, reason="Parquet needs pyarrow")
@@ -317,16 +319,15 @@ def test_each_value_is_one_cell_and_no_text_begins_like_a_formula(values):
 
 def test_exports_are_whole_readable_files(tmp_path):
     write_run(tmp_path, {"net": "ö", "size": (3, 3), "limit": math.inf}, [record(1, loss=math.nan)])
-    table = load_results(tmp_path)
 
-    write_results(table, tmp_path)
+    write_results(read_experiment(tmp_path), tmp_path)
 
     content = (tmp_path / "results.csv").read_text(encoding="utf-8")
     assert content == (
         'run,epoch,loss,accuracy,epoch duration,run duration,net,size,limit\n1,1,,0.25,2.0,9.0,ö,"(3, 3)",inf\n'
     )
     rows = json.loads((tmp_path / "results.json").read_bytes())
-    assert rows == to_rows(table)
+    assert rows == to_rows(load_results(tmp_path))
     assert rows == [
         {
             "run": 1, "epoch": 1, "loss": None, "accuracy": 0.25, "epoch duration": 2.0,
@@ -340,13 +341,12 @@ def test_an_export_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     write_run(tmp_path, {"lr": 0.1}, [record(1)])
-    table = load_results(tmp_path)
-    write_results(table, tmp_path)
+    write_results(read_experiment(tmp_path), tmp_path)
     before = (tmp_path / "results.csv").read_bytes()
 
     monkeypatch.setattr(files, "_write_all", fail)
     with pytest.raises(StorageError):
-        write_results(table.iloc[:0], tmp_path)
+        write_results([], tmp_path)
 
     assert (tmp_path / "results.csv").read_bytes() == before
 

@@ -1,0 +1,84 @@
+"""The files results.csv and results.json of an experiment: one row per epoch, written without pandas."""
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runmanager.core import files
+from runmanager.core.outcome import in_order
+from runmanager.core.state import RunResult
+from runmanager.core.values import column, json_value, text
+
+COLD = "cold start"
+"""The column that marks the first epoch of each process."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
+"""The first characters of text that a spreadsheet would execute; such text gets a ``'`` in front.
+
+Source: OWASP ASVS 5, 1.2.10.
+"""
+
+
+def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
+    """Write the epochs of an experiment's runs to its tables; each file appears by rename, complete.
+
+    The columns are those of `load_results`; the CSV has text as people write it, the JSON has null for NaN and
+    infinities.
+    """
+    begun = [run for run in runs if run.epochs]
+    labels = unique_names({name: column(name) for run in runs for name in run.folder.params}, set())
+    metrics = dict.fromkeys(name for run in begun for record in run.epochs for name in record.metrics)
+    columns: dict[str, Any] = dict.fromkeys(in_order("", "", dict.fromkeys(labels.values()), metrics))
+    if any(run.jobs > 1 for run in begun):
+        columns["jobs"] = None
+    has_cold = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
+    if has_cold:
+        columns[COLD] = None
+    lines, objects = [], []
+    for run in begun:
+        facts = {"run": run.folder.number} | ({"jobs": run.jobs} if "jobs" in columns else {})
+        params = {labels[name]: value for name, value in run.folder.params.items()}
+        cells = {label: readable(value) for label, value in params.items()} | facts
+        values = {label: json_value(value) for label, value in params.items()} | facts
+        for record in run.epochs:
+            of_epoch = {"epoch": record.epoch} | ({COLD: record.cold} if has_cold else {})
+            texts: Mapping[str, Any] = record.metrics
+            numbers: Mapping[str, Any] = record.metrics
+            if not all(map(math.isfinite, record.metrics.values())):
+                texts = {name: "" if math.isnan(value) else value for name, value in texts.items()}
+                numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+            lines.append({**columns, **texts, **cells, **of_epoch}.values())
+            objects.append({**columns, **numbers, **values, **of_epoch})
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([readable(name) for name in columns])
+    writer.writerows(lines)
+    content = file.getvalue().encode("utf-8", "backslashreplace")
+    files.write_file(experiment / files.RESULTS_CSV, content)
+    files.write_file(experiment / files.RESULTS_JSON, files.strict_json(objects))
+
+
+def unique_names(labels: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """Return a unique column name for each hyperparameter that is not in `taken`; add the names to `taken`."""
+    names: dict[str, str] = {}
+    for name, label in labels.items():
+        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
+        candidates: Iterable[str] = itertools.chain((label, f"{name} (hyperparameter)"), further)
+        names[name] = next(candidate for candidate in candidates if candidate not in taken)
+        taken.add(names[name])
+    return names
+
+
+def readable(value: Any) -> Any:
+    """Return the cell of a value in a CSV for people, with text as `values.text` writes it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, (bool, int, float)):
+        return value
+    content = text(value)
+    safe = f"'{content}" if content.startswith(FORMULA) else content
+    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
