@@ -7,11 +7,9 @@ A run keeps two generations of checkpoints. A checkpoint inside an epoch has the
 place of its record, and only one generation.
 """
 
-import errno
 import hashlib
 import io
 import math
-import pickle
 import shlex
 import sys
 import zipfile
@@ -36,7 +34,7 @@ from runmanager.core.state import RunResult, read_run
 from runmanager.core.trainer_state import continued
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import CheckpointError, InvalidArgumentError, StorageError, first_line
+from runmanager.errors import CheckpointError, InvalidArgumentError, first_line
 
 VERSION = 2
 _HASH = 32  # number of bytes of a SHA-256
@@ -46,9 +44,10 @@ _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Gener
 Saved = dict[str, Any]
 """The content of a checkpoint.
 
-`id` of the run; `record`, which repairs a journal without it (inside an epoch, only its number is set);
-`states` by name; `random` states of rank 0, and those of each rank in `ranks`; `is_left`, whether break ended
-the loop in this epoch. Inside an epoch, `inside` has the partial metrics and the position of the loader.
+The `id` of the run, the `states` of its parts by name, and for each of its `ranks` what differs between them:
+the `random` states, and the `states` of generators and plain state. After an epoch, also its `record`, which
+repairs a journal without it, and `is_left`, whether break ended the loop in this epoch. Inside an epoch,
+`inside` has its partial metrics and the position of the loader.
 """
 
 
@@ -113,14 +112,10 @@ class ResumeState:
         records, saved = ranks.from_main(lambda: self._read(committed, problems))
         if saved is not None:
             self.check_names(saved)
-            of_ranks, rank = saved["random"].get("ranks", []), ranks.rank()
-            of_this = of_ranks[rank] if rank < len(of_ranks) else None
             if getattr(self._loader, "persistent_workers", False):
                 # the loader draws the seed of its workers only once, before all restored states
                 next(iter(self._loader), None)
-            self.load({**saved["states"], **(of_this["generators"] if of_this else {})})
-            if of_this or rank == 0:
-                torch_devices.restore_random(of_this["random"] if of_this else saved["random"], self._device)
+            self.load(saved)
             self.was_left = saved["is_left"]
         elif self.inexact:
             problems.append(self.inexact)
@@ -138,7 +133,7 @@ class ResumeState:
             if problems:
                 problems.append(f"{folder}: no checkpoint is left; the run starts from its first epoch")
             return [], None
-        last = saved["record"]
+        last = msgspec.convert(saved["record"], EpochRecord)
         records = [record for record in committed if record.epoch < last.epoch]
         if [record.epoch for record in records] != list(range(1, last.epoch)):
             problems.append(
@@ -146,7 +141,7 @@ class ResumeState:
             )
             set_aside(folder, max(files.journals_by_attempt(folder), default=0), *_GENERATIONS)
             return [], None
-        num_saved = len(saved["random"].get("ranks", [None]))
+        num_saved = len(saved["ranks"])
         if num_saved != ranks.num_ranks():
             problems.append(
                 f"{folder}: {num_saved} ranks began the run and {ranks.num_ranks()} resume it, "
@@ -162,8 +157,11 @@ class ResumeState:
                 f"{', '.join(self.parts)}: give epochs(checkpoint=...) the same names"
             )
 
-    def load(self, states: Mapping[str, Any]) -> None:
-        """Restore the states of the parts."""
+    def load(self, saved: Saved) -> None:
+        """Restore the states of the parts, and the random states of this rank if it was there."""
+        rank = ranks.rank()
+        own = saved["ranks"][rank] if rank < len(saved["ranks"]) else None
+        states = saved["states"] | (own["states"] if own else {})
         for name, part in self.parts.items():
             state = states[name]
             try:
@@ -183,52 +181,39 @@ class ResumeState:
                 raise CheckpointError(
                     f"the checkpoint's state of {name!r} does not fit ({why}): {advice}"
                 ) from error
+        if own:
+            torch_devices.restore_random(own["random"], self._device)
 
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
         """Save the state after an epoch with its record, before the record is committed to the journal."""
         if self._keep is not None and ranks.is_main():
             self._keep_weights(record, network)
-        if not self.is_saved:
-            return
-        states, random = self._states(), torch_devices.random_states(self._device)
-        # generators and plain state differ between ranks
-        generators = {
+        if self.is_saved:
+            self._write(files.CHECKPOINT, record=msgspec.to_builtins(record), is_left=is_left)
+
+    def save_inside(self, inside: Mapping[str, Any]) -> None:
+        """Save the state after a batch, with the epoch's partial metrics."""
+        self._write(files.INSIDE_CHECKPOINT, inside=inside)
+
+    def _write(self, name: str, **facts: Any) -> None:
+        states = {name: state_of(name, part) for name, part in self.parts.items()}
+        own = {
             name: states[name]
             for name, part in self.parts.items()
             if isinstance(part, torch.Generator) or plain_state.is_plain_state(part)
         }
-        of_ranks = ranks.gather({"random": random, "generators": generators})
-        if not ranks.is_main():
-            return
-        if len(of_ranks) > 1:
-            random["ranks"] = of_ranks
-        self._write(record, states, random, is_left=is_left)
-        remove_files(self._folder.path, (files.INSIDE_CHECKPOINT,))
-
-    def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
-        """Save the state after a batch, with the epoch's partial metrics."""
-        self._write(record, self._states(), torch_devices.random_states(self._device), inside=inside)
-
-    def _states(self) -> dict[str, Any]:
-        return {name: state_of(name, part) for name, part in self.parts.items()}
-
-    def _write(self, record: EpochRecord, states: Any, random: Any, **facts: Any) -> None:
-        folder, of_record = self._folder.path, msgspec.to_builtins(record)
-        content = self._dumped(
-            {
-                "v": VERSION,
-                "id": self._folder.id,
-                "record": of_record,
-                "states": states,
-                "random": random,
-                **facts,
-            }
-        )
-        pieces = hashlib.sha256(content).digest(), content
-        if "inside" in facts:
-            files.write_file(folder / files.INSIDE_CHECKPOINT, pieces)
-        else:
-            files.write_file(folder / files.CHECKPOINT, pieces, folder / files.PREVIOUS_CHECKPOINT)
+        of_ranks = ranks.gather({"random": torch_devices.random_states(self._device), "states": own})
+        if ranks.is_main():
+            folder = self._folder.path
+            content = self._dumped(
+                {"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts}
+            )
+            pieces = hashlib.sha256(content).digest(), content
+            if name == files.INSIDE_CHECKPOINT:
+                files.write_file(folder / name, pieces)
+            else:
+                files.write_file(folder / name, pieces, folder / files.PREVIOUS_CHECKPOINT)
+                remove_files(folder, files.INSIDE_CHECKPOINT)
 
     def _dumped(self, content: Any) -> memoryview:
         """Return the bytes of torch.save; load them once if they have new types, to verify these types."""
@@ -278,7 +263,7 @@ class ResumeState:
     def forget(self) -> None:
         """Remove the checkpoints of a completed run."""
         if ranks.is_main():
-            remove_files(self._folder.path, (files.INSIDE_CHECKPOINT, *_GENERATIONS))
+            remove_files(self._folder.path, files.INSIDE_CHECKPOINT, *_GENERATIONS)
 
 
 def draws_in_workers(loader: Any) -> bool:
@@ -296,7 +281,7 @@ def earlier_of(
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
         set_aside(folder.path, earlier.attempts, *_GENERATIONS)
-        remove_files(folder.path, (files.INSIDE_CHECKPOINT,))
+        remove_files(folder.path, files.INSIDE_CHECKPOINT)
     return continued(earlier, grid), grid.is_changed(earlier), earlier
 
 
@@ -344,20 +329,14 @@ def load_checkpoint(
 ) -> Saved | None:
     """Read the newest intact checkpoint of a run, whose name is the last of `names`."""
     for path in (folder / name for name in reversed(names)):
-        content = memoryview(b"")
-        try:
-            with files.explained(path):
-                content = memoryview(files.read_file(path, sys.maxsize)[0])
-        except StorageError as error:
-            if error.errno == errno.ENOENT:
+        with files.explained(path):  # a file that cannot be read is not damaged
+            if not path.exists():
                 continue
-            if error.errno not in (errno.ELOOP, errno.EINVAL):  # a link or no file
-                raise
+            content = memoryview(files.read_file(path, sys.maxsize)[0])
         try:
             if hashlib.sha256(content[_HASH:]).digest() != content[:_HASH]:
                 raise ValueError("its checksum differs: it is damaged")  # noqa: TRY301 - handled below
             saved: Saved = _loaded(content[_HASH:])
-            saved["record"] = msgspec.convert(saved["record"], EpochRecord)
             if saved["v"] != VERSION:
                 raise ValueError(f"it is of version {saved['v']}, this is version {VERSION}")  # noqa: TRY301
             if saved["id"] == id_:
@@ -391,7 +370,7 @@ def load_weights(folder: Path, network: nn.Module) -> None:
         raise CheckpointError(f"{where / path.name} does not fit the network ({why:.500}): {step}") from error
 
 
-def remove_files(folder: Path, names: Sequence[str]) -> None:
+def remove_files(folder: Path, *names: str) -> None:
     """Remove checkpoints of a run."""
     for name in names:
         with files.explained(folder / name):
@@ -434,7 +413,5 @@ def _types_in(state: Any) -> set[type]:
 
 def _cause(error: Exception) -> str:
     """Return the cause in one printable line, without torch's advice to disable weights_only."""
-    if isinstance(error, pickle.UnpicklingError) and isinstance(error.__context__, Exception):
-        error = error.__context__
-    line = first_line(error).partition(". Please")[0] or type(error).__name__
+    line = first_line(error.__context__ or error).partition(". Please")[0] or type(error).__name__
     return line if line.isprintable() else repr(line)

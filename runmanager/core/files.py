@@ -48,7 +48,11 @@ _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os,
 
 
 def write_file(
-    path: Path, content: bytes | Iterable[bytes], previous: Path | None = None, *, is_new: bool = False
+    path: Path,
+    content: bytes | Iterable[bytes | memoryview],
+    previous: Path | None = None,
+    *,
+    is_new: bool = False,
 ) -> None:
     """Write a file atomically: even after a crash, readers see the whole old or the whole new content.
 
@@ -179,7 +183,7 @@ class AppendFile:
             self._descriptor = -1
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def _write_all(descriptor: int, content: bytes | memoryview) -> None:
     rest = memoryview(content)
     while rest:
         # on a nearly full disk, one call writes a part and only the next call fails

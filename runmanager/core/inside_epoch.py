@@ -63,25 +63,21 @@ class InsideEpoch:
         self._said: set[str] = set()
         self._epoch = 0  # the epoch whose first loop over the batches has begun
         self.position: Inside | None = None
-        self._saved: checkpoint.Saved = {}
-        problem = "" if run.loader is None else _problem_of(run.loader)
+        problem, saved = "" if run.loader is None else _problem_of(run.loader), None
         if ranks.num_ranks() > 1:
             problem = f"{ranks.num_ranks()} ranks train together"
-        elif saved := checkpoint.load_checkpoint(
-            run.folder.path, run.folder.id, problems, (files.INSIDE_CHECKPOINT,)
-        ):
-            if saved["record"].epoch == len(records) + 1:
-                state.check_names(saved)
-                self.position = msgspec.convert(saved["inside"]["position"], Inside)
-                self._saved = saved
+        else:
+            name = files.INSIDE_CHECKPOINT
+            saved = checkpoint.load_checkpoint(run.folder.path, run.folder.id, problems, [name])
+        self._saved: checkpoint.Saved = saved or {}
+        position = msgspec.convert(saved["inside"]["position"], Inside) if saved else None
+        if position is not None and position.epoch == len(records) + 1:
+            state.check_names(self._saved)
+            is_changed = position.num_batches != loaders.num_batches(run.loader)
+            if why := problem or ("its loader has changed" if is_changed else ""):
+                problems.append(_start_over(position, why))
             else:
-                checkpoint.remove_files(run.folder.path, (files.INSIDE_CHECKPOINT,))
-        if self.position is not None:
-            if not problem and self.position.num_batches != loaders.num_batches(run.loader):
-                problem = "its loader has changed"
-            if problem:
-                problems.append(_start_over(self.position, problem))
-                self.position = None
+                self.position = position
         self._is_saving = any(interval) and not problem
         if any(interval) and problem:
             problems.append(f"{_NOTHING}: {problem}, {_COSTS}")
@@ -122,10 +118,8 @@ class InsideEpoch:
         (every, seconds), last = self._interval, perf_counter()
         is_saving, is_first, is_due, state = True, True, False, None
         for batch in batches:
-            if every is not None:
-                is_due |= (epoch.step + 1) % every == 0
-            elif seconds is not None:
-                is_due = perf_counter() - last >= seconds
+            is_over = (epoch.step + 1) % every == 0 if every else perf_counter() - last >= (seconds or 0.0)
+            is_due = is_due or is_over  # until a batch has a tracked value
             if is_saving and is_due:
                 try:
                     state = loader.state_dict()
@@ -161,18 +155,17 @@ class InsideEpoch:
             "gradients": [parameter.grad for parameter in _parameters(self._state.parts)],
             "position": msgspec.to_builtins(position),
         }
-        self._state.save_inside(EpochRecord(epoch.number, {}), inside)
+        self._state.save_inside(inside)
         run.journal.inside(position, **run.newly_loaded())
         epoch.add_seconds("phase_checkpoint_s", perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: checkpoint.Saved) -> None:
         run, inside = self._run, saved["inside"]
-        self._state.load(saved["states"])
+        self._state.load(saved)
         parameters = _parameters(self._state.parts)
         for parameter, gradient in zip(parameters, inside["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         run.steps.load(inside["steps"])
-        torch_devices.restore_random(saved["random"], run.device)
         torch_devices.wait_for(run.device)
         run.start -= inside["run_seconds"] - self._seconds_before
         epoch.load(inside["epoch"])

@@ -145,7 +145,9 @@ class Manager:
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
         device = self.device_of(params_of(named), network)
         with ExitStack() as scope:
-            scope.enter_context(torch_devices.as_current(device))
+            # the current accelerator has the pinned memory and the streams
+            index = None if device.type in ("cpu", "meta") else device.index
+            scope.enter_context(torch.accelerator.device_index(index))
             if network is not None and len(torch_devices.devices_of(network)) <= 1:
                 network.to(device)
             torch_devices.warm(device)
@@ -915,14 +917,16 @@ class Manager:
 
     def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
-        device = params.get("device", torch_devices.network_device(network))
-        try:
-            return torch_devices.require(ranks.device_of_rank(device))
-        except DeviceError as error:
-            if self.context.run is not None:
-                raise
-            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
-            raise DeviceError(f"{error}; {advice}") from None
+        devices = torch_devices.devices_of(network)
+        of_network = devices.pop() if len(devices) == 1 else "cpu"
+        device = ranks.device_of_rank(params.get("device", of_network))
+        if not torch_devices.is_available(device):
+            rule = torch_devices.missing(device)
+            if self.context.run is None:
+                rule += "; leave it out of the axis 'device', or use run_grid, "
+                rule += "which marks its runs as unavailable"
+            raise DeviceError(rule)
+        return device
 
     def watched(self, options: LoopOptions) -> Goal | None:
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""

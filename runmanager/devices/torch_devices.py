@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from runmanager.errors import DeviceError
-
 PINNED = ("cuda", "xpu")
 """Accelerators that copy asynchronously from pinned memory."""
 
@@ -101,13 +99,6 @@ def is_available(device: str | torch.device) -> bool:
     return device.type == _accelerator() and (device.index or 0) < torch.accelerator.device_count()
 
 
-def require(device: str | torch.device) -> torch.device:
-    """Return an available device."""
-    if not is_available(device):
-        raise DeviceError(missing(device))
-    return torch.device(device)
-
-
 def missing(device: str | torch.device) -> str:
     """Return a message for a missing device, with the devices of this machine."""
     return f"device {str(device)!r} is not there, this machine has {', '.join(available_devices())}"
@@ -158,20 +149,12 @@ def _train(device: torch.device) -> None:
     for optimizer in (adam, sgd):
         for precision in (torch.float32, torch.bfloat16, torch.float16):
             is_reduced = precision is not torch.float32
-            with suppress(RuntimeError if is_reduced else ()):  # an unsupported precision needs no warming
+            with suppress(RuntimeError):  # an unsupported precision needs no warming
                 with torch.autocast(device.type, precision if is_reduced else None, enabled=is_reduced):
                     loss = nn.functional.cross_entropy(network(images), labels)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-
-
-@contextmanager
-def as_current(device: torch.device) -> Iterator[None]:
-    """Make an accelerator with an index the current one during a block, for pinned memory and streams."""
-    index = None if device.type in ("cpu", "meta") else device.index
-    with torch.accelerator.device_index(index):
-        yield
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -213,7 +196,7 @@ def send(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, torch.Tensor):
         # the caller may read a copy on the cpu at once, so a copy to the cpu must be synchronous
         return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
-    if hasattr(batch, "to") and callable(batch.to):
+    if callable(getattr(batch, "to", None)):
         return batch.to(device)
     if isinstance(batch, Mapping):
         return {name: send(item, device) for name, item in batch.items()}
@@ -224,15 +207,11 @@ def send(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def devices_of(network: nn.Module) -> set[torch.device]:
+def devices_of(network: nn.Module | None) -> set[torch.device]:
     """Return the devices of a network's parameters and buffers."""
+    if network is None:
+        return set()
     return {tensor.device for tensor in (*network.parameters(), *network.buffers())}
-
-
-def network_device(network: nn.Module | None) -> torch.device:
-    """Return the single device of a network; the cpu if the network has no device or several."""
-    devices = devices_of(network) if network is not None else set()
-    return devices.pop() if len(devices) == 1 else torch.device("cpu")
 
 
 @contextmanager
@@ -248,11 +227,11 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
 def random_states(device: torch.device) -> dict[str, Any]:
     """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
     version, words, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the users' state
     states: dict[str, Any] = {
         "python": (version, torch.tensor(words), gauss),  # 625 separate numbers take a millisecond to save
         # torch pickles no uint32 between ranks
-        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), *rest),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
     if device.type not in ("cpu", "meta"):  # the state of the cpu is torch's global state

@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from runmanager.devices import torch_devices
-from runmanager.errors import DeviceError
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 Sample = namedtuple("Sample", "image label")  # noqa: PYI024 - as users write it
@@ -61,21 +60,6 @@ def test_a_machine_with_two_gpus_lists_them():
 def test_a_device_is_available_if_its_number_is_there(device, expected):
     assert torch_devices.is_available(device) is expected
     assert torch_devices.is_available(torch.device(device)) is expected
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta", CPU])
-def test_a_device_that_is_there_is_returned(device):
-    assert torch_devices.require(device) == torch.device(device)
-
-
-@needs_no_accelerator
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", torch.device("cuda:1")])
-def test_a_device_that_is_not_there_is_named_beside_those_that_are(device):
-    with pytest.raises(DeviceError) as caught:
-        torch_devices.require(device)
-
-    assert str(caught.value) == f"device '{device}' is not there, this machine has cpu"
-    assert not torch_devices.is_available(device)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -151,20 +135,6 @@ def test_the_places_of_a_network_are_those_of_its_parameters_and_buffers():
     assert torch_devices.devices_of(nn.ReLU()) == set()
 
 
-@pytest.mark.parametrize(
-    ("network", "device"),
-    [
-        (nn.Linear(2, 2, device="meta"), META),
-        (nn.Linear(2, 2), CPU),
-        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")), CPU),
-        (nn.ReLU(), CPU),
-        (None, CPU),
-    ],
-)
-def test_the_device_of_a_network_is_the_one_on_which_all_of_it_is(network, device):
-    assert torch_devices.network_device(network) == device
-
-
 @pytest.mark.parametrize("device", [CPU, META])
 def test_random_states_are_given_back_as_they_were(device):
     before = random_states()
@@ -191,7 +161,7 @@ def test_random_states_are_given_back_after_an_error_too():
 def test_cuda_is_there_and_begins_when_it_is_warmed_not_before():
     program = (
         "import torch; from runmanager.devices import torch_devices as d\n"
-        "device = d.require(d.try_gpu()); before = torch.cuda.is_initialized(), torch.cuda.memory_reserved()\n"
+        "device = d.try_gpu(); before = torch.cuda.is_initialized(), torch.cuda.memory_reserved()\n"
         "state = torch.get_rng_state(); d.warm(device); d.wait_for(device)\n"
         "cuda = torch.cuda; print(before, cuda.is_initialized(), cuda.memory_reserved() > 0)\n"
         "print(cuda.memory_allocated() < 2**27, torch.equal(state, torch.get_rng_state()))\n"
