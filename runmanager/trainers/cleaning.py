@@ -31,21 +31,22 @@ class Cleaning:
         cleaned = {name: clean(name)[:longest] for name in names}
         taken = {name for name, new in cleaned.items() if name == new}
         for name, new in cleaned.items():
-            if name != new:
-                candidate, number = new, 1
-                while candidate in taken:
-                    number += 1
-                    suffix = f"_{number}"
-                    candidate = new[: None if longest is None else longest - len(suffix)] + suffix
-                cleaned[name] = candidate
-                taken.add(candidate)
-                self.note(f"{kind} {name!r:.40} is {candidate!r:.40}")
+            if name == new:
+                continue
+            candidate, number = new, 1
+            while candidate in taken:
+                number += 1
+                suffix = f"_{number}"
+                candidate = new[: longest and longest - len(suffix)] + suffix
+            cleaned[name] = candidate
+            taken.add(candidate)
+            self.note(f"{kind} {name!r:.40} is {candidate!r:.40}")
         return cleaned
 
     def text(self, name: str, content: str, longest: int | None = None) -> str:
         """Return a text that is valid in every database; `name` describes it for the warning."""
         clean = content.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-        if longest is not None and len(clean) > longest:
+        if longest and len(clean) > longest:
             self.note(f"{name} is cut to {longest:,} characters")
         return clean[:longest]
 

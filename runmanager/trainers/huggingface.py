@@ -12,7 +12,7 @@ from runmanager.core.epoch import LeaveTrain
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
 from runmanager.front.manager import RunManager
-from runmanager.trainers.trainers import TrainedRun, columns
+from runmanager.trainers.base import TrainedRun, columns
 
 try:
     from transformers import TrainerCallback, TrainingArguments
@@ -84,8 +84,8 @@ def checkpoint_path(manager: RunManager) -> str | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    after = run.resume_trainer(lambda committed: max(_of_epochs(run.folder, committed), default=0))
-    return str(_of_epochs(run.folder, after)[after]) if after else None
+    path = run.resume_trainer(_saved(run.folder))
+    return str(path) if path else None
 
 
 class RunManagerCallback(TrainerCallback):
@@ -245,14 +245,14 @@ class RunManagerCallback(TrainerCallback):
         return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
 
 
-def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
-    """Return the checkpoints at the ends of epochs up to epoch `most`: number of the epoch -> folder."""
+def _saved(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints at the ends of epochs: number of the epoch -> folder."""
     saved: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):
         try:
             epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
         except (OSError, ValueError, LookupError):
             continue  # a kill interrupted the writing of this checkpoint
-        if epoch == int(epoch) and 0 < epoch <= most:
+        if epoch == int(epoch) and epoch > 0:
             saved[int(epoch)] = path.parent
     return saved

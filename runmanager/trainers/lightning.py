@@ -2,31 +2,44 @@
 
 import logging
 import os
-import re
 import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from runmanager.core import artifacts, files
 from runmanager.core.loaders import generators
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError
+from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.front.manager import RunManager
-from runmanager.trainers.lightning_logger import (
-    PACKAGE,
-    Checkpoint,
-    RunManagerLogger,
-    SIGTERMException,
-    extract_batch_size,
-)
-from runmanager.trainers.trainers import TrainedRun
+from runmanager.trainers.base import TrainedRun, columns
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
+
+# Lightning has two packages; use the package that the program has imported
+_is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+PACKAGE = "pytorch_lightning" if _is_other else "lightning.pytorch"
+
+if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Checkpoint
+    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.utilities.data import extract_batch_size
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+else:
+    try:
+        Checkpoint = import_module(f"{PACKAGE}.callbacks").Checkpoint
+        Logger = import_module(f"{PACKAGE}.loggers").Logger
+        extract_batch_size = import_module(f"{PACKAGE}.utilities.data").extract_batch_size
+        SIGTERMException = import_module(f"{PACKAGE}.utilities.exceptions").SIGTERMException
+    except ImportError as error:
+        raise MissingExtraError(
+            ["runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
+        ) from error
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -53,7 +66,11 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     if not logger.level and logger.getEffectiveLevel() == logging.INFO:
         logger.setLevel(logging.WARNING)
         manager.scope.callback(logger.setLevel, logging.NOTSET)
-    lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
+    lists: dict[str, list[Any]] = {"callbacks": [], "logger": []}
+    for name in lists:
+        given = options.pop(name, None)
+        if given not in (None, True, False):
+            lists[name] += given if isinstance(given, Sequence) else [given]
     if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
         lists["callbacks"].append(RunManagerCallback(manager))
     device = opened.device
@@ -92,14 +109,13 @@ def checkpoint_path(manager: RunManager) -> Path | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    saved = _numbers(run.folder)
-    after = run.resume_trainer(lambda committed: max((n for n in saved if n <= committed), default=0))
-    if not after and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
+    path = run.resume_trainer(_saved(run.folder))
+    if path is None and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
         artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1)
-    return _checkpoint_of(run.folder, after) if after else None
+    return path
 
 
-class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
+class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not follow lightning
     """Records the epochs of Lightning's Trainer as epochs of the run.
 
     Each epoch is a row with the mean training loss as `loss`, and the module's logged values, from
@@ -193,7 +209,11 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         if pl_module.automatic_optimization:
             # Lightning divides the loss by accumulate_grad_batches
             loss = loss * trainer.accumulate_grad_batches
-        self.run.manager.track_loss(loss, _batch_size(batch))
+        try:
+            size = max(int(extract_batch_size(batch)), 1)
+        except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
+            size = 1
+        self.run.manager.track_loss(loss, size)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Stop the clock of the epoch."""
@@ -259,7 +279,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             "should_stop": bool(trainer.should_stop),
         }  # fmt: skip
         folder = self.run.folder
-        path = _checkpoint_of(folder, number)
+        path = folder / f"epoch-{number}.ckpt"
         if ranks.is_main():
             files.make_folder(folder)
         trainer.save_checkpoint(path, weights_only=False)
@@ -269,8 +289,9 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
                 if file.is_file():
                     files.sync(file)
             files.sync(folder)
-            for other in map(partial(_checkpoint_of, folder), _numbers(folder) - {number - 1, number}):
-                shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
+            for epoch, other in _saved(folder).items():
+                if epoch not in (number - 1, number):
+                    shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
         self._state = {}
 
     def _restore_random(self, trainer: Any) -> None:
@@ -293,33 +314,64 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
 
+class RunManagerLogger(Logger):  # type: ignore[misc]  # as above
+    """Logs the metrics of Lightning or Fabric as values of steps: in TensorBoard, and in `load_steps`.
+
+    With Fabric, the last value of each epoch is also a column of the table. With Lightning's Trainer, columns
+    come from `RunManagerCallback`.
+
+    Args:
+        manager: A manager with an open run.
+    """
+
+    def __init__(self, manager: RunManager) -> None:
+        super().__init__()
+        self.manager = manager
+        self.is_followed = False  # whether a RunManagerCallback writes the columns
+
+    @property
+    def name(self) -> str:
+        """An empty name, as files of Lightning are inside the folder of the run."""
+        return ""
+
+    version = name
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log the values of a step.
+
+        Args:
+            metrics: Name -> value.
+            step: Ignored, as steps are the batches of the run.
+
+        Raises:
+            LifecycleError: No epoch is open.
+        """
+        if self.is_followed and not self.manager.is_open:
+            return
+        run = TrainedRun(self.manager)
+        if not run.is_in_epoch:
+            if self.is_followed:
+                return  # Lightning logs values again that the callback has committed
+            raise LifecycleError(
+                "RunManagerLogger outside an epoch: call manager.begin_epoch() first; with Lightning's "
+                "Trainer, write Trainer(**trainer_options(manager))"
+            )
+        values = {name: value for name, value in metrics.items() if name != "epoch"}
+        named = columns(values, run.opened.folder.params)
+        if not self.is_followed:
+            run.opened.add_evaluation(named, 0.0)
+        free = {name: value for name, value in named.items() if name not in ("loss", "accuracy", "step")}
+        self.manager.log(free)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Do nothing, as the table has the run's hyperparameters."""
+
+
 def _num_epochs(trainer: Any) -> int | None:
     return trainer.max_epochs if (trainer.max_epochs or 0) > 0 and trainer.max_steps < 0 else None
 
 
-def _as_list(argument: Any) -> list[Any]:
-    if argument in (None, True, False):
-        return []
-    return list(argument) if isinstance(argument, Sequence) else [argument]
-
-
-def _batch_size(batch: Any) -> int:
-    """Return the number of samples of a batch, counted by Lightning; 1 if Lightning cannot count them."""
-    try:
-        return max(int(extract_batch_size(batch)), 1)
-    except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
-        return 1
-
-
-_NAME = re.compile(r"epoch-(?P<epoch>\d+)\.ckpt")
-
-
-def _checkpoint_of(folder: Path, number: int) -> Path:
-    """Return the path of an epoch's checkpoint."""
-    return folder / f"epoch-{number}.ckpt"
-
-
-def _numbers(folder: Path) -> set[int]:
-    """Return the numbers of the epochs that have a checkpoint."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return {int(match["epoch"]) for name in names if (match := _NAME.fullmatch(name))}
+def _saved(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints: number of the epoch -> path."""
+    paths = {path.stem.removeprefix("epoch-"): path for path in folder.glob("epoch-*.ckpt")}
+    return {int(number): path for number, path in paths.items() if number.isdecimal()}

@@ -97,7 +97,7 @@ class _Experiment:
             client.delete_run(exported.info.run_id)
         error = self._cleaning.text(f"the error of run {run.folder.number}", run.error, _LONGEST)
         tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
-        tags |= {"runmanager.core.run": str(run.folder.number), "runmanager.error": error}
+        tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
         began = run.start.get("t_wall", time.time())
         begun = int(began * 1000)  # start time in ms since 1970
         metrics = list(self._of_epochs(run, begun))

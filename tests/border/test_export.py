@@ -151,6 +151,8 @@ def test_mlflow_gets_every_metric_of_every_epoch_and_changed_runs_once(tmp_path,
     assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.5), (2, 0.125)]
     assert (done.info.status, failed.info.status) == ("FINISHED", "FAILED")
     assert any("too large" in tag for tag in failed.data.tags.values())
+    own = {name for name in failed.data.tags if name.startswith("runmanager.")}
+    assert own == {f"runmanager.{name}" for name in ("id", "run", "status", "error", "state")}
 
 
 @pytest.mark.slow

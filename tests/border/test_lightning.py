@@ -328,8 +328,7 @@ def test_a_logger_of_fabric_fills_columns_and_curves(tmp_path, study):
 
 def test_without_lightning_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", None)
-    for name in ("lightning", "lightning_logger"):
-        monkeypatch.delitem(sys.modules, f"runmanager.trainers.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "runmanager.trainers.lightning", raising=False)
     monkeypatch.delitem(sys.modules, "pytorch_lightning", raising=False)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[lightning\]'"):

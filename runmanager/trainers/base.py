@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -50,25 +50,33 @@ class TrainedRun:
         """The maximum number of steps of an epoch if the run is only checked; an evaluation has one batch."""
         return self.opened.context.epoch_type.most_steps
 
-    def resume_trainer(self, last: Callable[[int], int]) -> int:
+    def resume_trainer(self, saved: Mapping[int, Path]) -> Path | None:
         """Resume the run after the trainer's last checkpoint.
 
         Args:
-            last: Number of committed epochs -> last epoch with a checkpoint, 0 for none.
+            saved: Number of an epoch -> the trainer's checkpoint at its end.
 
         Returns:
-            The number of the last epoch with a checkpoint.
+            The checkpoint of the last committed epoch that has one, None if the run starts at its first epoch.
 
         Raises:
             LifecycleError: An epoch has begun already.
         """
-        if self.opened.has_begun:
+        opened = self.opened
+        if opened.has_begun:
             raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
-        state = TrainerState(last=last, forget=lambda: remove_trainer_files(self.folder))
-        self.manager.resume_from(state)
-        if not self.opened.number:
-            remove_trainer_files(self.folder)  # these checkpoints come from changed code
-        return self.opened.number
+
+        def last(committed: int) -> int:
+            return max((number for number in saved if number <= committed), default=0)
+
+        def forget() -> None:
+            if ranks.is_main():
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+        self.manager.resume_from(TrainerState(last=last, forget=forget))
+        if not opened.number:
+            forget()  # these checkpoints come from changed code
+        return saved.get(opened.number)
 
     @property
     def state(self) -> TrainerState:
@@ -130,12 +138,6 @@ class TrainedRun:
         if self.manager.is_open and not self.is_in_epoch:
             of_test = {name: value for name, value in values.items() if name.startswith("test")}
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
-
-
-def remove_trainer_files(folder: Path) -> None:
-    """Remove the checkpoints of a run that has completed or starts over."""
-    if ranks.is_main():
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
