@@ -12,7 +12,8 @@ from rich.text import Text
 
 from runmanager import markup
 from runmanager.core.outcome import Status
-from runmanager.core.wording import aligned, cell, printable
+from runmanager.core.wording import printable
+from runmanager.tables.cells import aligned, cell
 
 if TYPE_CHECKING:
     import pandas as pd

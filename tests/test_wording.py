@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager.cli.common import file_size
-from runmanager.core.wording import aligned, cell, did_you_mean, listed
+from runmanager.core.wording import did_you_mean, listed
+from runmanager.tables.cells import aligned, cell
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1))

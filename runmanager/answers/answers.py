@@ -18,12 +18,12 @@ from runmanager.answers.importance import importances, what_matters
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import counts_of, percents
 from runmanager.answers.verdict_sentence import Race
-from runmanager.core.goal import companion
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.tables.ranking import Setting, completed, intervals, mean_of, metrics_of, own_goals, scores_of
+from runmanager.tables.usual_goals import companion
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
 """The measures of importance: mean change between settings, Optuna's PED-ANOVA, and share of the variation."""

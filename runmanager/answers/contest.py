@@ -20,8 +20,9 @@ from runmanager.answers.verdict_sentence import Race
 from runmanager.core.experiment import SEEDS, Rule
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import all_of, brief, counted, labels, listed, printable
+from runmanager.core.wording import counted, listed, printable
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.cells import all_of, brief, labels
 from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.tables.evidence import ERROR
 from runmanager.tables.power import chance

@@ -14,9 +14,10 @@ from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult, changes_between
 from runmanager.core.values import NUMBER, kind_of, text
-from runmanager.core.wording import cell, counted, join, printable
+from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
+from runmanager.tables.cells import cell, join
 from runmanager.tables.evidence import difference
 from runmanager.tables.loading import read_results, warn_of
 from runmanager.tables.ranking import own_goals, ranking_of

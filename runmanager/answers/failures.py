@@ -8,7 +8,8 @@ import pandas as pd
 
 from runmanager.answers.sentences import VARIABLE
 from runmanager.core.outcome import Status, advice
-from runmanager.core.wording import all_of, brief, label, printable
+from runmanager.core.wording import printable
+from runmanager.tables.cells import all_of, brief, label
 from runmanager.tables.columns import Numbers
 from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 

@@ -14,7 +14,8 @@ from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Ra
 from runmanager.core.experiment import Rule
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import aligned, all_of, cell, counted, labels, printable
+from runmanager.core.wording import counted, printable
+from runmanager.tables.cells import aligned, all_of, cell, labels
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 
 ON_FRONT = "none is better in one goal without being worse in another"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.core.wording import cell
+from runmanager.tables.cells import cell
 from runmanager.tables.columns import Numbers
 
 _FEWEST = 10  # minimum number of distinct numbers of a sampled axis

@@ -18,7 +18,9 @@ from runmanager.answers.effects import (
     OVERLAP,
 )
 from runmanager.answers.findings import Findings
-from runmanager.core.wording import cell, counted
+from runmanager.answers.view import View, notes_of_view, same_in_all, span
+from runmanager.core.wording import counted
+from runmanager.tables.cells import cell
 from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.tables.ranking import (
     ALL_REPEATS,
@@ -29,7 +31,6 @@ from runmanager.tables.ranking import (
     intervals,
     numbered,
 )
-from runmanager.tables.view import View, notes_of_view, same_in_all, span
 
 _LACKS = {NO_RUN: "a run that does not exist", "no number": "a run without a number"}
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from runmanager.answers.sentences import percents
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.wording import counted, duration
+from runmanager.core.wording import counted
+from runmanager.tables.cells import duration
 
 _LITTLE = 0.01  # smaller fractions are not listed
 

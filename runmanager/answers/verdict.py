@@ -13,9 +13,10 @@ from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
 from runmanager.core.experiment import Rule, assumption
 from runmanager.core.goal import Goal
-from runmanager.core.wording import labels, printable
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.table import Table
+from runmanager.tables.cells import labels
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
 from runmanager.tables.evidence import ERROR, fewest
 from runmanager.tables.ranking import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runmanager.answers.leads import Lead
 from runmanager.answers.sentences import capital
-from runmanager.core.wording import cell
+from runmanager.tables.cells import cell
 from runmanager.tables.evidence import fewest, needed, visible
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"

@@ -13,8 +13,7 @@ from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment, first_line_of_note
-from runmanager.core.values import json_value
-from runmanager.core.wording import cell, durations, join
+from runmanager.tables.cells import cell, durations, join, json_value
 
 if TYPE_CHECKING:
     from runmanager.core.experiment import Design, RunFolder
@@ -91,10 +90,10 @@ def _print_run(run: "RunResult", design: "Design") -> None:
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs and the best epoch; its row is bold, and a line below gives its number."""
+    from runmanager.answers.view import TIMES
     from runmanager.console import print_fitted
-    from runmanager.core.goal import default_goal
     from runmanager.table import Table
-    from runmanager.tables.view import TIMES
+    from runmanager.tables.usual_goals import default_goal
 
     goal = design.decisive([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))

@@ -17,9 +17,9 @@ from runmanager.core import files
 from runmanager.core.experiment import Experiment, first_line_of_note
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import ranked_numbers
-from runmanager.core.values import json_value
-from runmanager.core.wording import counted, duration
+from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.cells import duration, json_value
 
 if TYPE_CHECKING:
     import pandas as pd

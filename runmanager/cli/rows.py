@@ -16,7 +16,7 @@ from runmanager.errors import InvalidArgumentError, Problems
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.tables.view import View
+    from runmanager.answers.view import View
 
 
 SCREENFUL = 40
@@ -89,8 +89,7 @@ def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, A
 
 def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
     """Return the selected rows and columns, in the selected order."""
-    from runmanager.tables.view import check_columns
-    from runmanager.tables.where import names_in
+    from runmanager.tables.where import check_columns, names_in
 
     # in tables of settings, the mean of a metric has the metric's name
     means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
@@ -104,8 +103,7 @@ def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
 
 def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
     """Return the positions of the rows in sorted order."""
-    from runmanager.tables.view import check_columns
-    from runmanager.tables.where import names_in
+    from runmanager.tables.where import check_columns, names_in
 
     signs = {name if name in rows else name.removeprefix("-"): name in rows for name in names_in(by or "")}
     check_columns(list(signs), rows)

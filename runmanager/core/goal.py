@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from runmanager.errors import InvalidArgumentError
@@ -23,7 +23,7 @@ _DETAILS = frozenset((
     *_DATA, "at", "avg", "epoch", "k", "macro", "mean", "micro", "rate", "score", "step", "top", "weighted",
 ))  # fmt: skip
 _NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
-_ACCURACY = ("acc", "accuracy")
+ACCURACY = ("acc", "accuracy")
 _DIGITS = "0123456789"
 _DIRECTIONS = ("max", "min", "best")
 
@@ -87,66 +87,15 @@ def is_larger_better(name: str) -> bool | None:
     >>> is_larger_better("entropy"), is_larger_better("neg_mse"), is_larger_better("top1_error")
     (None, None, False)
     """
-    return _read(name)[2]
+    return read_metric(name)[2]
 
 
-def default_goal(names: Iterable[str]) -> Goal | None:
-    """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
-
-    >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
-    (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
-    >>> default_goal(["train_loss", "val_loss", "val_acc"])
-    Goal(metric='val_acc', sign=1)
-    """
-    metrics: dict[str, tuple[int, list[str], bool]] = {}
-    for name in names:
-        rank, words, is_larger = _read(name)
-        if " " not in name and is_larger is not None and words[-1] not in ("duration", "memory"):
-            metrics[name] = rank, words, is_larger
-    has_parts = any(words[-1] == "loss" and name != "loss" for name, (_, words, _) in metrics.items())
-    orders: dict[str, tuple[float, ...]] = {}
-    for name, (rank, words, _) in metrics.items():
-        if rank < len(EVALUATED) and "loss" not in words[1:]:  # val_kl_loss is a part
-            kind = int(words != ["loss"])
-        elif name == "loss":
-            kind = 5 if has_parts else 2
-        else:
-            kind = 4 if words[-1] == "loss" else 3
-        number = float((re.findall(r"\d+", name) or [1])[0])  # top 1 comes before top 5
-        orders[name] = (words[-1] not in _ACCURACY, kind, rank, len(words), number)
-    best = min(orders, key=orders.__getitem__, default=None)
-    return None if best is None else Goal(best, 1 if metrics[best][2] else -1)
-
-
-def companion(metric: str, names: Iterable[str]) -> str:
-    """Return the metric to show beside the goal's metric, "" if there is none.
-
-    >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
-    ('test_loss', 'val_loss')
-    >>> companion("test_loss", ["test_accuracy"]), companion("reward", ["policy_loss"])
-    ('test_accuracy', 'policy_loss')
-    >>> companion("loss", ["reward"])
-    ''
-    """
-    if " " in metric:
-        return ""
-    others = {name: _read(name) for name in names if name != metric and " " not in name}
-    of_same_data = [name for name in others if others[name][0] == _read(metric)[0]]
-    if metric.endswith("loss"):
-        candidates = [name for name in of_same_data if others[name][2] and others[name][1][-1] in _ACCURACY]
-    else:
-        candidates = [name for name in (*of_same_data, "loss", *others) if name in others]
-        candidates = [name for name in candidates if others[name][1][-1:] == ["loss"]]
-        candidates.sort(key=lambda name: others[name][1] != ["loss"])
-    return next(iter(candidates), "")
-
-
-def _read(name: str) -> tuple[int, list[str], bool | None]:
+def read_metric(name: str) -> tuple[int, list[str], bool | None]:
     """Return the rank of a metric's data, its words without data, averaging and numbers, and its direction.
 
     By rank, evaluations come first, then other data, training and plain names.
 
-    >>> _read("val_f1_macro"), _read("acc1/top5"), _read("loss")
+    >>> read_metric("val_f1_macro"), read_metric("acc1/top5"), read_metric("loss")
     ((1, ['f1'], True), (11, ['acc'], True), (11, ['loss'], False))
     """
     words = [word for word in re.split(r"[\W_]+", name.lower()) if word]

@@ -236,23 +236,6 @@ def text(value: Any) -> str:
     return value.name if isinstance(value, enum.Enum) else str(getattr(value, "__qualname__", value))
 
 
-def json_value(value: Any) -> Any:
-    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
-
-    >>> json_value((1, float("nan"), {"a": float}))
-    [1, None, {'a': 'float'}]
-    """
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {text(key): json_value(item) for key, item in value.items()}
-    return text(value)
-
-
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Encode a value as strict JSON, from which `decode` restores it with its type.
 

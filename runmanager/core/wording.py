@@ -1,73 +1,11 @@
-"""The formatting of values, durations and names in tables, lines and messages."""
+"""The names and numbers of things in messages."""
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from runmanager.core.values import closest, text
+from runmanager.core.values import closest
 
-_LARGEST_ERROR = 0.01  # the largest relative error of rounding
-_MINUTE = 59.95  # the shortest duration (s) that rounds to a minute
 _MOST_NAMES = 24  # the maximum number of names in a message
-_LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a sentence
-
-
-def cell(value: Any) -> str:
-    """Format a value for a table: four digits, "" for a missing value.
-
-    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
-    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
-    """
-    if isinstance(value, bool) or not isinstance(value, float):
-        # test for pandas.NA without importing pandas
-        return "" if type(value).__name__ == "NAType" else printable(text(value))
-    if math.isnan(value):
-        return ""
-    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
-
-
-def label(params: Mapping[str, Any]) -> str:
-    """Format a setting's hyperparameters.
-
-    >>> label({"lr": 0.010, "dropout": 0.4372871, "device": "cpu"})
-    'lr=0.01 dropout=0.4373 device=cpu'
-    """
-    return labels([params])[0]
-
-
-def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format settings; settings that look alike have six digits.
-
-    >>> labels([{"lr": 0.01234441}, {"lr": 0.2}]), labels([{"lr": 0.01234441}, {"lr": 0.01234222}])
-    (['lr=0.01234', 'lr=0.2'], ['lr=0.0123444', 'lr=0.0123422'])
-    """
-    texts = [_label(params, concise) for params in settings]
-    number_of = Counter(texts)
-    return [
-        short if number_of[short] == 1 else _label(params, brief)
-        for short, params in zip(texts, settings, strict=True)
-    ]
-
-
-def _label(params: Mapping[str, Any], write: Callable[[Any], str]) -> str:
-    return " ".join(f"{printable(name)}={write(value)}" for name, value in params.items())
-
-
-def concise(value: Any) -> str:
-    """Format the value of a hyperparameter: four digits if six do not suffice, as for numbers from a range.
-
-    >>> concise(0.4372871), concise(0.123456), concise("adam")
-    ('0.4373', '0.123456', 'adam')
-    """
-    is_long = isinstance(value, float) and math.isfinite(value) and float(f"{value:g}") != value
-    return f"{value:.4g}" if is_long else brief(value)
-
-
-def brief(value: Any) -> str:
-    """Format the value of a hyperparameter for a sentence; a long value is cut."""
-    content = "none" if type(value).__name__ == "NAType" else printable(text(value))
-    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def counted(number: int, noun: str) -> str:
@@ -79,82 +17,6 @@ def counted(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def all_of(number: int, nouns: str) -> str:
-    """Return a number with its noun, and "both" or "all" in front.
-
-    >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
-    ('both runs', 'all 1,000 runs with lr=1')
-    """
-    return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
-
-
-def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Format numbers with equal decimals, `digits` digits for the largest; separately, if digits would be lost.
-
-    >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
-    (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
-    >>> aligned([0.36, -0.0588, 0.0032])
-    ['0.3600', '-0.0588', '0.0032']
-    """
-    numbers = list(values)
-    sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
-    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
-    are_lost = any(abs(round(size, decimals) - size) > _LARGEST_ERROR * size for size in sizes)
-    if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
-        return [cell(number) for number in numbers]
-    texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
-    # number of common trailing zeros
-    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)
-    whole = decimals == zeros
-    return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
-
-
-def steady(value: float) -> str:
-    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
-
-    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
-    ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
-    """
-    if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
-        return cell(value) or "nan"
-    decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
-    is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
-    return cell(value) if is_lost else f"{value:.{decimals}f}"
-
-
-def duration(seconds: float, decimals: int = 1) -> str:
-    """Format a duration; fractions of a second keep two digits, unless `decimals` is 0.
-
-    >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
-    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
-    >>> duration(0.0312), duration(0.1), duration(0.15)
-    ('0.031 s', '0.1 s', '0.15 s')
-    """
-    if decimals and 0.001 <= seconds < 0.95:  # noqa: PLR2004 - rounds to less than a second
-        return f"{seconds:.2g} s"
-    if round(seconds, decimals) < 60:  # noqa: PLR2004 - seconds of a minute
-        return f"{seconds:.{decimals}f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    first = next(index for index, (number, _) in enumerate(parts) if number)
-    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
-
-
-def durations(values: Iterable[float]) -> list[str]:
-    """Format the durations of a column: three digits, zeros included; each reads the same in every column.
-
-    >>> durations([9.862, 0.25, math.nan, 4800]), durations([0.0638, 0.0005, 0.0])
-    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.0638 s', '0.000500 s', '0.00 s'])
-    """
-    texts = []
-    for seconds in values:
-        longer = duration(seconds) if math.isfinite(seconds) else cell(seconds)
-        texts.append(f"{seconds:#.3g} s" if 0 <= seconds < _MINUTE else longer)
-    return texts
-
-
 def printable(content: str) -> str:
     r"""Escape the control characters of a terminal.
 
@@ -162,11 +24,6 @@ def printable(content: str) -> str:
     'a\\x1b[31m'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
-
-
-def join(parts: Iterable[str]) -> str:
-    """Join non-empty parts with a middle dot."""
-    return " · ".join(part for part in parts if part)
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:

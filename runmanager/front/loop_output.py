@@ -24,11 +24,12 @@ from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
 from runmanager.core.values import text
-from runmanager.core.wording import durations, join, printable, steady
+from runmanager.core.wording import printable
 from runmanager.devices import ranks
 from runmanager.devices.settings import Leftovers
 from runmanager.errors import warn
 from runmanager.front import at_exit
+from runmanager.tables.cells import durations, join, steady
 from runmanager.tables.results_files import write_results
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.

@@ -18,9 +18,10 @@ from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.state import RunResult
 from runmanager.core.values import key_of, text
-from runmanager.core.wording import brief, concise, printable
+from runmanager.core.wording import printable
 from runmanager.core.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
+from runmanager.tables.cells import brief, concise
 from runmanager.tables.ranking import own_goals
 
 MISSING = "none"

@@ -17,22 +17,23 @@ from urllib.parse import quote
 
 from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
+from runmanager.answers.view import TIMES
 from runmanager.core import files
 from runmanager.core.experiment import experiments as folders_of
 from runmanager.core.experiment import first_line_of_note, no_runs, read_runs
-from runmanager.core.goal import companion
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
-from runmanager.core.wording import aligned, cell, counted, durations, printable
+from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.report import charts, curves, search_text, sections, slices, text, timeline
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
+from runmanager.tables.cells import aligned, cell, durations
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
-from runmanager.tables.view import TIMES
+from runmanager.tables.usual_goals import companion
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from runmanager.answers.sampled import is_in_magnitudes
-from runmanager.core.wording import cell
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Scale
+from runmanager.tables.cells import cell
 
 _ROOM = 0.03  # margin beside the outermost dots, as a share of the range
 _OUTER = 0.25  # outer share of a range: if all best runs are in this share, the range may be too narrow

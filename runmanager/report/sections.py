@@ -9,9 +9,10 @@ from typing import Any
 from runmanager.answers.answers import INTERVAL, REPEATS, columns_of_numbers
 from runmanager.core import files
 from runmanager.core.outcome import Status
-from runmanager.core.wording import aligned, cell, counted, duration, join, printable
+from runmanager.core.wording import counted, printable
 from runmanager.report import text
 from runmanager.report.model import ReportData
+from runmanager.tables.cells import aligned, cell, duration, join
 
 _MOST_NAMED = 12  # maximum number of runs named per cause
 _MOST_SETTINGS = 10  # maximum number of rows in the table of settings

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.core.wording import aligned, cell, counted
+from runmanager.core.wording import counted
 from runmanager.report.charts import points
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.search_text import scale_of, with_number
@@ -21,6 +21,7 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.report.timeline import Busy
+from runmanager.tables.cells import aligned, cell
 
 NUM_CLASSES = 6  # number of classes of scores, one per color of the ramp
 

@@ -5,7 +5,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
-from runmanager.core.wording import cell, printable
+from runmanager.core.wording import printable
+from runmanager.tables.cells import cell
 
 WIDTH, HEIGHT = 400, 236
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32

@@ -10,8 +10,9 @@ from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.core.goal import is_larger_better
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
-from runmanager.core.wording import aligned, cell, counted
+from runmanager.core.wording import counted
 from runmanager.report.model import PageAxis, ReportData
+from runmanager.tables.cells import aligned, cell
 from runmanager.tables.ranking import is_same
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned

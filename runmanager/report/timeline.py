@@ -7,10 +7,11 @@ from typing import NamedTuple
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
-from runmanager.core.wording import counted, duration, printable
+from runmanager.core.wording import counted, printable
 from runmanager.report.model import PageAxis
 from runmanager.report.run_colors import color
 from runmanager.report.svg import Figure, Scale, cut_text, spaced
+from runmanager.tables.cells import duration
 
 _MOST_RUNS = 2000  # maximum number of runs whose journals are read for times
 _MOST_LANES = 24

@@ -7,8 +7,9 @@ from runmanager.core.goal import Goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.state import RunResult
-from runmanager.core.wording import cell, join, label, printable
+from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.cells import cell, join, label
 
 
 class BestSoFar:

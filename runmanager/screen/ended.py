@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.wording import durations, join, printable
+from runmanager.core.wording import printable
 from runmanager.screen.run_rows import DEVICE, DURATION, Row
 from runmanager.screen.running import Running
+from runmanager.tables.cells import durations, join
 
 
 def ended_row(

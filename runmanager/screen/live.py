@@ -16,7 +16,6 @@ from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.contracts import PROBLEMS, Display, Search, Signals, log
 from runmanager.core.experiment import Design, RunFolder, varying
-from runmanager.core.goal import default_goal
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.plan import Action, Plan
@@ -32,6 +31,7 @@ from runmanager.screen.picture import Picture
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
+from runmanager.tables.usual_goals import default_goal
 from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from rich.text import Text
 from runmanager.answers.conclusion import Conclusion, Sentence
 from runmanager.console import cell_number, for_output
 from runmanager.core.outcome import Status
-from runmanager.core.wording import join, listed
+from runmanager.core.wording import listed
 from runmanager.markup import sign_color, signed
 from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.tables.cells import join
 
 _WIDEST = 120  # maximum number of characters in a line of text
 _MOST_NAMED = 8  # maximum number of names of left-out columns

@@ -9,9 +9,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from runmanager.console import NOTEBOOK_WIDTH, NotebookLines, colored
-from runmanager.core.wording import brief, duration
 from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.table import GAP
+from runmanager.tables.cells import brief, duration
 
 _BAR = 40  # maximum width of the bar
 _ECHO = 5  # number of free columns after the last line, so that an echoed ^C^C does not wrap

@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from runmanager.core import files
 from runmanager.core.outcome import Status
 from runmanager.core.plan import Action, Plan, PlannedRun
-from runmanager.core.wording import counted, duration, join
+from runmanager.core.wording import counted
 from runmanager.screen.time_left import Cost, costs, rounded, scheduled
 from runmanager.table import Table
+from runmanager.tables.cells import duration, join
 
 Seconds = Sequence[float | None]
 """The estimated remaining time of each run; None if the run is not executed or there is no estimate."""

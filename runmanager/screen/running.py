@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runmanager.core.outcome import BatchProgress, EpochRecord
-from runmanager.core.wording import duration, join, printable
+from runmanager.core.wording import printable
 from runmanager.screen.run_rows import DURATION, Row
+from runmanager.tables.cells import duration, join
 
 _SILENT_S = 30  # time without a message after which the row reports the silence
 _LEAST_PROGRESS = 0.01  # fraction of a run after which its speed is used for an estimate

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from runmanager.core.values import text
-from runmanager.core.wording import duration
+from runmanager.tables.cells import duration
 
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and its duration in seconds."""

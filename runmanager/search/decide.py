@@ -10,8 +10,9 @@ from runmanager.core.experiment import Rule, RunFolder
 from runmanager.core.outcome import Outcome
 from runmanager.core.state import RunResult
 from runmanager.core.values import identity
-from runmanager.core.wording import counted, duration, printable
+from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.tables.cells import duration
 
 if TYPE_CHECKING:
     from runmanager.answers.contest import Contest

@@ -15,11 +15,12 @@ from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, id_of
 from runmanager.core.run_numbers import kept
 from runmanager.core.state import RunResult, read_run
-from runmanager.core.wording import counted, did_you_mean, join
+from runmanager.core.wording import counted, did_you_mean
 from runmanager.errors import InvalidArgumentError
 from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchSpace
+from runmanager.tables.cells import join
 
 MOST_REPEATS = 100
 """The number of repeated suggestions in a row after which the search ends."""

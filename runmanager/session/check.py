@@ -18,9 +18,10 @@ from runmanager.core.outcome import News, Outcome, Status
 from runmanager.core.run import Run, device_of
 from runmanager.core.task import RunTask
 from runmanager.core.values import column, key_of
-from runmanager.core.wording import counted, duration
+from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import Problems
+from runmanager.tables.cells import duration
 
 LONGEST_S = 300.0
 """The time limit (s) after which no further check of a setting begins."""

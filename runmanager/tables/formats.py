@@ -16,9 +16,10 @@ import pandas as pd
 from runmanager.core import files
 from runmanager.core.files import strict_json
 from runmanager.core.outcome import LEADING, Status
-from runmanager.core.values import COLUMNS, decode, encode, json_value, plain, text
+from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.tables.cells import json_value
 from runmanager.tables.columns import (
     ALL_GOALS,
     GOALS,

@@ -20,12 +20,13 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
 from runmanager.core.experiment import SEEDS, Design, assumption, varying
-from runmanager.core.goal import Goal, default_goal, parse_goal
+from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.run_numbers import KEPT
 from runmanager.core.values import COLUMNS, RESERVED, key_of
-from runmanager.core.wording import aligned, all_of, cell, counted, did_you_mean, labels, printable
+from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.tables.cells import aligned, all_of, cell, labels
 from runmanager.tables.columns import (
     ALL_GOALS,
     EARLY,
@@ -40,6 +41,7 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
+from runmanager.tables.usual_goals import default_goal
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""

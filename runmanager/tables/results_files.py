@@ -11,7 +11,8 @@ from typing import Any
 from runmanager.core import files
 from runmanager.core.outcome import in_order
 from runmanager.core.state import RunResult
-from runmanager.core.values import column, json_value, text
+from runmanager.core.values import column, text
+from runmanager.tables.cells import json_value
 
 COLD = "cold start"
 """The column that marks the first epoch of each process."""

@@ -3,14 +3,13 @@
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core.outcome import Status
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.view import check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +49,18 @@ def select(runs: "pd.DataFrame", where: Sequence[str]) -> "pd.DataFrame":
             raise InvalidArgumentError([f"where: no status is {given!r}; {hint}"])
         rows = [row for row in rows if _meets(values[row], sign, given)]
     return runs.iloc[rows]
+
+
+def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
+    """Refuse names of missing columns."""
+    columns = list(dict.fromkeys(columns))
+    problems = [
+        f"these runs have no column {name!r}; {did_you_mean(name, columns)}"
+        for name in names
+        if name not in columns
+    ]
+    if problems:
+        raise InvalidArgumentError(problems)
 
 
 def names_in(given: str) -> list[str]:

@@ -20,13 +20,14 @@ from torch.utils.tensorboard.writer import FileWriter
 
 from runmanager.core import files
 from runmanager.core.experiment import Design, Experiment, RunFolder
-from runmanager.core.goal import Goal, default_goal
+from runmanager.core.goal import Goal
 from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
 from runmanager.core.values import text
 from runmanager.core.x_axis import x_of, x_value
 from runmanager.errors import RunsWarning
+from runmanager.tables.usual_goals import default_goal
 from runmanager.tensorboard import event_file, hparams, network_content, pictures
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.user_frames import user_level

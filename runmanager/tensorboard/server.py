@@ -20,11 +20,11 @@ from urllib.parse import quote, urlencode, urlsplit
 from runmanager.console import in_notebook
 from runmanager.core.experiment import Experiment, RunFolder, experiments, read_runs, telling_first, varying
 from runmanager.core.files import slug
-from runmanager.core.goal import companion, default_goal
 from runmanager.core.state import read_run
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
+from runmanager.tables.usual_goals import companion, default_goal
 from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, tag
 
 DEFAULT_URL = "http://localhost:6006/"

@@ -28,9 +28,9 @@ from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
-from runmanager.core.wording import duration
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
+from runmanager.tables.cells import duration
 from tests.report.reading import Reader, by_id, parse, text_of
 
 AXES = {"lr", "width", "dropout"}

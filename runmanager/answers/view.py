@@ -14,9 +14,10 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.console import for_output
-from runmanager.core.wording import did_you_mean, durations, join, listed, printable
-from runmanager.errors import InvalidArgumentError
+from runmanager.core.wording import listed, printable
 from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.tables.cells import durations, join
+from runmanager.tables.where import check_columns
 
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that are displayed as durations."""
@@ -139,18 +140,6 @@ class View:
     def _hidden(self, left_out: Sequence[str]) -> str:
         names = self.hidden(left_out)
         return f"not shown: {listed(names, _MOST_NAMES)} " if names else ""
-
-
-def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
-    """Refuse names of missing columns."""
-    columns = list(dict.fromkeys(columns))
-    problems = [
-        f"these runs have no column {name!r}; {did_you_mean(name, columns)}"
-        for name in names
-        if name not in columns
-    ]
-    if problems:
-        raise InvalidArgumentError(problems)
 
 
 def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:

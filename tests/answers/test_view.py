@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from runmanager import best, compare, effects, load_runs, show
+from runmanager.answers.view import View
 from runmanager.core.experiment import Design, Experiment
 from runmanager.core.outcome import Outcome, Status
-from runmanager.tables.view import View
 from tests.report.reading import parse, write_runs
 from tests.screens import Terminal
 

@@ -1,0 +1,168 @@
+"""How values, numbers, durations and settings are written in tables, lines and sentences."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from runmanager.core.values import text
+from runmanager.core.wording import printable
+
+_LARGEST_ERROR = 0.01  # the largest relative error of rounding
+_MINUTE = 59.95  # the shortest duration (s) that rounds to a minute
+_LONGEST_VALUE = 20  # the maximum number of characters of a hyperparameter in a sentence
+
+
+def cell(value: Any) -> str:
+    """Format a value for a table: four digits, "" for a missing value.
+
+    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
+    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
+    """
+    if isinstance(value, bool) or not isinstance(value, float):
+        # test for pandas.NA without importing pandas
+        return "" if type(value).__name__ == "NAType" else printable(text(value))
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def label(params: Mapping[str, Any]) -> str:
+    """Format a setting's hyperparameters.
+
+    >>> label({"lr": 0.010, "dropout": 0.4372871, "device": "cpu"})
+    'lr=0.01 dropout=0.4373 device=cpu'
+    """
+    return labels([params])[0]
+
+
+def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Format settings; settings that look alike have six digits.
+
+    >>> labels([{"lr": 0.01234441}, {"lr": 0.2}]), labels([{"lr": 0.01234441}, {"lr": 0.01234222}])
+    (['lr=0.01234', 'lr=0.2'], ['lr=0.0123444', 'lr=0.0123422'])
+    """
+    texts = [_label(params, concise) for params in settings]
+    number_of = Counter(texts)
+    return [
+        short if number_of[short] == 1 else _label(params, brief)
+        for short, params in zip(texts, settings, strict=True)
+    ]
+
+
+def _label(params: Mapping[str, Any], write: Callable[[Any], str]) -> str:
+    return " ".join(f"{printable(name)}={write(value)}" for name, value in params.items())
+
+
+def concise(value: Any) -> str:
+    """Format the value of a hyperparameter: four digits if six do not suffice, as for numbers from a range.
+
+    >>> concise(0.4372871), concise(0.123456), concise("adam")
+    ('0.4373', '0.123456', 'adam')
+    """
+    is_long = isinstance(value, float) and math.isfinite(value) and float(f"{value:g}") != value
+    return f"{value:.4g}" if is_long else brief(value)
+
+
+def brief(value: Any) -> str:
+    """Format the value of a hyperparameter for a sentence; a long value is cut."""
+    content = "none" if type(value).__name__ == "NAType" else printable(text(value))
+    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
+
+
+def all_of(number: int, nouns: str) -> str:
+    """Return a number with its noun, and "both" or "all" in front.
+
+    >>> all_of(2, "runs"), all_of(1000, "runs with lr=1")
+    ('both runs', 'all 1,000 runs with lr=1')
+    """
+    return f"both {nouns}" if number == 2 else f"all {number:,} {nouns}"  # noqa: PLR2004
+
+
+def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
+    """Format numbers with equal decimals, `digits` digits for the largest; separately, if digits would be lost.
+
+    >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
+    (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
+    >>> aligned([0.36, -0.0588, 0.0032])
+    ['0.3600', '-0.0588', '0.0032']
+    """
+    numbers = list(values)
+    sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
+    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
+    are_lost = any(abs(round(size, decimals) - size) > _LARGEST_ERROR * size for size in sizes)
+    if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
+        return [cell(number) for number in numbers]
+    texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
+    # number of common trailing zeros
+    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)
+    whole = decimals == zeros
+    return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
+
+
+def steady(value: float) -> str:
+    """Format a number of a column whose other numbers are unknown: four digits, as in `cell`, zeros included.
+
+    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
+    ('0.9480', '0.1400', '2.303', '12.35', '0.000123', 'nan')
+    """
+    if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
+        return cell(value) or "nan"
+    decimals = 4 - len(f"{abs(value):.4g}".partition(".")[0].lstrip("0"))
+    is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
+    return cell(value) if is_lost else f"{value:.{decimals}f}"
+
+
+def duration(seconds: float, decimals: int = 1) -> str:
+    """Format a duration; fractions of a second keep two digits, unless `decimals` is 0.
+
+    >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
+    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
+    >>> duration(0.0312), duration(0.1), duration(0.15)
+    ('0.031 s', '0.1 s', '0.15 s')
+    """
+    if decimals and 0.001 <= seconds < 0.95:  # noqa: PLR2004 - rounds to less than a second
+        return f"{seconds:.2g} s"
+    if round(seconds, decimals) < 60:  # noqa: PLR2004 - seconds of a minute
+        return f"{seconds:.{decimals}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+def durations(values: Iterable[float]) -> list[str]:
+    """Format the durations of a column: three digits, zeros included; each reads the same in every column.
+
+    >>> durations([9.862, 0.25, math.nan, 4800]), durations([0.0638, 0.0005, 0.0])
+    (['9.86 s', '0.250 s', '', '1 h 20 min'], ['0.0638 s', '0.000500 s', '0.00 s'])
+    """
+    texts = []
+    for seconds in values:
+        longer = duration(seconds) if math.isfinite(seconds) else cell(seconds)
+        texts.append(f"{seconds:#.3g} s" if 0 <= seconds < _MINUTE else longer)
+    return texts
+
+
+def join(parts: Iterable[str]) -> str:
+    """Join non-empty parts with a middle dot."""
+    return " · ".join(part for part in parts if part)
+
+
+def json_value(value: Any) -> Any:
+    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
+
+    >>> json_value((1, float("nan"), {"a": float}))
+    [1, None, {'a': 'float'}]
+    """
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {text(key): json_value(item) for key, item in value.items()}
+    return text(value)
