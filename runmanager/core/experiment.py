@@ -41,7 +41,6 @@ SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that count as repeat axes by default."""
 
 _VERSION = 1
-_LARGEST = 64 * 2**20  # the maximum number of bytes of a grid.json or run.json
 _MOST_NAMES = 8  # the maximum number of experiments named in a message
 _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
@@ -267,7 +266,7 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_trials(run: RunFolder) -> list[KeptTrial]:
     """Read the trials of a run in run.json, without damaged entries."""
-    entries = _read_json(run.path / files.RUN).get("trials")
+    entries = files.read_json(run.path / files.RUN).get("trials")
     trials: list[KeptTrial] = []
     for entry in entries if isinstance(entries, list) else []:
         with suppress(msgspec.ValidationError):
@@ -297,7 +296,7 @@ def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
     numbers = {trial.number for trial in before}
     kept = [*before, *(trial for trial in trials if trial.number not in numbers)]
     content = {"v": _VERSION, **run.entry, **({"trials": msgspec.to_builtins(kept)} if kept else {})}
-    if _read_json(run.path / files.RUN) != content:
+    if files.read_json(run.path / files.RUN) != content:
         files.make_folder(run.path)
         files.write_file(run.path / files.RUN, strict_json(content))
 
@@ -319,11 +318,11 @@ class Experiment:
     @property
     def design(self) -> Design:
         """The design of the experiment."""
-        return Design.from_json(_read_json(self.path / files.GRID))
+        return Design.from_json(files.read_json(self.path / files.GRID))
 
     def decide(self, design: Design) -> list[str]:
         """Update the design in grid.json; return a sentence for each change."""
-        document = _read_json(self.path / files.GRID)
+        document = files.read_json(self.path / files.GRID)
         before = Design.from_json(document)
         after, sentences = before.updated(design)
         if after != before:
@@ -443,12 +442,12 @@ class Experiment:
     @property
     def last_trial(self) -> int | None:
         """An upper bound of the numbers of removed trials; None if no trial was removed."""
-        last = _read_json(self.path / files.GRID).get(_LAST_TRIAL)
+        last = files.read_json(self.path / files.GRID).get(_LAST_TRIAL)
         return last if type(last) is int and 0 <= last <= LARGEST else None
 
     def forget(self, ids: Collection[str]) -> None:
         """Remove runs from grid.json before their folders go; no trial gets a number of theirs again."""
-        document = _read_json(self.path / files.GRID)
+        document = files.read_json(self.path / files.GRID)
         design, last = Design.from_json(document), self.last_trial
         removed = [run for run in self.runs.values() if run.id in ids]
         numbers = [trial.number for run in removed for trial in read_trials(run)]
@@ -566,14 +565,14 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
     damaged = [] if damaged is None else damaged
     folders, others = _run_folders(experiment)
-    entries = _read_json(experiment / files.GRID, damaged).get("runs")
+    entries = files.read_json(experiment / files.GRID, damaged=damaged).get("runs")
     runs: dict[str, RunFolder] = {}
     for entry in entries if isinstance(entries, list) else []:
         if run := _read_entry(experiment, entry, others, damaged):
             runs[run.path.name] = run
     absent = {run.id: name for name, run in runs.items() if name not in folders}
     for name in folders.keys() - runs.keys():
-        entry = _read_json(experiment / name / files.RUN, damaged)
+        entry = files.read_json(experiment / name / files.RUN, damaged=damaged)
         run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
         if run:
             runs.pop(absent.get(run.id, ""), None)  # grid.json names a folder that does not exist
@@ -605,22 +604,6 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         file = experiment / (f"{name}/{files.RUN}" if isinstance(name, str) else files.GRID)
         damaged.append(f"{file}: a run that cannot be read ({error!s:.200})")
         return None
-
-
-def _read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any]:
-    """Read a file with one JSON object, empty if missing or unreadable; note unreadable files in `damaged`."""
-    try:
-        # msgspec refuses the lone surrogates of file names that are not UTF-8
-        content = json.loads(files.read_file(path, _LARGEST)[0])
-        if not isinstance(content, dict):
-            raise TypeError("not an object")  # noqa: TRY301 - damaged, as below
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        if damaged is not None:
-            damaged.append(f"{path} ({error})")
-        return {}
-    return content
 
 
 def _run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:

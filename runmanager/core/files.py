@@ -39,6 +39,7 @@ _FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 # devices of Windows, with any suffix
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
@@ -165,6 +166,8 @@ class AppendFile:
     def append(self, record: bytes) -> None:
         """Append one record."""
         with explained(self.path):
+            if not os.fstat(self._descriptor).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "it was removed")
             os.ftruncate(self._descriptor, self._length)  # the cut after a failed append may have failed too
             try:
                 _write_all(self._descriptor, record)
@@ -251,6 +254,22 @@ def read_at_most(descriptor: int, most: int) -> bytes:
         parts.append(part)
         most -= len(part)
     return b"".join(parts)
+
+
+def read_json(path: Path, most: int = _LARGEST, *, damaged: list[str] | None = None) -> dict[str, Any]:
+    """Read a file with one JSON object, empty if missing or unreadable; note unreadable files in `damaged`."""
+    try:
+        # msgspec refuses the lone surrogates of file names that are not UTF-8
+        content = json.loads(read_file(path, most)[0])
+        if not isinstance(content, dict):
+            raise TypeError("not an object")  # noqa: TRY301 - damaged, as below
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        if damaged is not None:
+            damaged.append(f"{path} ({error})")
+        return {}
+    return content
 
 
 def version(state: os.stat_result) -> tuple[int, int, int]:

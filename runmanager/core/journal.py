@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from runmanager.core import files, processes
+from runmanager.core import files, lock
 from runmanager.core.files import AppendFile
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
@@ -132,7 +132,7 @@ class Journal(AppendFile):
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         while True:
             path = folder / files.journal(attempt)
-            start = _line(attempt, "start", {**processes.this_process(), **details})
+            start = _line(attempt, "start", {**lock.this_process(), **details})
             try:
                 # complete: its first line names the process that writes it
                 files.write_file(path, start, is_new=True)

@@ -1,4 +1,4 @@
-"""The lock of an experiment: one grid at a time.
+"""The lock of an experiment, which admits one grid at a time, and whether a process is alive.
 
 The lock file is created exclusively. Its holder is alive while its process is alive, if that can be asked.
 If not, as on another machine, the holder is alive while it renews the time of the file, or while the kernel
@@ -11,15 +11,19 @@ import hashlib
 import json
 import math
 import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runmanager.core import files, processes
+from runmanager.core import files
 from runmanager.core.wording import printable
 from runmanager.errors import ExperimentLockedError, StorageError
 
@@ -28,9 +32,71 @@ GONE_AFTER_S = 90.0
 _TRIES = 10
 _ANSWER_S = 1.0  # timeout for a query for a kernel lock, which may never return on a network file system
 _LARGEST = 2**20  # the maximum number of bytes of a lock file
+_LARGEST_PID = 2**31
+_DEAD = "dead"
 
 _held: dict[str, int] = {}
 """Nonce -> thread of each lock of this process; a lock file with this process id and another nonce is stale."""
+
+
+def this_process() -> dict[str, Any]:
+    """Return the identity of this process as JSON, unique across machines."""
+    pid = os.getpid()
+    return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _start_of_this(pid)}
+
+
+def lives(process: Mapping[str, Any]) -> bool | None:
+    """Whether the process with an identity is alive; None if unknown, as for a process on another machine."""
+    pid, expected = process.get("pid"), process.get("pid_start")
+    if process.get("host") != _host():
+        return None
+    if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or not 0 < pid < _LARGEST_PID:
+        return False
+    started = _started(pid)
+    # process ids are reused, so a process without its start time may be another one
+    return False if started == _DEAD else expected == started if expected and started else None
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> str:
+    """Return an identifier of boot and container: process ids are unique within a boot and a container."""
+    with suppress(OSError):  # not on Linux
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
+
+
+@cache
+def _start_of_this(pid: int) -> str:
+    return _started(pid)
+
+
+def _started(pid: int) -> str:
+    """Return the start time of a process, `_DEAD` if there is no such process; empty if unavailable."""
+    if sys.platform == "win32":
+        return ""  # os.kill would end the process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return _DEAD
+    except OSError:
+        pass  # the process belongs to another user
+    state = started = ""
+    with suppress(OSError, subprocess.SubprocessError):
+        if sys.platform == "darwin":
+            words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
+            printed = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+            state, _, started = printed.stdout.strip().partition(" ")
+        else:
+            # the name in parentheses may contain any character, so count from its end (proc_pid_stat(5))
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            state, started = fields[0], fields[19]  # ticks since boot
+    return _DEAD if state[:1] == "Z" else started.strip()
 
 
 @contextmanager
@@ -38,28 +104,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
     """Hold the lock of an experiment during the block."""
     path = experiment / files.HOLDER
     nonce = uuid.uuid4().hex
-    content = {**processes.this_process(), "user": _user(), "nonce": nonce}
-    _held[nonce] = threading.get_ident()
-    try:
-        with files.explained(path):
-            _take(path, content, say)
-        with _locked(path), _renewed(path, nonce):
-            yield
-    finally:
-        try:
-            _release(path, nonce)
-        finally:
-            del _held[nonce]
-
-
-def _release(path: Path, nonce: str) -> None:
-    if _read(path).get("nonce") == nonce:
-        with suppress(OSError):  # a remaining lock file is stale
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _renewed(path: Path, nonce: str) -> Iterator[None]:
+    user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "USERNAME"))), "someone")
     done = threading.Event()
 
     def renew() -> None:
@@ -68,13 +113,25 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
                 with suppress(OSError):
                     os.utime(path)
 
-    renewer = threading.Thread(target=renew, daemon=True)
-    renewer.start()
+    _held[nonce] = threading.get_ident()
     try:
-        yield
+        with files.explained(path):
+            _take(path, {**this_process(), "user": user, "nonce": nonce}, say)
+        renewer = threading.Thread(target=renew, daemon=True)
+        with _locked(path):
+            renewer.start()
+            try:
+                yield
+            finally:
+                done.set()
+                renewer.join()
     finally:
-        done.set()
-        renewer.join()
+        try:
+            if _read(path).get("nonce") == nonce:
+                with suppress(OSError):  # a remaining lock file is stale
+                    path.unlink(missing_ok=True)
+        finally:
+            del _held[nonce]
 
 
 @contextmanager
@@ -130,7 +187,7 @@ def check_free(experiment: Path) -> None:
         ExperimentLockedError: Another process or thread holds the experiment.
     """
     current = holder(experiment)
-    if current and is_holding(*current) and not _is_this_thread(current[0]):
+    if current and is_holding(*current) and _held.get(str(current[0].get("nonce"))) != threading.get_ident():
         raise ExperimentLockedError(_refusal(experiment, *current))
 
 
@@ -142,14 +199,10 @@ def is_holding(process: dict[str, Any], age_s: float) -> bool:
 
 def _lives_here(process: dict[str, Any]) -> bool | None:
     """Whether a holder of this boot of this machine is alive; None for any other holder."""
-    if processes.is_this(process):
+    this = this_process()
+    if this.items() <= process.items():
         return str(process.get("nonce")) in _held
-    is_another = process.get("boot") != processes.this_process()["boot"]
-    return None if is_another else processes.lives(process)
-
-
-def _is_this_thread(process: dict[str, Any]) -> bool:
-    return processes.is_this(process) and _held.get(str(process.get("nonce"))) == threading.get_ident()
+    return lives(process) if process.get("boot") == this["boot"] else None
 
 
 def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = str) -> None:
@@ -162,7 +215,7 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
             return None  # a network file system lost the answer to this process, and repeated the call
-        lives = os.path.lexists(path) and _lives(path, current, say)
+        lives = os.path.lexists(path) and _is_alive(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
             continue  # the lock was released, written or taken over in the meantime
         if not lives and _succeed(path, current, content):
@@ -173,33 +226,31 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
     raise ExperimentLockedError(f"{path.parent} is being locked by several processes: {rule}")
 
 
-def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
+def _is_alive(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
     """Whether the holder named in a lock file is alive."""
     alive = _lives_here(process)
     if alive is not None:
         return alive
     with _locked(path) as is_free:
-        is_elsewhere = process.get("host") != processes.this_process()["host"]
         # without locks, a heartbeat that is held up looks like a dead holder
-        is_recent = bool(process) and (is_elsewhere or is_free is None) and _age(path) < GONE_AFTER_S
-        if is_free is False or is_recent:
+        may_be_slow = is_free is None or process.get("host") != _host()
+        if is_free is False or (process and may_be_slow and _age(path) < GONE_AFTER_S):
             return True
-    before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
-    holder = f"{_name(process)})" if process else "a process"
+    before, watched_s = _version(path), 1.5 * RENEWED_EVERY_S
+    holder = _name(process) if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")
     until = time.monotonic() + watched_s
     while time.monotonic() < until:
         time.sleep(RENEWED_EVERY_S / 20)
-        if _state(path) != before:
+        if _version(path) != before:
             return True
     return False
 
 
-def _state(path: Path) -> tuple[dict[str, Any], int]:
-    try:
-        return _read(path), path.stat().st_mtime_ns
-    except OSError:
-        return {}, 0
+def _version(path: Path) -> object:
+    with suppress(OSError):
+        return files.version(path.stat())
+    return None
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
@@ -223,27 +274,14 @@ def _age(path: Path) -> float:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(files.read_file(path, _LARGEST)[0])
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "someone"
+    return files.read_json(path, _LARGEST)
 
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     step = "wait for it, end it, or choose another experiment name"
-    return f"{experiment} is in use by {_name(process)}, active {age_s:.0f} s ago): {step}"
+    name = _name(process).removesuffix(")")
+    return f"{experiment} is in use by {name}, active {age_s:.0f} s ago): {step}"
 
 
 def _name(process: dict[str, Any]) -> str:
-    """Return the description of a holder, without the closing parenthesis."""
-    return printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")
+    return printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')})")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from runmanager.core import files, lock, processes
+from runmanager.core import files, lock
 from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
@@ -159,7 +159,7 @@ def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
         if attempt is attempts[-1] and not does_count:
             has_ended = attempt.outcome is not None and was is Status.COMPLETED
             is_resumed = was is Status.PRUNED and attempt.start.get("after", 0) > 0
-            is_alive = not has_ended and processes.lives(attempt.start) is not False
+            is_alive = not has_ended and lock.lives(attempt.start) is not False
             does_count = is_resumed or is_alive or not counting
         if does_count:
             counting.append(attempt)
@@ -172,7 +172,7 @@ def _status(folder: RunFolder, last: Attempt, journals: Sequence[str]) -> Status
         return last.outcome.status
     if not last.number:
         return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
-    alive = processes.lives(last.start)
+    alive = lock.lives(last.start)
     if alive is None:  # on another machine
         holder = lock.holder(folder.path.parent)
         if holder and holder[0].get("host") == last.start.get("host"):
@@ -207,7 +207,7 @@ def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
     # without the end line, readers derive the same status after this process has ended
     with suppress(StorageError):
         result = read_run(folder)
-        ours = {**processes.this_process(), "attempt": attempt}
+        ours = {**lock.this_process(), "attempt": attempt}
         if result.status is Status.RUNNING and ours.items() <= result.start.items():
             outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
             end_abandoned_attempt(folder.path, outcome, {})

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # the variable that names the debugger of breakpoint(); a network debugger works in workers too
 _DEBUGGER = "PYTHONBREAKPOINT"
 _SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
-_OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
+_OF_THE_RUN = (errno.EMFILE, errno.EFBIG, errno.ENOENT)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
 
 

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_runs, run_grid
-from runmanager.core import files, processes
+from runmanager.core import files, lock
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import to_line
 from runmanager.core.values import TEXT
@@ -153,7 +153,7 @@ def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "age_s", "is_updated"),
-    [("another", 0, False), ("another", 3600, True), (processes._host(), 0, True)],
+    [("another", 0, False), ("another", 3600, True), (lock._host(), 0, True)],
 )
 def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, host, age_s, is_updated):
     train(RunManager("first", tmp_path, display=False), {"lr": 0.1})

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -602,3 +603,20 @@ def test_a_run_that_begins_again_in_train_is_at_its_next_attempt():
         [lr, 4.0] for lr in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3)
     ]
     assert len(load_runs("runs/exp")) == 3
+
+
+@pytest.mark.parametrize(
+    ("executor", "checkpoint"), [("inline", None), ("inline", {"state": {}}), (None, None)]
+)
+def test_a_run_whose_folder_is_removed_fails_and_the_others_go_on(executor, checkpoint):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3, checkpoint=checkpoint):
+                manager.track_loss(epoch, 1)
+                if run.lr == 0.2 and epoch == 2:
+                    shutil.rmtree(manager.folder)
+
+    outcome = start(LRS, train, executor=executor)
+
+    assert (outcome.exit_code, outcome.runs["status"].tolist()) == (1, ["completed", "failed", "completed"])
+    assert "cannot write" in outcome.runs["error"][1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from runmanager.core import files, processes
+from runmanager.core import files, lock
 from tests.chaos.harness import Witness, show
 from tests.chaos.test_faults import PARAMS, Faults, begun  # noqa: F401 - a fixture
 from tests.chaos.test_kills import Killer
@@ -58,7 +58,7 @@ def test_checkpoints_written_under_their_final_name_are_found_by_kills(zygote, t
 
 def test_a_dead_run_that_is_called_running_is_found(begun, monkeypatch):  # noqa: F811
     honest = Witness(begun / EXPERIMENT).problems()
-    monkeypatch.setattr(processes, "lives", lambda _process: True)
+    monkeypatch.setattr(lock, "lives", lambda _process: True)
 
     problems = Witness(begun / EXPERIMENT).problems()
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InvalidArgumentError, LifecycleError, RunManager, RunsWarning, load_results, load_runs
-from runmanager.core import processes
+from runmanager.core import lock
 from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord
 from runmanager.devices import torch_devices
@@ -61,11 +61,11 @@ def test_a_run_ended_inside_an_epoch_is_interrupted_and_the_next_one_can_begin(p
 def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_alone(
     plain, tmp_path, monkeypatch
 ):
-    other = {**processes.this_process(), "pid": os.getppid(), "pid_start": processes._started(os.getppid())}
+    other = {**lock.this_process(), "pid": os.getppid(), "pid_start": lock._started(os.getppid())}
 
     with suppress(KeyboardInterrupt), plain.run(RUN):
         with monkeypatch.context() as patch:
-            patch.setattr(processes, "this_process", lambda: other)
+            patch.setattr(lock, "this_process", lambda: other)
             journal = Journal(tmp_path / "exp" / "001-lr=0.1", 1, {})
         journal.epoch(EpochRecord(1, {"loss": 0.5}))
         raise KeyboardInterrupt

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from runmanager.core import files, lock, processes
+from runmanager.core import files, lock
 from runmanager.errors import ExperimentLockedError, StorageError
 from tests.damaging import NO_PROCESS
 from tests.nightly import of_night_but
 
-PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
+PARENT = {"pid": os.getppid(), "pid_start": lock._started(os.getppid())}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def held_by(folder, age_s=0.0, **process):
     """Write the file of a holder that was active `age_s` seconds ago."""
     path = folder / "holder.json"
     elsewhere = {"boot": "another"} if "host" in process else {}
-    content = {**processes.this_process(), "user": "ada", "nonce": "theirs", **elsewhere, **process}
+    content = {**lock.this_process(), "user": "ada", "nonce": "theirs", **elsewhere, **process}
     path.write_text(json.dumps(content))
     now = time.time()
     os.utime(path, (now - age_s, now - age_s))
@@ -79,7 +79,7 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     with pytest.raises(ExperimentLockedError) as caught, lock.hold(tmp_path):
         pytest.fail("it was taken")
 
-    host, pid = process.get("host", processes._host()), process.get("pid", os.getpid())
+    host, pid = process.get("host", lock._host()), process.get("pid", os.getpid())
     assert str(caught.value).startswith(f"{tmp_path} is in use by ada@{host} (process {pid}, active ")
     assert str(caught.value).endswith(" s ago): wait for it, end it, or choose another experiment name")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
@@ -118,8 +118,8 @@ def test_a_holder_that_is_renewed_lives_whatever_the_clocks_say(tmp_path, monkey
 
 def hold_elsewhere(folder, is_held, process, seconds):
     """Hold an experiment in a process of a machine that seems to be another, and keep the interpreter busy."""
-    real = processes.this_process
-    processes.this_process = lambda: real() | process
+    real = lock.this_process
+    lock.this_process = lambda: real() | process
     with lock.hold(folder):
         is_held.set()
         ctypes.PyDLL(None).sleep(seconds)  # with the GIL
@@ -338,7 +338,7 @@ def interrupt(*_arguments):
 @pytest.mark.parametrize("num_dead", [1, 2, 3])
 def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeypatch, num_dead):
     held_by(tmp_path, pid=NO_PROCESS, nonce="0")
-    dead = processes.this_process() | {"pid": NO_PROCESS}
+    dead = lock.this_process() | {"pid": NO_PROCESS}
     for number in range(num_dead):
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", interrupt)
