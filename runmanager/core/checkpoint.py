@@ -78,7 +78,8 @@ class ResumeState:
     ) -> None:
         self.is_saved = parts is not None  # whether every epoch has a checkpoint
         self.was_left = False  # whether break ended the loop in the restored epoch
-        self.inexact = ""  # the reason why a resumed run may differ from an uninterrupted run
+        # the reason why a resumed run may differ from an uninterrupted run, "" if there is none
+        self.inexact = inexact(loader) if self.is_saved else ""
         self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._folder, self._device, self._loader = folder, device, loader
         self._keep, self._goal = keep, goal_of(keep)
@@ -88,17 +89,12 @@ class ResumeState:
             state_of(name, part)
         others = [part for part in self.parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
         has_optimizer = any(isinstance(part, Optimizer) for part in self.parts.values())
-        # optimizer.state_dict() has "param_groups"
-        if (has_optimizer or "param_groups" in self.parts) and all(map(plain_state.is_plain_state, others)):
+        has_optimizer = has_optimizer or "param_groups" in self.parts  # given as optimizer.state_dict()
+        if has_optimizer and all(map(plain_state.is_plain_state, others)):
             raise CheckpointError(
                 "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that "
                 "they would start over on resume: add the network, "
                 "as checkpoint={'network': network, 'optimizer': optimizer}"
-            )
-        if self.is_saved and getattr(loader, "persistent_workers", False) and draws_in_workers(loader):
-            self.inexact = (
-                "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly: "
-                "with persistent_workers=False they can"
             )
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
@@ -117,7 +113,7 @@ class ResumeState:
                 next(iter(self._loader), None)
             self.load(saved)
             self.was_left = saved["is_left"]
-        elif self.inexact:
+        elif self.inexact and ranks.is_main():
             problems.append(self.inexact)
         for record in records:
             self._best = max(self._best, self.score(record))
@@ -135,7 +131,7 @@ class ResumeState:
             return [], None
         last = msgspec.convert(saved["record"], EpochRecord)
         records = [record for record in committed if record.epoch < last.epoch]
-        if [record.epoch for record in records] != list(range(1, last.epoch)):
+        if len(records) != last.epoch - 1:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
@@ -272,6 +268,14 @@ def draws_in_workers(loader: Any) -> bool:
     is_plain = type(getattr(loader, "dataset", None)) in (loaders.ImageTensors, TensorDataset)
     is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
     return bool(getattr(loader, "num_workers", 0)) and not is_plain
+
+
+def inexact(loader: Any) -> str:
+    """Return the reason why a run with a loader cannot be resumed exactly after an epoch, "" if it can."""
+    if not (getattr(loader, "persistent_workers", False) and draws_in_workers(loader)):
+        return ""
+    rule = "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly"
+    return f"{rule}: with persistent_workers=False they can"
 
 
 def earlier_of(

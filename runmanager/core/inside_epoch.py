@@ -3,7 +3,6 @@
 Only a loader with `state_dict` and `load_state_dict` resumes inside an epoch.
 """
 
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
@@ -21,8 +20,7 @@ from runmanager.core.epoch import OpenEpoch
 from runmanager.core.loop_options import Interval
 from runmanager.core.outcome import EpochRecord, Inside
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import RunsWarning
-from runmanager.user_frames import user_level
+from runmanager.errors import warn
 
 _NOTHING, _COSTS = "checkpoint_every= saves nothing", "so a kill inside an epoch costs that epoch"
 _ADVICE = "use TensorLoader or torchdata's StatefulDataLoader"
@@ -173,7 +171,7 @@ class InsideEpoch:
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:
             self._said.add(sentence)
-            warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=user_level())
+            warn(f"run {self._run.folder.number}: {sentence}")
 
 
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -200,7 +198,7 @@ def _problem_of(loader: Any) -> str:
     if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
         return f"a {type(loader).__name__} has no state_dict(): {_ADVICE}"
     if isinstance(loader, loaders.TensorLoader) or not isinstance(loader, DataLoader):
-        return ""
+        return ""  # it restores itself
     if isinstance(loader.dataset, IterableDataset):
         return ""
     # torchdata's loader restores its own samplers, but lets other samplers draw again, from other random states

@@ -8,7 +8,7 @@ OF_TENSORS = (
     "give the object that has it, as checkpoint={'network': network}, not its state_dict(); a module's "
     "register_buffer() takes other tensors"
 )
-"""The advice for a tensor, or a mapping of tensors."""
+"""The advice for a tensor."""
 _OF_OBJECTS = (
     {"state", "param_groups"}, {"base_lrs", "last_epoch"}, {"cooldown_counter", "num_bad_epochs"},
     {"growth_factor", "backoff_factor"},
@@ -31,12 +31,10 @@ def copied(name: str, value: Any, copies: dict[int, Any] | None = None) -> Any:
         return value
     if isinstance(value, float):
         return float(value)  # NumPy's float64 is a float too
-    # only the outermost dict is restored in place, whatever its class is
-    if not (isinstance(value, (dict, list)) if copies is None else type(value) in (dict, list)):
-        items = value.values() if isinstance(value, dict) else [value]
+    if not isinstance(value, (dict, list)):
         advice = "keep int(...), float(...), str(...), a list or a dict in its place, "
         advice += "or give checkpoint= an object with state_dict() and load_state_dict() that has it"
-        if any(hasattr(item, "untyped_storage") for item in items):
+        if hasattr(value, "untyped_storage") and value.ndim:
             advice = OF_TENSORS
         raise CheckpointError(
             f"{name} must be a JSON value (a number, text, True, False, None, a list or a dict of them), "
@@ -78,7 +76,7 @@ def fill(state: Any, saved: Any, objects: dict[int, Any] | None = None, used: se
         if isinstance(value, (dict, list)):
             if id(value) not in objects:
                 item = before.get(key)
-                if type(item) is not type(value) or id(item) in used:
+                if not isinstance(item, type(value)) or id(item) in used:
                     item = type(value)()
                 fill(item, value, objects, used)
             item = objects[id(value)]

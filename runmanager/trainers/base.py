@@ -8,10 +8,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
+from runmanager.core.checkpoint import inexact
 from runmanager.core.trainer_state import TrainerState
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError
+from runmanager.errors import LifecycleError, warn
 from runmanager.front.manager import RunManager
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class TrainedRun:
             rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
             raise LifecycleError(f"{rule}: write {step}")
         self.state.is_saved = is_saving
+        if is_saving and (why := inexact(loader)):
+            warn(why)
         self.state.learning_rate = lambda: next(
             (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
         )

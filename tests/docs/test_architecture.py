@@ -14,5 +14,5 @@ def test_the_drawn_house_has_every_folder():
 
 
 def test_25_likely_changes_have_a_file_that_is_there():
-    assert len(CHANGES) == len(set(CHANGES)) == 25
+    assert len(CHANGES) == len(set(CHANGES)) >= 25
     assert [file for file in CHANGES if not (HOME / file).is_file()] == []
