@@ -83,7 +83,6 @@ class OpenEvaluation:
         self.sums = EpochSums(measure, loader)
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
-        self._columns: set[str] = set()  # columns whose names are valid
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
         self._num_labels = 0
 
@@ -113,9 +112,7 @@ class OpenEvaluation:
     def column(self, name: str) -> str:
         """Return the column of a metric."""
         column = f"{self._name}_{column_of(name)}"
-        if column not in self._columns:
-            check_column(column, self._params)
-            self._columns.add(column)
+        check_column(column, self._params)
         return column
 
     def apply(
@@ -167,9 +164,6 @@ class OpenEvaluation:
             return {}
         for name, metric in metrics.items():
             self.column(name)
-            if lacks := [call for call in ("update", "compute", "reset") if not hasattr(metric, call)]:
-                rule = "a metric has update(outputs, targets), compute() and reset(), as those of torchmetrics"
-                raise InvalidArgumentError(f"{rule}; {name!r} lacks {' and '.join(lacks)}: {metric!r}")
             if callable(move := getattr(metric, "to", None)):
                 move(self._device)
             metric.reset()

@@ -223,13 +223,13 @@ def num_batches(loader: Any) -> int | None:
 
 def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
     """Yield the generators of a loader and its samplers, without duplicates."""
-    seen: list[torch.Generator] = []
     samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
     samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
+    seen: set[int] = set()
     for number, sampler in enumerate(samplers):
         generator = getattr(sampler, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(generator is other for other in seen):
-            seen.append(generator)
+        if isinstance(generator, torch.Generator) and id(generator) not in seen:
+            seen.add(id(generator))
             yield f"loader.{number}", generator
 
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 import warnings
-from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -14,6 +13,7 @@ from runmanager.core.loaders import size_of_batch
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
+from runmanager.devices.torch_devices import send
 from runmanager.errors import InvalidArgumentError, RunsWarning, is_count
 from runmanager.user_frames import user_level
 
@@ -30,6 +30,7 @@ IS_CPU_READ = True
 """Whether values on the cpu are read immediately, as sums of numbers are faster than sums of tensors."""
 
 _HOWS = get_args(How)
+_SAVED = ("_hows", "_selected", "_early", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
 _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 _MOST_PARTS = 3  # up to as many tensors of one shape are the parts of a batch, not samples
 
@@ -54,7 +55,7 @@ class Sum:
         self._count = 0  # the number of values before the chunk
         self._last: Any = math.nan  # the value before the chunk; with tensors, a tensor (1,)
         # number from 1, value, previous value, or None; with tensors, a tensor (3,) of NaN if all are finite
-        self._first: Any = None
+        self.first: Any = None
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
         """Add ``factor * value`` for `weight` samples. A tensor is referenced, not copied."""
@@ -64,8 +65,8 @@ class Sum:
                 self.of_numbers += value * factor
                 if self._is_watched:
                     self._count += 1
-                    if self._first is None and not math.isfinite(value):
-                        self._first = [self._count, value, self._last]
+                    if self.first is None and not math.isfinite(value):
+                        self.first = [self._count, value, self._last]
                     self._last = value
                 return
             self.chunk, self._device = [], value.device
@@ -87,31 +88,20 @@ class Sum:
                 self._of_tensors = values[start:end].sum() * factor + self._of_tensors
                 start = end
             self.chunk, self._factors = [], []
-            if self._is_watched and not isinstance(self._first, list):
+            if self._is_watched and not isinstance(self.first, list):
                 self._watch(values)
         return self._of_tensors + self.of_numbers
 
     def _watch(self, values: torch.Tensor) -> None:
         """Search the first of the values ``(n,)`` that is not finite, on their device."""
-        if self._first is None:
-            self._first, self._last = values.new_full((3,), math.nan), values.new_full((1,), self._last)
+        if self.first is None:
+            self.first, self._last = values.new_full((3,), math.nan), values.new_full((1,), self._last)
         is_bad = ~values.isfinite()
         index = is_bad.int().argmax().reshape(1)
         pair = torch.cat([self._last, values]).gather(0, torch.cat([index + 1, index]))
         first = torch.cat([(index + (self._count + 1)).to(values.dtype), pair])
-        self._first = torch.where(self._first[0].isfinite() | ~is_bad.any(), self._first, first)
+        self.first = torch.where(self.first[0].isfinite() | ~is_bad.any(), self.first, first)
         self._count, self._last = self._count + len(values), values[-1:]
-
-    def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Return the number of the first value that is not finite, from 1, this value and the previous value.
-
-        Return None if all values are finite. The previous value is None if there is none.
-        """
-        self.total()
-        first = self._first.tolist() if isinstance(self._first, torch.Tensor) else self._first
-        if first is None or math.isnan(first[0]):
-            return None
-        return int(first[0]), first[1], first[2] if math.isfinite(first[2]) else None
 
     def state(self) -> dict[str, Any]:
         """Return the state to save; the chunk is one tensor, as a checkpoint has a file for each tensor."""
@@ -119,10 +109,10 @@ class Sum:
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Restore a saved state, replacing the sum."""
-        vars(self).update(_on(device, state))
-        self._device, chunk = device, state["chunk"]
-        if isinstance(chunk, torch.Tensor):
-            self.chunk = list(chunk.to(device).unbind())
+        vars(self).update(send(state, device))
+        self._device = device
+        if state["chunk"] is not None:
+            self.chunk = list(self.chunk or ())  # the rows of one tensor
 
 
 class EpochSums:
@@ -153,7 +143,7 @@ class EpochSums:
         self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
-        self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
+        self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
 
     def begin_batch(self, batch: Any) -> None:
         """Set the current batch."""
@@ -181,7 +171,9 @@ class EpochSums:
         if self._number:
             self._of_losses.append(size)
         else:
-            self._begin_size(size)
+            self._size = size
+            if self._early:
+                self._add_early(size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
         """Count the correct predictions of a batch; return which are correct, on the device."""
@@ -210,7 +202,8 @@ class EpochSums:
         self._sizes.append(size)
         self._match()
         if not self._number:
-            self._begin_size(size)
+            self._size = size
+            self._add_early(size)
         elif self.measure is None:  # otherwise the user's function counts the batch
             self._of_labels.append(size)
 
@@ -218,7 +211,7 @@ class EpochSums:
         # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of
         # track_num_correct
         while self._unsized and self._unsized[0][0] <= len(self._sizes):
-            number, loss = self._unsized.popleft()
+            number, loss = self._unsized.pop(0)
             size = self._sizes[number - 1]
             self.loss.add(loss, size, size)
 
@@ -250,14 +243,12 @@ class EpochSums:
             self._sums[name] = Sum()
         self._sums[name].add(value, size, size)
 
-    def _begin_size(self, size: int) -> None:
-        """Note the size of the current batch, which its values may have waited for."""
-        self._size = size
-        if self._early:
-            for name, values in self._early.items():
-                for value in values:
-                    self._add(name, value, size)
-                values.clear()
+    def _add_early(self, size: int) -> None:
+        """Add the values that have waited for the size of the current batch."""
+        for name, values in self._early.items():
+            for value in values:
+                self._add(name, value, size)
+            values.clear()
 
     def _end_batch(self) -> None:
         """Add the means of the current batch."""
@@ -301,12 +292,12 @@ class EpochSums:
             self.loss.add(loss, size, size)
         self._unsized.clear()
         for name, values in self._early.items():
-            sizes = [size_of_batch(self._loader, number) for number in range(1, len(values) + 2)]
-            if self._size is not None or None in sizes[:-1] or sizes[-1] is not None:
-                if len(values) > 1 or (values and name in self._sums):
+            num = len(values)
+            sizes = [self._size or size_of_batch(self._loader, number) for number in range(1, num + 2)]
+            if self._size or None in sizes[:-1] or sizes[-1]:  # not one value for each batch of the loader
+                if num > 1 or (num and name in self._sums):
                     _say_unsized(name)
-                sizes = [self._size or 1] * len(values)
-            # otherwise, there is one value for each batch of the loader
+                sizes = [self._size] * num
             for value, size in zip(values, sizes, strict=False):
                 self._add(name, value, size or 1)
         self._early.clear()
@@ -322,7 +313,8 @@ class EpochSums:
 
     def means(self) -> dict[str, float]:
         """Read every metric of the epoch over all ranks, with one transfer per device."""
-        self._settle()
+        if self._waiting or self._unsized or self._early:
+            self._settle()
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
         totals |= self._selected
         values = {
@@ -343,38 +335,32 @@ class EpochSums:
         }
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Return the first loss on any rank that is not finite, see `Sum`; waits for the device."""
-        of_ranks = ranks.gather(self.loss.first_not_finite())
-        return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
+        """Return the first loss of all ranks that is not finite, with its number from 1 and the loss before it.
+
+        Return None if all losses are finite; the loss before it is None if there is none. Waits for the device.
+        """
+        self.loss.total()
+        first = self.loss.first
+        number, *pair = first.tolist() if isinstance(first, torch.Tensor) else first or [math.nan]
+        of_ranks = ranks.gather(None if math.isnan(number) else (int(number), *pair))
+        number, loss, before = min(filter(None, of_ranks), key=lambda of_rank: of_rank[0], default=(None,) * 3)
+        if number is None:
+            return None
+        return number, loss, before if math.isfinite(before) else None
 
     def state(self) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
         if self._waiting:
             self._end_batch()
-        losses = [loss for _, loss in self._unsized]
-        return {
-            "sums": {name: values.state() for name, values in self._sums.items()},
-            "hows": dict(self._hows),
-            "selected": dict(self._selected),
-            "early": {name: read_values(values) for name, values in self._early.items()},
-            "unsized": ([number for number, _ in self._unsized], read_values(losses)),
-            "are_tensors": any(isinstance(loss, torch.Tensor) for loss in losses),
-            "counts": (self._number, self._num_losses, list(self._sizes)),
-        }
+        sums = {name: values.state() for name, values in self._sums.items()}
+        return {"sums": sums, **{name: vars(self)[name] for name in _SAVED}}
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Restore a saved state, replacing all sums."""
         self._sums = {name: self._sums.get(name) or Sum() for name in state["sums"]}
         for name, values in self._sums.items():
             values.load(state["sums"][name], device)
-        self._hows, self._early = dict(state["hows"]), dict(state["early"])
-        self._selected = _on(device, state["selected"])
-        numbers, losses = state["unsized"]
-        are_tensors = state["are_tensors"]
-        self._unsized = deque(
-            zip(numbers, [_tensor(loss, device) if are_tensors else loss for loss in losses], strict=True)
-        )
-        self._number, self._num_losses, self._sizes = state["counts"]
+        vars(self).update(send({name: state[name] for name in _SAVED}, device))
         self._batch, self._waiting = None, {}
 
 
@@ -403,12 +389,6 @@ def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value if value.device == device else value.to(device)
     return torch.tensor(value, dtype=exact(device), device=device)
-
-
-def _on(device: torch.device, state: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in state.items()
-    }
 
 
 def warm_sums(device: torch.device) -> None:
