@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.sentences import VARIABLE
-from runmanager.core.outcome import Status, advice
+from runmanager.core.outcome import Outcome, Status, advice
+from runmanager.core.run import Run
+from runmanager.core.values import column
 from runmanager.core.wording import printable
 from runmanager.tables.cells import all_of, brief, label
-from runmanager.tables.columns import Numbers
+from runmanager.tables.columns import HYPERPARAMETERS, Numbers
 from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
@@ -51,6 +53,26 @@ def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | 
         in_words = _which(rows, len(runs), telling, lambda row: _name(runs, row, what), what)
         failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
     return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
+
+
+def failed_settings(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]) -> list[str]:
+    """Return sentences about settings that failed a check, in the form of those about failed runs of a grid."""
+    # a loss that is not finite does not fail the check
+    fine = (Status.DIVERGED, Status.UNAVAILABLE)
+    if len(ended) == 1:
+        ((_, outcome),) = ended
+        has_failed = outcome.status.is_lost and outcome.status not in fine
+        return [f"the only setting: {outcome.error}"] if has_failed else []
+    params = [
+        {column(name): value for name, value in run._asdict().items() if name not in repeats}
+        for run, _ in ended
+    ]
+    table = pd.DataFrame(params, dtype=object)
+    table.attrs[HYPERPARAMETERS] = list(table.columns)
+    statuses = [outcome.status for _, outcome in ended]
+    table["status"] = [str(Status.COMPLETED if status in fine else status) for status in statuses]
+    table["error"] = [outcome.error for _, outcome in ended]
+    return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]
 
 
 def _common(errors: Sequence[str]) -> str:

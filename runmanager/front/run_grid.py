@@ -11,7 +11,11 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.fingerprint import fingerprint, note_changes_by_runs
+from runmanager.checks.changed import fingerprint, note_changes_by_runs
+from runmanager.checks.check import CheckTask, try_settings
+from runmanager.checks.only import choose, numbers_of
+from runmanager.checks.resumes import ResumeTask
+from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, log
 from runmanager.core.experiment import Design, Experiment, check_beginning
@@ -38,10 +42,6 @@ from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
-from runmanager.session.check import CheckTask, try_settings
-from runmanager.session.debug_runs import choose, numbers_of
-from runmanager.session.resume_check import ResumeTask
-from runmanager.session.unread_axes import unread_axes
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.options import TensorBoard, run_logs
@@ -318,7 +318,12 @@ def check_settings(loop: Loop, options: GridOptions, saving: Any = None) -> list
     is_resume = options.check == "resume"
     task = ResumeTask(loop.task, functions=saving) if is_resume else CheckTask(loop.task)
     repeats = loop.design.repeating(plan.varying)
-    return try_settings(runs, task, options.path, loop.executor, loop.signals, loop.display, repeats)
+    ended, lines = try_settings(runs, task, options.path, loop.executor, loop.signals, loop.display, repeats)
+    if any(outcome.status.is_lost for _, outcome in ended):
+        from runmanager.answers.failures import failed_settings  # imports pandas
+
+        Problems(failed_settings(ended, repeats)).raise_if_any()
+    return lines
 
 
 def _show_plan(loop: Loop, progress: "GridProgress | None") -> GridOutcome:

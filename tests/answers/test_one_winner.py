@@ -29,6 +29,7 @@ from runmanager.answers.conclusion import conclude
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import effects
 from runmanager.answers.importance import importances
+from runmanager.checks.check import settings_of
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
 from runmanager.core.experiment import Design, Experiment, assumption, varying
@@ -41,7 +42,6 @@ from runmanager.core.state import read_experiment
 from runmanager.errors import InvalidArgumentError
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
-from runmanager.session.check import settings_of
 from runmanager.tables.ranking import ranking_of
 from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of

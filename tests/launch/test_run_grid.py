@@ -118,7 +118,7 @@ def test_changed_settings_are_noticed_and_records_of_runs_are_not(start, monkeyp
 
 @pytest.mark.slow
 def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeypatch):
-    monkeypatch.setattr("runmanager.checks.fingerprint.MOST_BYTES", 1 << 12)
+    monkeypatch.setattr("runmanager.checks.changed.MOST_BYTES", 1 << 12)
     data, large = torch.zeros(2000), [torch.zeros(2000)]
 
     def train(run, manager):

@@ -12,10 +12,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
+from runmanager.checks import check
 from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
 from runmanager.errors import ExperimentLockedError, GridError
-from runmanager.session import check
 from tests.accelerators import Machine, fail_kernels, installed
 from tests.locations import line_with
 

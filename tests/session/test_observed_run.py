@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from runmanager.session.observed_run import digest_of
+from runmanager.checks.observed_run import digest_of
 
 
 @pytest.mark.parametrize(

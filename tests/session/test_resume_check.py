@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from runmanager import GridError, main, run_grid
-from runmanager.session import resume_check
+from runmanager.checks import resumes as resume_check
 from runmanager.testing import assert_resumes
 from tests.nightly import IS_NIGHT
 from tests.session.planted import BAD, OMISSIONS, RIGHT, TRANSFORMERS, variant

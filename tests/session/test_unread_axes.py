@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from runmanager import expand, fit, run_grid
-from runmanager.session.unread_axes import unread_axes
+from runmanager.checks.unread_axes import unread_axes
 
 
 def width_of(config):

@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from runmanager.checks import fingerprint as module
-from runmanager.checks.fingerprint import fingerprint, note_changes_by_runs
+from runmanager.checks import changed as module
+from runmanager.checks.changed import fingerprint, note_changes_by_runs
 from runmanager.core.loaders import ImageTensors
 from tests.storage.comparing import fingerprint_changes
 

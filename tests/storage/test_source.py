@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager.checks.fingerprint import fingerprint
+from runmanager.checks.changed import fingerprint
 from runmanager.core.loaders import ImageTensors
 from tests.storage.comparing import fingerprint_changes
 

@@ -10,7 +10,7 @@ ALLOWED = {
     "core/files.py",  # what it is for
     "tensorboard/event_file.py",  # a view, which may be lost
     "tensorboard/server.py",  # what a TensorBoard says while it starts
-    "session/observed_run.py",  # traces in a temporary folder
+    "checks/observed_run.py",  # traces in a temporary folder
     "datasets.py",  # unpacked copies, made anew from the verified files
 }
 WRITERS = {"write_text", "write_bytes", "to_json", "tofile"}

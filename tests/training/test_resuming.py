@@ -374,7 +374,7 @@ def change(request, monkeypatch):
 
     def change_versions():
         now = {**provenance.versions(), "torch": "99.0"}
-        monkeypatch.setattr("runmanager.checks.fingerprint.versions", lambda: now)
+        monkeypatch.setattr("runmanager.checks.changed.versions", lambda: now)
         return {"change": False}, {}
 
     return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]

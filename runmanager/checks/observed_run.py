@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from runmanager.checks.shortened import CheckedEvaluation, Cut
 from runmanager.core import checkpoint
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import LeaveTrain, OpenEpoch
@@ -35,7 +36,6 @@ from runmanager.core.user_code import is_users_file
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
-from runmanager.session.trial import CheckedEvaluation, Cut
 
 NUM_EPOCHS, NUM_STEPS = 2, 6
 """The maximum number of epochs, and of steps in an epoch."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.checks.check import CheckTask
 from runmanager.core.outcome import BatchProgress, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.wording import listed
 from runmanager.devices import ranks
 from runmanager.executors import Report, serialize
 from runmanager.executors.lanes import fresh_process
-from runmanager.session.check import CheckTask
 
 if TYPE_CHECKING:
-    from runmanager.session.observed_run import Functions, Point
+    from runmanager.checks.observed_run import Functions, Point
 
 LONGEST_EPOCHS_S = 60.0
 """The time limit (s) of the epochs of an execution."""
@@ -80,7 +80,7 @@ class ResumeTask(CheckTask):
         self, sent: bytes, experiments: Path, path: Path, seed: int, kill_at: "Point | None", every: int
     ) -> Trace:
         """Execute the run in a fresh process, which continues what it finds in the folder."""
-        from runmanager.session import observed_run
+        from runmanager.checks import observed_run
 
         order = observed_run.Order(
             experiments / self.task.experiment.path.name, path, seed, kill_at, every, LONGEST_EPOCHS_S,

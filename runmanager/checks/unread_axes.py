@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from runmanager.checks.fingerprint import reached_source
+from runmanager.checks.changed import reached_source
 from runmanager.core.task import parameters_of
 from runmanager.core.wording import listed
 

@@ -17,10 +17,9 @@ from runmanager.core.lock import check_free
 from runmanager.core.outcome import News, Outcome, Status
 from runmanager.core.run import Run, device_of
 from runmanager.core.task import RunTask
-from runmanager.core.values import column, key_of
+from runmanager.core.values import key_of
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
-from runmanager.errors import Problems
 from runmanager.tables.cells import duration
 
 LONGEST_S = 300.0
@@ -44,8 +43,8 @@ class CheckTask:
         """Execute two steps and one batch of each evaluation; return the outcome."""
         import torch
 
+        from runmanager.checks.shortened import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch
         from runmanager.devices.torch_devices import free_memory, undisturbed_random
-        from runmanager.session.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch
 
         device = torch.device(ranks.device_of_rank(device_of(run)))
         try:
@@ -96,14 +95,14 @@ def try_settings(
     stop: Signals,
     display: Display,
     repeats: Sequence[str],
-) -> list[str]:
-    """Check the settings of runs of an experiment; return sentences to print."""
+) -> tuple[list[tuple[Run, Outcome]], list[str]]:
+    """Check the settings of runs of an experiment; return the outcomes, and sentences to print."""
     began = time.monotonic()
     check_free(path)
     every = settings_of(runs, repeats)
     settings = covering(every, repeats) if task.num_executions else every
     if not settings:
-        return []
+        return [], []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
     if task.num_executions:
         words += f" of {len(every):,}, which have all values" if len(settings) < len(every) else ""
@@ -126,7 +125,6 @@ def try_settings(
             if ranks.from_main(lambda: time.monotonic() - began > LONGEST_S):
                 waiting.clear()
     display.clear()
-    Problems(_problems(ended, repeats)).raise_if_any()
     checked = f"checked {counted(len(ended), 'setting')} in {duration(time.monotonic() - began)}"
     lines = [
         f"! {f'{run}: ' if len(settings) > 1 else ''}{outcome.error}"
@@ -134,8 +132,8 @@ def try_settings(
         if outcome.status is Status.COMPLETED and outcome.error
     ]
     if len(ended) < len(settings):
-        return [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"]
-    return [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
+        return ended, [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"]
+    return ended, [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
@@ -181,31 +179,3 @@ def _experiment_folder(path: Path) -> Iterator[None]:
         for folder in missing:
             with contextlib.suppress(OSError):  # the error if the folder is not empty
                 folder.rmdir()
-
-
-def _problems(ended: Sequence[tuple[Run, Outcome]], repeats: Sequence[str]) -> list[str]:
-    """Return sentences about failed settings, in the form of the sentences about failed runs of a grid."""
-    import pandas as pd
-
-    from runmanager.answers.failures import failures
-    from runmanager.tables.columns import HYPERPARAMETERS
-
-    params = [
-        {column(name): value for name, value in run._asdict().items() if name not in repeats}
-        for run, _ in ended
-    ]
-    table = pd.DataFrame(params, dtype=object)
-    table.attrs[HYPERPARAMETERS] = list(table.columns)
-    # a loss that is not finite does not fail the check
-    fine = (Status.DIVERGED, Status.UNAVAILABLE)
-    statuses = [outcome.status for _, outcome in ended]
-    table["status"] = [str(Status.COMPLETED if status in fine else status) for status in statuses]
-    table["error"] = [outcome.error for _, outcome in ended]
-    if len(ended) == 1:
-        ((_, outcome),) = ended
-        return (
-            [f"the only setting: {outcome.error}"]
-            if outcome.status.is_lost and outcome.status not in fine
-            else []
-        )
-    return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]

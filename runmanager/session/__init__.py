@@ -1,1 +1,0 @@
-"""Sessions: one grid from its options to its outcome, planned, checked, executed and concluded."""
