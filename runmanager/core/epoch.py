@@ -21,13 +21,6 @@ _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
 _begun: set[tuple[int, str, int]] = set()
 
 
-class LeaveTrain(BaseException):
-    """Leaves a `train` whose loop cannot be stopped.
-
-    The base class is BaseException, because a loop may catch Exception.
-    """
-
-
 class OpenEpoch:
     """The measurements between `begin_epoch` and `end_epoch`.
 

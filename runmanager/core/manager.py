@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -17,20 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.core import checkpoint, failure, files, metrics
-from runmanager.core.checkpoint import ResumeState
-from runmanager.core.contracts import Listener
-from runmanager.core.epoch import LeaveTrain, OpenEpoch
-from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation, undisturbed
-from runmanager.core.experiment import Design, RunFolders
-from runmanager.core.goal import Goal
-from runmanager.core.grid_context import GridContext
-from runmanager.core.loop_options import EarlyStop, Interval, LoopOptions
-from runmanager.core.open_run import OpenRun
+from runmanager.core import failure, metrics
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.core.run import id_of, kinds_of, params_of
-from runmanager.core.state import end_if_running, read_run
-from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
@@ -43,11 +31,30 @@ from runmanager.errors import (
     warn,
 )
 
+if TYPE_CHECKING:
+    from runmanager.core.checkpoint import ResumeState
+    from runmanager.core.epoch import OpenEpoch
+    from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
+    from runmanager.core.experiment import Design, RunFolders
+    from runmanager.core.goal import Goal
+    from runmanager.core.grid_context import GridContext
+    from runmanager.core.loop_options import Interval, LoopOptions
+    from runmanager.core.open_run import OpenRun
+    from runmanager.core.trainer_state import TrainerState
+
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
 
 All managers share this mapping, as `run_grid` has one manager per run.
 """
+
+
+class LeaveTrain(BaseException):
+    """Leaves a `train` whose loop cannot be stopped.
+
+    The base class is BaseException, because a loop may catch Exception.
+    """
+
 
 _NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 """Exceptions that interrupt a run but are not its fault, so that the run can be resumed."""
@@ -95,7 +102,7 @@ class Manager:
         scope: The stack that restores the current device, and other settings, when the run ends.
     """
 
-    def __init__(self, folders: RunFolders, context: GridContext, design: Design | None = None) -> None:
+    def __init__(self, folders: "RunFolders", context: "GridContext", design: "Design | None" = None) -> None:
         self.run_params: Any = None
         self.run_count = 0
         self.run_data: list[OrderedDict[str, Any]] = []
@@ -135,6 +142,8 @@ class Manager:
             >>> manager.results["loss"].tolist()
             [0.5, 0.5]
         """
+        from runmanager.core.open_run import OpenRun
+
         if self.is_open:
             self._end_open_run()
         if network is not None and not callable(getattr(network, "parameters", None)):
@@ -157,10 +166,9 @@ class Manager:
             again = self.context.run is not None and self.run_count > 0
             folder = self.folders.open_on_all_ranks(named, again=again)
             if self._design is not None and ranks.is_main():
-                experiment, design = self.folders.experiment, self._design
-                for sentence in experiment.decide(design) if design != Design() else ():
+                for sentence in self.folders.experiment.decide(self._design):
                     warn(sentence)
-                design = experiment.design
+                design = self.folders.experiment.design
                 self.context = replace(self.context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
             opened = OpenRun(folder, device, self.context, network, loader, kinds_of(named))
@@ -231,7 +239,7 @@ class Manager:
                 )
             raise LifecycleError(f"begin_epoch() inside epoch {run.number}: call end_epoch() first")
         if run.resume_epoch is not None and not run.has_begun:
-            self.resume_from(TrainerState(last=partial(min, run.resume_epoch)))
+            self.resume_from()
             run.begin_loop(None)
         is_saved, learning_rate = bool(run.state and run.state.is_saved), None
         if run.board and run.state:
@@ -242,10 +250,9 @@ class Manager:
             run.set(Status.COMPLETED, "")
         run.begin_attempt()
         run.number += 1
-        hears_steps = any(type(listener).step_ended is not Listener.step_ended for listener in run.listeners)
         run.epoch = run.context.epoch_type(
             run.number, run.device, run.loader, run.folder.params, run.num_epochs,
-            run.step_ended if hears_steps else None, self.context.measure,
+            run.step_ended if run.hears_steps else None, self.context.measure,
         )  # fmt: skip
         run.sums, run.epoch.inside = run.epoch.sums, run.inside
 
@@ -279,10 +286,10 @@ class Manager:
             if run.status is Status.COMPLETED:
                 run.set(Status.DIVERGED, cause)
         state = run.state if run.status is Status.COMPLETED else None
-        if isinstance(state, ResumeState):
+        if state:
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
-            checkpoint.set_aside(run.folder.path, run.replaced, files.WEIGHTS)
+            run.set_weights_aside()
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         run.journal.epoch(record, **run.newly_loaded())  # on disk: from here on the epoch counts
@@ -403,6 +410,9 @@ class Manager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
+        from runmanager.core.checkpoint import ResumeState
+        from runmanager.core.loop_options import EarlyStop, LoopOptions
+
         run = self.open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
@@ -423,7 +433,7 @@ class Manager:
             is_checked = every is not None and checkpoint_every is not None
             self.resume_from(state, (every, None) if is_checked else options.interval)
         elif run.resume_epoch is not None and not run.has_begun:
-            self.resume_from(TrainerState(last=partial(min, run.resume_epoch)))
+            self.resume_from()
         run.begin_loop(n)
         loop = run.epochs(run.num_epochs or 0, self.begin_epoch, self.end_epoch)
         run.loop = weakref.ref(loop)
@@ -635,22 +645,24 @@ class Manager:
             ...     manager.load_weights()  # those of epoch 2
             ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
+        from runmanager.core.checkpoint import load_weights
+
         run = self.open_run("load_weights()")
         network = network or run.network
         if network is None:
             raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
         ranks.broadcast(None)  # wait until rank 0 has written the weights
-        checkpoint.load_weights(run.folder.path, network)
+        load_weights(run.folder.path, network)
 
     def evaluate(
         self,
         loader: Iterable[Any],
         name: str = "test",
         *,
-        loss: Loss = functional.cross_entropy,
-        step: BatchStep | None = None,
-        metrics: Mapping[str, Metric] | None = None,
-    ) -> Evaluation:
+        loss: "Loss" = functional.cross_entropy,
+        step: "BatchStep | None" = None,
+        metrics: "Mapping[str, Metric] | None" = None,
+    ) -> "Evaluation":
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
         An evaluation does not count towards the epoch's duration and does not change training: modes and random
@@ -807,7 +819,7 @@ class Manager:
         """
         run = self.open_run("resume_epoch")
         if run.resume_epoch is None:
-            run.resume_epoch = 0 if run.has_begun else self._last_continued()
+            run.resume_epoch = 0 if run.has_begun else run.last_continued()
         return run.resume_epoch
 
     @resume_epoch.setter
@@ -815,7 +827,7 @@ class Manager:
         run = self.open_run("resume_epoch")
         if run.has_begun:
             raise LifecycleError("resume_epoch is set after an epoch of this run: set it before the first")
-        last = self._last_continued()
+        last = run.last_continued()
         if not is_count(epoch) or epoch > last:
             raise LifecycleError(f"resume_epoch must be a whole number from 0 to {last}, got {epoch!r}")
         run.resume_epoch = epoch
@@ -868,7 +880,7 @@ class Manager:
         """Whether a run is open."""
         return self.current is not None and self.outcome is None
 
-    def open_run(self, call: str) -> OpenRun:
+    def open_run(self, call: str) -> "OpenRun":
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
         if self.current is None or self.outcome is not None:
             block = "with manager.run(run, network, loader):"
@@ -876,7 +888,7 @@ class Manager:
             raise LifecycleError(f"{call} outside a run: {around}call begin_run(run, network, loader) first")
         return self.current
 
-    def _open_epoch(self, call: str) -> OpenEpoch:
+    def _open_epoch(self, call: str) -> "OpenEpoch":
         """Return the open epoch; `call` is the call that needs it."""
         if self.current is not None and self.current.epoch is not None:
             return self.current.epoch
@@ -890,8 +902,10 @@ class Manager:
         raise LifecycleError(f"{call} outside an epoch: {around}call begin_epoch() first")
 
     @contextmanager
-    def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> Iterator[OpenEvaluation]:
+    def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> "Iterator[OpenEvaluation]":
         """Collect values that are tracked in the block in the columns of an evaluation."""
+        from runmanager.core.evaluate import undisturbed
+
         run = self.open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
             raise LifecycleError(f"{call} after epoch {run.number} has ended: call it before end_epoch()")
@@ -928,9 +942,11 @@ class Manager:
             raise DeviceError(rule)
         return device
 
-    def watched(self, options: LoopOptions) -> Goal | None:
+    def watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
-        patience, goal = options.patience, checkpoint.goal_of(options.keep) or self.context.goal
+        from runmanager.core.checkpoint import goal_of
+
+        patience, goal = options.patience, goal_of(options.keep) or self.context.goal
         if patience is not None and goal is None and (self.folders.name or self.folders.opened):
             goal = self.folders.experiment.design.goal
         if patience is not None and goal is None:
@@ -947,8 +963,13 @@ class Manager:
         finally:
             self.context = replace(self.context, measure=before.measure)
 
-    def resume_from(self, state: ResumeState | TrainerState, interval: Interval = (None, None)) -> None:
-        """Resume the open run after the last epoch of a state, which from now on is saved with each epoch."""
+    def resume_from(
+        self, state: "ResumeState | TrainerState | None" = None, interval: "Interval" = (None, None)
+    ) -> None:
+        """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
+
+        Without a state, the run resumes after `resume_epoch`.
+        """
         records, problems = self.open_run("resume").resume(state, interval)
         self._add_rows(records)
         if problems:
@@ -972,6 +993,8 @@ class Manager:
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
+        from runmanager.core.open_run import OpenRun
+
         device = torch.device("cpu")
         if self.current and self.is_open:
             device = self.current.device
@@ -985,8 +1008,7 @@ class Manager:
             folder = self.folders.open(run, again=self.outcome is not None)
             self.current = OpenRun(folder, torch.device("cpu"), replace(self.context, boards=None))
             self.outcome = None
-            committed = read_run(folder).epochs  # which stay valid
-            self.current.begin_attempt(committed, num_committed=len(committed))
+            self.current.keep_committed()
         self.current.fail(error, device)
         return self._close()
 
@@ -999,8 +1021,7 @@ class Manager:
             run.set(Status.INTERRUPTED, "interrupted")
             with suppress(StorageError):  # a journal without an end line counts as interrupted too
                 self._close()
-        if ranks.is_main():  # a signal may have prevented the end line
-            end_if_running(run.folder, run.attempt, "interrupted")
+        run.commit_lost_end()
 
     def end_left_open(self) -> None:
         """End the open run at the exit of the program, where it is not certain that the run is complete."""
@@ -1031,7 +1052,7 @@ class Manager:
     def _close(self) -> Outcome:
         run = self.open_run("end_run()")
         if run.resume_epoch is not None and not run.has_begun:  # all its epochs were committed before
-            self.resume_from(TrainerState(last=partial(min, run.resume_epoch)))
+            self.resume_from()
         num_epochs = run.records[-1].epoch if run.records else 0
         self.outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
         try:
@@ -1040,11 +1061,6 @@ class Manager:
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
                 self.scope.close()
         return self.outcome
-
-    def _last_continued(self) -> int:
-        """Return the last epoch of earlier attempts after which the open run may resume."""
-        folder = self.open_run("resume_epoch").folder
-        return ranks.from_main(lambda: len(continued(read_run(folder), self.context)))
 
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         """Add the rows of epochs of the open run."""

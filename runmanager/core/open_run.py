@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from runmanager.core import checkpoint, failure, files, provenance
 from runmanager.core.checkpoint import ResumeState
-from runmanager.core.contracts import Slot
+from runmanager.core.contracts import Listener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
@@ -22,9 +23,9 @@ from runmanager.core.listeners import RunListener
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.state import loading_facts
+from runmanager.core.state import end_if_running, loading_facts, read_run
 from runmanager.core.step_log import StepLog
-from runmanager.core.trainer_state import TrainerState
+from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import as_many_threads, settings_of_numbers
 from runmanager.errors import InvalidArgumentError
@@ -107,6 +108,9 @@ class OpenRun:
             # a loop of a user may have a mapping as its run
             listener.run = context.run or folder.params  # type: ignore[assignment]
             listener.slot = Slot(folder.id, device=str(device))
+        self.hears_steps = any(
+            type(listener).step_ended is not Listener.step_ended for listener in self.listeners
+        )
         self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, context.x_axis)
 
     @property
@@ -125,12 +129,15 @@ class OpenRun:
         return self.journal is not None
 
     def resume(
-        self, state: ResumeState | TrainerState, interval: Interval
+        self, state: ResumeState | TrainerState | None, interval: Interval
     ) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last saved epoch, or inside the next epoch; from now on, save the state.
 
-        Returns the records of earlier epochs, and a sentence for each file that cannot be used.
+        Without a state, resume after `resume_epoch`. Returns the records of earlier epochs, and a sentence for
+        each file that cannot be used.
         """
+        if state is None:
+            state = TrainerState(last=partial(min, self.resume_epoch or 0))
         self.state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
@@ -196,6 +203,24 @@ class OpenRun:
             # the clock continues from the duration of the earlier attempts
             self.start -= records[-1].metrics["run duration"]
             self.steps.resume(records)
+
+    def last_continued(self) -> int:
+        """Return the last epoch of earlier attempts after which the run may resume."""
+        return ranks.from_main(lambda: len(continued(read_run(self.folder), self.context)))
+
+    def keep_committed(self) -> None:
+        """Begin an attempt after which the epochs of earlier attempts stay valid."""
+        committed = read_run(self.folder).epochs
+        self.begin_attempt(committed, num_committed=len(committed))
+
+    def set_weights_aside(self) -> None:
+        """Rename the weights of an earlier attempt, which must not be overwritten."""
+        checkpoint.set_aside(self.folder.path, self.replaced, files.WEIGHTS)
+
+    def commit_lost_end(self) -> None:
+        """Commit "interrupted" if the journal has no end line, which a signal may have prevented."""
+        if ranks.is_main():
+            end_if_running(self.folder, self.attempt, "interrupted")
 
     def newly_loaded(self) -> dict[str, Any]:
         """Return facts for the journal about files of other runs, if the run has loaded further files."""

@@ -46,6 +46,9 @@ class TrainerState:
         records = ranks.from_main(lambda: list(committed[: self.last(len(committed))]))
         return records, []
 
+    def score(self, record: EpochRecord) -> None:
+        """Do nothing, as a trainer keeps its own weights."""
+
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
         """Let the trainer save its state before the record is committed to the journal."""
         del network, is_left

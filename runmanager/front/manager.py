@@ -6,13 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from runmanager.core.experiment import Design, Experiment, RunFolders
-from runmanager.core.goal import parse_goal
-from runmanager.core.grid_context import GridContext
 from runmanager.core.manager import Manager, settable
 from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
-from runmanager.core.state import read_run
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.tensorboard.options import TensorBoard, check_tensorboard, run_logs
@@ -20,6 +16,9 @@ from runmanager.tensorboard.options import TensorBoard, check_tensorboard, run_l
 if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
+
+    from runmanager.core.experiment import Experiment
+    from runmanager.core.grid_context import GridContext
 
 
 class RunManager(Manager):
@@ -76,7 +75,7 @@ class RunManager(Manager):
 
     def __init__(
         self,
-        experiment: str | Experiment | None = None,
+        experiment: "str | Experiment | None" = None,
         root: str | PathLike[str] = "runs",
         *,
         tensorboard: bool | TensorBoard = True,
@@ -84,6 +83,9 @@ class RunManager(Manager):
         batch_size: Measure | None = None,
         goal: str | None = None,
     ) -> None:
+        from runmanager.core.experiment import Design, RunFolders
+        from runmanager.core.goal import parse_goal
+        from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
 
         problems = Problems()
@@ -99,8 +101,10 @@ class RunManager(Manager):
         super().__init__(RunFolders(experiment, root), context, design)
 
     @classmethod
-    def of_grid(cls, experiment: Experiment, context: GridContext) -> Self:
+    def of_grid(cls, experiment: "Experiment", context: "GridContext") -> Self:
         """Return the manager of a run of a grid, which writes the tables and shows the lines itself."""
+        from runmanager.core.experiment import RunFolders
+
         manager = cls.__new__(cls)
         Manager.__init__(manager, RunFolders(experiment, ""), context)
         return manager
@@ -185,12 +189,13 @@ class RunManager(Manager):
             >>> list(manager.remaining([{"lr": 0.1}, {"lr": 0.01}]))
             [{'lr': 0.01}]
         """
+        from runmanager.core.lock import check_free
+        from runmanager.core.state import read_run
+
         if self.folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
         experiment = self.folders.experiment
         if ranks.is_main():
-            from runmanager.core.lock import check_free
-
             check_free(experiment.path)
         for run in runs:
             is_completed = False

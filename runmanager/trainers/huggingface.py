@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from runmanager.core.epoch import LeaveTrain
+from runmanager.core.manager import LeaveTrain
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, MissingExtraError, is_count
 from runmanager.front.manager import RunManager

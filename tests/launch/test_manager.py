@@ -1,6 +1,4 @@
-import os
 import time
-from contextlib import suppress
 
 import pytest
 import torch
@@ -9,9 +7,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InvalidArgumentError, LifecycleError, RunManager, RunsWarning, load_results, load_runs
-from runmanager.core import lock
-from runmanager.core.journal import Journal
-from runmanager.core.outcome import EpochRecord
 from runmanager.devices import torch_devices
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
@@ -56,21 +51,6 @@ def test_a_run_ended_inside_an_epoch_is_interrupted_and_the_next_one_can_begin(p
         "end_run() inside epoch 3: call end_epoch() first; run 1 is recorded as interrupted, without that epoch"
     )
     assert statuses(tmp_path) == [("interrupted", 2, "ended inside an epoch"), ("completed", 0, "")]
-
-
-def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_alone(
-    plain, tmp_path, monkeypatch
-):
-    other = {**lock.this_process(), "pid": os.getppid(), "pid_start": lock._started(os.getppid())}
-
-    with suppress(KeyboardInterrupt), plain.run(RUN):
-        with monkeypatch.context() as patch:
-            patch.setattr(lock, "this_process", lambda: other)
-            journal = Journal(tmp_path / "exp" / "001-lr=0.1", 1, {})
-        journal.epoch(EpochRecord(1, {"loss": 0.5}))
-        raise KeyboardInterrupt
-
-    assert statuses(tmp_path) == [("running", 1, "")]
 
 
 def test_a_batch_on_another_device_than_the_network_is_explained(plain):
