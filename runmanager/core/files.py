@@ -437,3 +437,13 @@ def journals_by_attempt(folder: Path) -> dict[int, str]:
     names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
     journals = {int(m["number"]): f"{path}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
     return dict(sorted(journals.items()))
+
+
+def open_closed_streams() -> None:
+    """Open the null device for closed standard streams, as of a service: our files would get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - never closed

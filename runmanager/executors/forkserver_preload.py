@@ -5,9 +5,9 @@ import os
 import signal
 from multiprocessing import util
 
+from runmanager.core.files import open_closed_streams
 from runmanager.executors.lane import PREFIX
 from runmanager.executors.signals import SIGNALS
-from runmanager.executors.worker import open_closed_streams
 
 _ANCESTOR = os.getpid()
 

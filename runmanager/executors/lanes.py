@@ -17,7 +17,7 @@ from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane, without_main
 from runmanager.executors.placement import Placement
 from runmanager.executors.signals import signals_blocked
-from runmanager.executors.worker import Lost, Message, Raised, Stage, open_closed_streams
+from runmanager.executors.worker import Lost, Message, Raised, Stage
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",
@@ -316,7 +316,6 @@ class _Pool:
 
 def _preload(context: Any) -> None:
     """Start the common ancestor of all lanes, which imports torch once."""
-    open_closed_streams()
     if context.get_start_method() == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 

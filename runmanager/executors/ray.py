@@ -19,7 +19,6 @@ from runmanager.core.run import Run
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, MissingExtraError
 from runmanager.executors.serialize import dump
 from runmanager.executors.signals import signals_wait
-from runmanager.executors.worker import open_closed_streams
 
 if TYPE_CHECKING:
     from runmanager.executors.ray_runs import Node
@@ -175,7 +174,6 @@ def connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address is not None:
         options = {"address": _answering(address)}
-    open_closed_streams()
     is_main, logger = threading.current_thread() is threading.main_thread(), logging.getLogger("ray")
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     before, level, is_cluster = dict(os.environ), logger.level, ray_constants.ENABLE_RAY_CLUSTER

@@ -120,16 +120,6 @@ def work(
             send(outcome)
 
 
-def open_closed_streams() -> None:
-    """Open the null device for closed standard streams, as of a service: a pipe would get their numbers."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - never closed
-
-
 def _execute(execute: Task, sent: bytes, device: str, connection: Connection) -> Outcome:
     """Execute a run, and restore the settings of the process."""
     import torch

@@ -84,10 +84,12 @@ class RunManager(Manager):
         goal: str | None = None,
     ) -> None:
         from runmanager.core.experiment import Design, RunFolders
+        from runmanager.core.files import open_closed_streams
         from runmanager.core.goal import parse_goal
         from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
 
+        open_closed_streams()
         problems = Problems()
         problems.check_batch_size(batch_size)
         check_tensorboard(problems, "tensorboard", tensorboard)

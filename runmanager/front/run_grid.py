@@ -19,6 +19,7 @@ from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, log
 from runmanager.core.experiment import Design, Experiment, check_beginning
+from runmanager.core.files import open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, STORAGE_FAILED, Loop, unavailable_runs
@@ -230,6 +231,7 @@ def open_grid(
         The loop; the display, None if nobody sees or logs it; sentences to print before the first run.
     """
     began = time.monotonic()
+    open_closed_streams()
     check_beginning()  # validate before data are loaded
     problems = Problems()
     numbers = numbers_of(options.only, problems) if options.is_alone else []

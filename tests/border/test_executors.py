@@ -282,33 +282,41 @@ def test_what_cannot_be_sent_to_workers_is_refused_before_it_starts_and_named(tm
 
 
 SERVICE = """
-import sys
-from runmanager import run_grid
+import os, sys
+from runmanager import RunBuilder, RunManager, run_grid
 
 def train(run, manager):
-    print("words")
     with manager.run(run):
         for _ in manager.epochs(2):
+            print("words")
+            os.write(1, b"words of a library")
+            os.write(2, b"words of a library")
             manager.track_loss(run.lr, 1)
 
-outcome = run_grid({"lr": [1, 2]}, train, experiment="exp", root=sys.argv[1], executor=sys.argv[2])
-sys.exit(outcome.exit_code)
+root, executor = sys.argv[1:]
+if executor:
+    sys.exit(run_grid({"lr": [1, 2]}, train, experiment="exp", root=root, executor=executor).exit_code)
+manager = RunManager("exp", root=root)
+for run in RunBuilder.get_runs({"lr": [1, 2]}):
+    train(run, manager)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXECUTORS)
-@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&- >&-", "2>&-"])
-def test_closed_standard_streams_as_in_a_service_harm_no_run(tmp_path, name, closed):
+@pytest.mark.parametrize("name", [*EXECUTORS, ""])
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-"])
+def test_closed_standard_streams_as_in_a_service_are_the_null_device(tmp_path, name, closed):
     script = tmp_path / "prog.py"
     script.write_text(SERVICE)
 
-    command = f"exec {sys.executable} {script} {tmp_path / 'runs'} {name} {closed}"
+    command = f"exec {sys.executable} {script} {tmp_path / 'runs'} '{name}' {closed}"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=HOME, check=False, timeout=120)
 
+    assert done.returncode == 0
     runs = load_runs(tmp_path / "runs")
     assert list(zip(runs["status"], runs["loss"], strict=True)) == [("completed", 1.0), ("completed", 2.0)]
-    assert done.returncode == 0
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file() and path.name != "output.log"]
+    assert [path for path in files if b"words of a library" in path.read_bytes()] == []
 
 
 def leaking_work(run, _report):
