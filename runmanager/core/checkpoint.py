@@ -10,6 +10,7 @@ place of its record, and only one generation.
 import hashlib
 import io
 import math
+import pickle
 import shlex
 import sys
 import zipfile
@@ -170,9 +171,12 @@ class ResumeState:
             except Exception as error:
                 where = shlex.quote(str(files.for_people(self._folder.path)))
                 advice = f"the code has changed; remove the run by runmanager rm {where}, then start it again"
-                if isinstance(part, Optimizer) and len(state["param_groups"]) > len(part.param_groups):
-                    advice = "a group that the loop adds in epoch 2 must be added again before epochs(): write "
-                    advice += f"`if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
+                groups = state.get("param_groups", ()) if isinstance(state, dict) else ()
+                if isinstance(part, Optimizer) and len(groups) > len(part.param_groups):
+                    advice = (
+                        "a group that the loop adds, as in epoch 2, must be added before epochs() on resume: "
+                    )
+                    advice += f"write `if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
                 why = " ".join(str(error).split())
                 raise CheckpointError(
                     f"the checkpoint's state of {name!r} does not fit ({why}): {advice}"
@@ -191,7 +195,7 @@ class ResumeState:
         """Save the state after a batch, with the epoch's partial metrics."""
         self._write(files.INSIDE_CHECKPOINT, inside=inside)
 
-    def _write(self, name: str, **facts: Any) -> None:
+    def _write(self, file: str, **facts: Any) -> None:
         states = {name: state_of(name, part) for name, part in self.parts.items()}
         own = {
             name: states[name]
@@ -205,10 +209,10 @@ class ResumeState:
                 {"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts}
             )
             pieces = hashlib.sha256(content).digest(), content
-            if name == files.INSIDE_CHECKPOINT:
-                files.write_file(folder / name, pieces)
+            if file == files.INSIDE_CHECKPOINT:
+                files.write_file(folder / file, pieces)
             else:
-                files.write_file(folder / name, pieces, folder / files.PREVIOUS_CHECKPOINT)
+                files.write_file(folder / file, pieces, folder / files.PREVIOUS_CHECKPOINT)
                 remove_files(folder, files.INSIDE_CHECKPOINT)
 
     def _dumped(self, content: Any) -> memoryview:
@@ -417,5 +421,6 @@ def _types_in(state: Any) -> set[type]:
 
 def _cause(error: Exception) -> str:
     """Return the cause in one printable line, without torch's advice to disable weights_only."""
-    line = first_line(error.__context__ or error).partition(". Please")[0] or type(error).__name__
+    cause = error.__context__ if isinstance(error, pickle.UnpicklingError) else error
+    line = first_line(cause or error).partition(". Please")[0] or type(error).__name__
     return line if line.isprintable() else repr(line)

@@ -67,22 +67,23 @@ class InsideEpoch:
         else:
             name = files.INSIDE_CHECKPOINT
             saved = checkpoint.load_checkpoint(run.folder.path, run.folder.id, problems, [name])
-        self._saved: checkpoint.Saved = saved or {}
+        self._saved: checkpoint.Saved = {}  # the checkpoint at this position
         position = msgspec.convert(saved["inside"]["position"], Inside) if saved else None
-        if position is not None and position.epoch == len(records) + 1:
-            state.check_names(self._saved)
+        if saved and position and position.epoch == len(records) + 1:
+            state.check_names(saved)
             is_changed = position.num_batches != loaders.num_batches(run.loader)
             if why := problem or ("its loader has changed" if is_changed else ""):
                 problems.append(_start_over(position, why))
             else:
-                self.position = position
+                self.position, self._saved = position, saved
         self._is_saving = any(interval) and not problem
         if any(interval) and problem:
             problems.append(f"{_NOTHING}: {problem}, {_COSTS}")
 
     def begin_pass(self, epoch: OpenEpoch, loader: Any) -> Iterator[Any]:
         """Begin to load batches, at the first batch or after a saved position."""
-        position, self.position = self.position, None
+        position, saved = self.position, self._saved
+        self.position, self._saved = None, {}
         is_first, self._epoch = epoch.number != self._epoch, epoch.number
         if not is_first and self._is_saving:
             self._say("batches() is called again in an epoch: only its first loop has checkpoints")
@@ -90,13 +91,13 @@ class InsideEpoch:
         if position is not None:
             random = torch_devices.random_states(self._run.device)
             try:
-                loader.load_state_dict(self._saved["inside"]["loader"])
+                loader.load_state_dict(saved["inside"]["loader"])
                 batches = iter(loader)
             except Exception as error:  # noqa: BLE001 - of a user's loader
                 torch_devices.restore_random(random, self._run.device)
                 self._say(_start_over(position, f"its loader cannot load its state: {error!r}"))
             else:
-                self._restore(epoch, self._saved)
+                self._restore(epoch, saved)
                 if checkpoint.draws_in_workers(loader):
                     self._say(
                         f"the run continues {position}: random numbers that worker processes draw, as for "

@@ -70,11 +70,12 @@ def as_many_threads(number: int | None) -> Iterator[str]:
     """
     before = torch.get_num_threads()
     most = max(num_cores(), before)
-    if number is not None and number > most:
+    if number is None or number > most:
         # with more threads than cores, steps of a small network would take 50 times as long
-        yield f"it began with {number} threads and continues with {before}: there are {most} cores"
+        why = f"it began with {number} threads and continues with {before}: there are {most} cores"
+        yield why if number else ""
         return
-    torch.set_num_threads(number or before)
+    torch.set_num_threads(number)
     try:
         yield ""
     finally:

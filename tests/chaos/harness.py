@@ -335,9 +335,9 @@ class Witness:
                 newest = checkpoint.load_checkpoint(run.path, run.id, [])
                 if newest is None:
                     found.append(f"{run.path} has {len(epochs)} epochs and no checkpoint")
-                elif newest["record"].epoch < max(epochs):
+                elif newest["record"]["epoch"] < max(epochs):
                     found.append(
-                        f"{run.path} goes on after {newest['record'].epoch}, {max(epochs)} is committed"
+                        f"{run.path} goes on after {newest['record']['epoch']}, {max(epochs)} is committed"
                     )
         return found
 
