@@ -207,7 +207,7 @@ def expand(
             hint = did_you_mean(name, dict(leaves(fields)), "it has")
             problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
-    configs = _copies(config, combinations)
+    configs = _copies(config, combinations, has_device="device" in fields)
     columns: dict[str, list[Any]] = {}
     grid: list[dict[str, Any]] = []
     for run, copied in zip(combinations, configs, strict=True):
@@ -227,12 +227,12 @@ def expand(
     return _kept(runs, where)
 
 
-def _copies(config: Any, runs: Iterable[Run]) -> list[Any]:
+def _copies(config: Any, runs: Iterable[Run], *, has_device: bool) -> list[Any]:
     """Return a copy of the configuration for each run, with its values."""
     problems = Problems()
     configs: list[Any] = []
     for run in runs:
-        values = {n: value for n, value in run._asdict().items() if n != "device" or has(config, n)}
+        values = {n: value for n, value in run._asdict().items() if n != "device" or has_device}
         try:
             configs.append(replaced(config, values))
         except Exception as error:  # noqa: BLE001 - whatever the code of its class does

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from runmanager.core import failure, metrics
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
-from runmanager.core.run import id_of, kinds_of, params_of
+from runmanager.core.run import id_of, params_of
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
@@ -171,7 +171,7 @@ class Manager:
                 design = self.folders.experiment.design
                 self.context = replace(self.context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
-            opened = OpenRun(folder, device, self.context, network, loader, kinds_of(named))
+            opened = OpenRun(folder, device, self.context, network, loader, getattr(named, "_kinds", None))
             self.scope = scope.pop_all()
         self.current, self.outcome = opened, None
         self.run_count += 1

@@ -5,6 +5,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runmanager.core.values import check_names, check_values, identity
@@ -26,12 +27,15 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
     """
 
     _fields: tuple[str, ...] = ()
-    _kinds: tuple[str, ...] = ()  # types of the fields in the whole grid
+    _kinds: Mapping[str, str] = MappingProxyType({})  # types of the fields in the whole grid
     _name: str = "run"  # name of the run in messages
 
     if TYPE_CHECKING:
 
         def _asdict(self) -> dict[str, Any]: ...
+
+        @classmethod
+        def _make(cls, values: Iterable[Any]) -> "Run": ...
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -55,12 +59,12 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
         return f"Run({pairs})"
 
     def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...], dict[str, Any]]:
-        return make_run, (self._fields, tuple(self), self._kinds, self._name), vars(self)
+        return make_run, (self._fields, tuple(self), tuple(self._kinds.values()), self._name), vars(self)
 
     def _replace(self, /, **values: Any) -> "Run":
         if unknown := [name for name in values if name not in self._fields]:
             raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
-        run = make_run(self._fields, map(values.pop, self._fields, self), self._kinds, self._name)
+        run: Run = self._make(map(values.pop, self._fields, self))
         id_of(run)
         return run
 
@@ -83,7 +87,12 @@ def make_run(
 def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str) -> Any:
     # the fields come before tuple, as a field may have the name of its methods, such as count
     fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
-    members: dict[str, Any] = {"_fields": names, "__match_args__": names, "_kinds": kinds, "_name": name}
+    members: dict[str, Any] = {
+        "_fields": names,
+        "__match_args__": names,
+        "_kinds": dict(zip(names, kinds, strict=False)),
+    }
+    members["_name"] = name
     below: dict[str, list[int]] = {}
     for index, field in enumerate(names):
         group, dot, _ = field.partition(".")
@@ -144,10 +153,3 @@ def copy_of(run: Run) -> Run:
 def device_of(run: Run) -> str:
     """Return the device of a run, such as ``"cuda:1"``; ``"cpu"`` without an axis `device`."""
     return str(getattr(run, "device", "cpu"))
-
-
-def kinds_of(run: Any) -> dict[str, str]:
-    """Return the type of each hyperparameter in the grid of a run; empty if the run is not from RunBuilder."""
-    if not isinstance(run, Run):
-        return {}
-    return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
