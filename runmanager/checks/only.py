@@ -36,7 +36,7 @@ def choose(
     if not numbers:
         return range(len(grid))
     problems = Problems()
-    folders = {folder.number: folder for folder in experiment.assign(grid, missing)}
+    folders = {folder.number: folder for folder in experiment.plan(grid, missing, is_written=False)}
     for number in numbers:
         folder = folders.get(number)
         if folder is None:

@@ -44,7 +44,6 @@ _VERSION = 1
 _MOST_NAMES = 8  # the maximum number of experiments named in a message
 _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
-_OF_DESIGN = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")  # the keys in grid.json
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
           "x_axis": "x-axis of curves is"}  # fmt: skip
 _CLAIM = ".claim"  # the name of a run's folder until it has its number and its run.json
@@ -87,8 +86,9 @@ class Rule:
     """The rule of `Decide`: the compared axis, and the conditions of a decision."""
 
     axis: str | None = None  # the axis whose values are compared; None to compare settings
-    margin: float | None = None  # differences up to the margin count as equal, in units of the metric
-    error: float = 0.05  # the probability that a verdict is wrong
+    # differences up to the margin count as equal, in units of the metric
+    margin: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    error: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of grid.json, without fields that are None."""
@@ -98,8 +98,7 @@ class Rule:
     def from_json(cls, content: Any) -> "Rule | None":
         """Read the entry of grid.json; None if the entry is damaged."""
         with suppress(msgspec.ValidationError):
-            rule = msgspec.convert(content, cls)
-            return None if rule.problems() else rule
+            return msgspec.convert(content, cls)
         return None
 
     def problems(self) -> list[str]:
@@ -117,6 +116,13 @@ class Rule:
 
 def _is_between(value: Any, most: float) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < most
+
+
+_OF_DESIGN = {
+    "goal": str, "goals": list[str], "repeats": tuple[str, ...], "decide": Rule, "note": str,
+    "notes": dict[str, str], "x_axis": str,
+}  # fmt: skip
+"""The keys of a design in grid.json -> the types of their values."""
 
 
 @dataclass(frozen=True)
@@ -183,26 +189,31 @@ class Design:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Design":
         """Read a design from the content of grid.json, without damaged fields."""
-        goal = repeats = x_axis = None
-        goals: list[Goal] = []
-        with suppress(InvalidArgumentError):
-            goal = parse_goal(document.get("goal"))
-        with suppress(InvalidArgumentError, TypeError):
-            goals += map(parse_goal, document.get("goals") or ())
-        with suppress(InvalidArgumentError):
-            x_axis = check_x_axis(document.get("x_axis"))
-        with suppress(msgspec.ValidationError):
-            repeats = tuple(msgspec.convert(document.get("repeats"), list[str]))
-        notes = document.get("notes")
-        run_notes = {id_: _read_note(note) for id_, note in notes.items()} if isinstance(notes, dict) else {}
+        values: dict[str, Any] = {}
+        for name, kind in _OF_DESIGN.items():
+            with suppress(KeyError, msgspec.ValidationError, InvalidArgumentError):
+                value = msgspec.convert(document[name], kind)
+                match name:
+                    case "goal":
+                        value = parse_goal(value)
+                    case "goals":
+                        value = tuple(map(parse_goal, value))
+                    case "x_axis":
+                        check_x_axis(value)
+                    case "note":
+                        value = _shortened(value)
+                    case "notes":
+                        value = {id_: _shortened(note) for id_, note in value.items()}
+                values[name] = value
+        goal, goals = values.get("goal"), values.get("goals")
         return cls(
             goal,
-            repeats,
-            Rule.from_json(document.get("decide")),
-            _read_note(document.get("note")) or None,
-            {id_: note for id_, note in run_notes.items() if note} or None,
-            x_axis,
-            tuple(goals) if goals[:1] == [goal] else None,
+            values.get("repeats"),
+            values.get("decide"),
+            values.get("note") or None,
+            values.get("notes") or None,
+            values.get("x_axis"),
+            goals if goals and goals[0] == goal else None,
         )
 
 
@@ -248,8 +259,8 @@ def _trimmed(note: str) -> str:
     return "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())
 
 
-def _read_note(note: Any) -> str:
-    return _trimmed(note[: 2 * LONGEST_NOTE])[:LONGEST_NOTE] if isinstance(note, str) else ""
+def _shortened(note: str) -> str:
+    return _trimmed(note[: 2 * LONGEST_NOTE])[:LONGEST_NOTE]
 
 
 class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -292,11 +303,12 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
     """Write run.json with further trials unless its content is unchanged; create the folder if needed."""
-    before = read_trials(run)
-    numbers = {trial.number for trial in before}
-    kept = [*before, *(trial for trial in trials if trial.number not in numbers)]
-    content = {"v": _VERSION, **run.entry, **({"trials": msgspec.to_builtins(kept)} if kept else {})}
-    if files.read_json(run.path / files.RUN) != content:
+    before = files.read_json(run.path / files.RUN)
+    content = {"v": _VERSION, **run.entry}
+    if trials or "trials" in before:
+        kept = {trial.number: trial for trial in (*trials, *read_trials(run))}
+        content["trials"] = msgspec.to_builtins([kept[number] for number in sorted(kept)])
+    if before != content:
         files.make_folder(run.path)
         files.write_file(run.path / files.RUN, strict_json(content))
 
@@ -330,38 +342,38 @@ class Experiment:
         return sentences
 
     def plan(
-        self, grid: Sequence[RunLike], unavailable: Mapping[str, str], design: Design | None = None
+        self,
+        grid: Sequence[RunLike],
+        unavailable: Mapping[str, str],
+        design: Design | None = None,
+        *,
+        is_written: bool = True,
     ) -> list[RunFolder]:
         """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
-        check_beginning()
         design = self.design if design is None else design
-        planned = self.assign(grid, unavailable, design)
-        whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
-        files.remove_leftovers(self.path, *whole)
-        last = self.last_trial
-        entries = {"runs": [run.entry for run in planned]}
-        self._write(entries if last is None else {_LAST_TRIAL: last, **entries}, design)
-        return planned
-
-    def assign(
-        self, grid: Sequence[RunLike], unavailable: Mapping[str, str], design: Design | None = None
-    ) -> list[RunFolder]:
-        """Assign numbers and folders as `plan` does, without writing."""
-        design = self.design if design is None else design
-        existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         number = self._free_number()
         digits = max(3, len(str(number + len(grid))))
         axes = varying([*map(params_of, grid)])
         names = telling_first(axes, design.repeating(axes))
         planned: list[RunFolder] = []
         for run in grid:
-            id_, params, folder = id_of(run), _lasting(params_of(run)), self.find(run)
+            id_, params = id_of(run), params_of(run)
+            folder = self.runs.get(id_)
             if folder is None:
-                named = {name: params_of(run)[name] for name in names if name in params}
+                named = {name: params[name] for name in names if name in params}
                 folder = RunFolder(self.path / files.run_folder(number, named, digits), number, id_, params)
                 number += 1
-            planned.append(RunFolder(folder.path, folder.number, id_, params, unavailable.get(id_, "")))
+            reason = unavailable.get(id_, "")
+            planned.append(RunFolder(folder.path, folder.number, id_, _lasting(params), reason))
+        existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         self._runs = existing | {run.id: run for run in planned}
+        if is_written:
+            check_beginning()
+            whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
+            files.remove_leftovers(self.path, *whole)
+            document = files.read_json(self.path / files.GRID)
+            kept = {_LAST_TRIAL: document[_LAST_TRIAL]} if _LAST_TRIAL in document else {}
+            self._write({**kept, "runs": [run.entry for run in planned]}, design)
         return planned
 
     def find(self, run: RunLike) -> RunFolder | None:
@@ -570,20 +582,19 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     for entry in entries if isinstance(entries, list) else []:
         if run := _read_entry(experiment, entry, others, damaged):
             runs[run.path.name] = run
-    absent = {run.id: name for name, run in runs.items() if name not in folders}
     for name in folders.keys() - runs.keys():
         entry = files.read_json(experiment / name / files.RUN, damaged=damaged)
         run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
         if run:
-            runs.pop(absent.get(run.id, ""), None)  # grid.json names a folder that does not exist
             runs[name] = run
         elif not entry and _has_journals(experiment / name):
             damaged.append(f"{experiment / name} (no {files.RUN})")
     once: dict[str, RunFolder] = {}
-    for run in sorted(runs.values(), key=lambda run: (run.number, run.path.name)):
-        if once.setdefault(run.id, run) is not run:
+    # grid.json may name a folder that does not exist beside a folder of the same run
+    for run in sorted(runs.values(), key=lambda run: (run.path.name not in folders, run.number, run.path.name)):
+        if once.setdefault(run.id, run) is not run and run.path.name in folders:
             damaged.append(f"{run.path} (a copy of {once[run.id].path.name})")
-    return list(once.values())
+    return sorted(once.values(), key=lambda run: (run.number, run.path.name))
 
 
 def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:

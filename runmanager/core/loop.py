@@ -60,8 +60,8 @@ class Loop:
         """Plan the chosen runs; store all runs with the experiment if `is_written`."""
 
         def plan() -> Plan:
-            give_folders = self.task.experiment.plan if is_written else self.task.experiment.assign
-            folders = give_folders(self.grid, self.unavailable, self.design)
+            experiment = self.task.experiment
+            folders = experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
             runs = [self.grid[index] for index in self.chosen]
             plan = self._plan(runs, [folders[index] for index in self.chosen])
             if self.pruner:
