@@ -141,6 +141,9 @@ class EpochSums:
         self._of_labels: list[int] = []
         self._size: int | None = None  # of the last batch in another loop
         self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
+        self._single: dict[
+            str, tuple[torch.Tensor | float, int]
+        ] = {}  # the first of them, and its batch's size
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
         self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
@@ -247,7 +250,10 @@ class EpochSums:
         """Add the values that have waited for the size of the current batch."""
         for name, values in self._early.items():
             for value in values:
-                self._add(name, value, size)
+                if name in self._single:
+                    self._add(name, value, size)
+                else:
+                    self._single[name] = value, size
             values.clear()
 
     def _end_batch(self) -> None:
@@ -291,6 +297,8 @@ class EpochSums:
                 )
             self.loss.add(loss, size, size)
         self._unsized.clear()
+        for name, (value, size) in self._single.items():
+            self._add(name, value, size if name in self._sums else 1)
         for name, values in self._early.items():
             num = len(values)
             sizes = [self._size or size_of_batch(self._loader, number) for number in range(1, num + 2)]
@@ -507,7 +515,7 @@ def _size_of_parts(batch: Any, expected: Callable[[], int | None]) -> int:
     parts = _sizes_of(batch, is_part=False)
     common = set.intersection(*parts) if parts else set()
     sizes = common or set().union(*parts)
-    if sizes and isinstance(batch, list) and _may_be_samples(batch):
+    if sizes and isinstance(batch, list) and may_be_samples(batch):
         sizes = sizes | {len(batch)}
     if len(sizes) == 1:
         return sizes.pop()
@@ -540,7 +548,7 @@ def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
     return sizes
 
 
-def _may_be_samples(items: list[Any]) -> bool:
+def may_be_samples(items: Sequence[Any]) -> bool:
     """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
     first = items[0] if items else None
     if not all(type(item) is type(first) for item in items):

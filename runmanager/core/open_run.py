@@ -189,8 +189,7 @@ class OpenRun:
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
             if self.journal.attempt != self.attempt:  # another process began an attempt at this run
-                self.attempt = self.journal.attempt
-                self.steps.begin_attempt(self.folder.path, self.attempt)
+                self.attempt = self.steps.attempt = self.journal.attempt
         else:
             self.journal = NoJournal()
         for record in records[num_committed:]:

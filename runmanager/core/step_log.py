@@ -44,7 +44,8 @@ class StepLog:
         self.before = 0  # number of steps of ended epochs
         self.step = 0  # the last logged step of the epoch, from 1; 0 before the first
         self._samples = 0.0  # number of samples of ended epochs
-        self._path, self._attempt = folder / files.steps(attempt), attempt
+        self.attempt = attempt  # may change until the first block
+        self._folder = folder
         self._file: files.AppendFile | None = None
         self._params, self._listeners, self._x_axis = params, listeners, x_axis
         self._epoch = 0
@@ -59,10 +60,6 @@ class StepLog:
     def resume(self, records: Sequence[EpochRecord]) -> None:
         """Continue counting after earlier epochs."""
         self.before, self._samples = sum(record.steps for record in records), samples_of(records)
-
-    def begin_attempt(self, folder: Path, attempt: int) -> None:
-        """Write to the file of another attempt, before the first value."""
-        self._path, self._attempt = folder / files.steps(attempt), attempt
 
     def add(self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0) -> float:
         """Add values of the current step; return the time (s) of drawing images and of writing."""
@@ -91,22 +88,20 @@ class StepLog:
 
     def write(self) -> float:
         """Read pending values from their device and write them; return the duration of writing (s)."""
-        pending, self._pending, self._num_pending = (
-            self._pending,
-            {},
-            0,
-        )  # also after a failure: there is no retry
+        # drop the values even after a failure, as there is no retry
+        pending, self._pending, self._num_pending = self._pending, {}, 0
         if not pending:
             return 0.0
         numbers = iter(read_values([value for _, values in pending.values() for value in values]))
         before = perf_counter()
         block = {column: (steps, [next(numbers) for _ in steps]) for column, (steps, _) in pending.items()}
-        line = block_line(self._attempt, self._epoch, block)
+        line = block_line(self.attempt, self._epoch, block)
         if self._file is None:
-            with files.explained(self._path):
-                self._path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
-                files.write_file(self._path, line, is_new=True)
-            self._file = files.AppendFile(self._path, len(line))
+            path = self._folder / files.steps(self.attempt)
+            with files.explained(path):
+                path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
+                files.write_file(path, line, is_new=True)
+            self._file = files.AppendFile(path, len(line))
         else:
             self._file.append(line)
         for listener in self._listeners:

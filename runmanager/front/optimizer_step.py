@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from runmanager.core.evaluate import BatchStep, Computed, Loss, has_classes, of_step
 from runmanager.core.failure import failure_of
-from runmanager.core.metrics import Measure, batch_size, may_be_images
+from runmanager.core.metrics import Measure, batch_size, may_be_images, may_be_samples
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
@@ -50,7 +50,8 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
         is_list = isinstance(item, list) and len(item) == size
         # items with as many samples as the batch are parts, not samples
         are_parts = all(isinstance(part, (torch.Tensor, list)) and len(part) == size for part in item)
-        if is_list and (may_be_images(item) or (is_part and not are_parts)):
+        are_samples = is_list and may_be_samples(item) and not isinstance(item[0], torch.Tensor | list)
+        if is_list and (are_samples or may_be_images(item) or (is_part and not are_parts)):
             return item[piece]  # each item is one sample
         parts = [piece_of(part, size, piece, is_part=True) for part in item]
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)

@@ -127,30 +127,6 @@ def drawn():
 
 
 class TestEvaluate:
-    def test_a_step_takes_batches_of_any_form(self, manager, tmp_path):
-        network = nn.Linear(4, 1)
-        for _ in epochs(manager, network):
-            result = manager.evaluate(DICTS, "validation", step=regression)
-
-        expected = functional.mse_loss(network(INPUTS)[:, 0], TARGETS).item()
-        assert result.loss == pytest.approx(expected, abs=1e-6)
-        assert math.isnan(result.accuracy)
-        assert load_results(tmp_path)["validation_loss"][0] == result.loss
-
-    def test_where_targets_are_classes_there_is_an_accuracy(self, manager, tmp_path):
-        network = nn.Linear(8, 3)
-
-        def step(network, batch):
-            scores = network(torch.cat(batch[:2], dim=1))
-            return functional.cross_entropy(scores, batch[2]), scores, batch[2]
-
-        for _ in epochs(manager, network):
-            result = manager.evaluate(TRIPLES, step=step)
-
-        scores = network(torch.cat([INPUTS, INPUTS], dim=1))
-        assert result.accuracy == (scores.argmax(dim=1) == CLASSES).double().mean().item()
-        assert load_results(tmp_path)["test_accuracy"][0] == result.accuracy
-
     def test_a_step_may_return_the_loss_alone(self, manager):
         for _ in epochs(manager, nn.Linear(4, 1)):
             result = manager.evaluate(DICTS, step=lambda *args: regression(*args)[0])
@@ -244,29 +220,6 @@ class TestEvaluate:
 
 
 class TestEvaluating:
-    def test_what_is_tracked_goes_to_its_columns(self, manager, tmp_path):
-        network = nn.Linear(4, 3)
-        for _ in epochs(manager, network):
-            manager.track_loss(7.0, 10)
-            with manager.evaluating([(INPUTS[:7], CLASSES[:7]), (INPUTS[7:], CLASSES[7:])]) as batches:
-                for inputs, labels in batches:
-                    scores = network(inputs)
-                    manager.track_loss(functional.cross_entropy(scores, labels), labels)
-                    manager.track_num_correct(scores, labels)
-                    manager.track({"top/1": scores.max()}, how="max")
-                    manager.track(mean=scores.mean())
-
-        (row,) = load_results(tmp_path).to_dict("records")
-        scores = network(INPUTS).detach()
-        assert row["loss"] == 7
-        assert row["validation_loss"] == pytest.approx(
-            functional.cross_entropy(scores, CLASSES).item(), abs=1e-6
-        )
-        assert row["validation_accuracy"] == (scores.argmax(dim=1) == CLASSES).double().mean().item()
-        assert row["validation_top_1"] == pytest.approx(scores.max().item())
-        assert row["validation_mean"] == pytest.approx(scores.mean().item(), abs=1e-6)
-        assert math.isnan(row["accuracy"])
-
     def test_training_does_not_notice_it(self, manager):
         network = nn.Sequential(nn.Linear(4, 3), nn.Dropout())
         for _ in epochs(manager, network):
@@ -310,20 +263,6 @@ class TestEvaluating:
 
 
 class TestHow:
-    VALUES = (3.0, 1.0, 2.0)
-
-    @pytest.mark.parametrize("as_tensor", [False, True])
-    @pytest.mark.parametrize(
-        ("how", "expected"), [("mean", 2), ("sum", 6), ("last", 2), ("min", 1), ("max", 3)]
-    )
-    def test_a_column_has_what_was_asked_for(self, manager, tmp_path, how, expected, as_tensor):
-        for _ in epochs(manager, None):
-            for value in self.VALUES:
-                manager.track_loss(value, 1)
-                manager.track(reward=torch.tensor(value) if as_tensor else value, how=how)
-
-        assert load_results(tmp_path)["reward"].tolist() == [expected]
-
     @pytest.mark.parametrize("how", ["min", "max"])
     def test_a_nan_is_not_hidden(self, manager, tmp_path, how):
         for _ in epochs(manager, None):
@@ -331,20 +270,6 @@ class TestHow:
                 manager.track(reward=value, how=how)
 
         assert math.isnan(load_results(tmp_path)["reward"][0])
-
-    def test_each_epoch_begins_anew(self, manager, tmp_path):
-        for epoch in epochs(manager, None, 2):
-            manager.track(best=epoch, how="min")
-            manager.track(steps=epoch, how="sum")
-
-        assert load_results(tmp_path)["best"].tolist() == [1, 2]
-        assert load_results(tmp_path)["steps"].tolist() == [1, 2]
-
-    def test_names_of_other_tools_are_columns(self, manager, tmp_path):
-        for _ in epochs(manager, None):
-            manager.track({"val/loss": 0.5, "lr_now": 1})
-
-        assert load_results(tmp_path)[["val_loss", "lr_now"]].to_numpy().tolist() == [[0.5, 1]]
 
     @pytest.mark.parametrize(
         ("how", "message"),
