@@ -23,7 +23,7 @@ import torch
 
 from runmanager.checks.shortened import CheckedEvaluation, Cut
 from runmanager.core import checkpoint
-from runmanager.core.checkpoint import ResumeState
+from runmanager.core.checkpoint import ResumeState, TrainerState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import Experiment
 from runmanager.core.failure import failure_of
@@ -32,7 +32,6 @@ from runmanager.core.manager import LeaveTrain
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import device_of
-from runmanager.core.trainer_state import TrainerState
 from runmanager.core.user_code import is_users_file
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import RunManagerError

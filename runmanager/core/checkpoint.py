@@ -14,8 +14,9 @@ import pickle
 import shlex
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.state import RunResult, read_run
-from runmanager.core.trainer_state import continued
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, InvalidArgumentError, first_line
@@ -266,6 +266,43 @@ class ResumeState:
             remove_files(self._folder.path, files.INSIDE_CHECKPOINT, *_GENERATIONS)
 
 
+@dataclass
+class TrainerState:
+    """The checkpoints of an external trainer, with the interface of `ResumeState`.
+
+    Attributes:
+        last: Number of committed epochs -> epoch after which the trainer resumes, 0 for none.
+        save_epoch: Called with the number of an epoch before its commit, to write its checkpoint.
+        forget: Called when the run has completed.
+        learning_rate: Returns the current learning rate, None without a learning rate. The function never
+            raises an exception.
+        is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
+        was_left: Whether the loop had ended early; always False, as trainers handle an early end themselves.
+        inexact: The reason why a resumed run may differ from an uninterrupted run, "" if there is none.
+    """
+
+    last: Callable[[int], int] = int
+    save_epoch: Callable[[int], None] = lambda _: None
+    forget: Callable[[], None] = lambda: None
+    learning_rate: Callable[[], float | None] = lambda: None
+    is_saved: bool = True
+    was_left: bool = False
+    inexact: str = ""
+
+    def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
+        """Return the records of the epochs not to execute again, and no problems."""
+        records = ranks.from_main(lambda: list(committed[: self.last(len(committed))]))
+        return records, []
+
+    def score(self, record: EpochRecord) -> None:
+        """Do nothing, as a trainer keeps its own weights."""
+
+    def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
+        """Let the trainer save its state before the record is committed to the journal."""
+        del network, is_left
+        self.save_epoch(record.epoch)
+
+
 def draws_in_workers(loader: Any) -> bool:
     """Whether the worker processes of a loader may draw random numbers."""
     collate = getattr(loader, "collate_fn", None)
@@ -291,6 +328,13 @@ def earlier_of(
         set_aside(folder.path, earlier.attempts, *_GENERATIONS)
         remove_files(folder.path, files.INSIDE_CHECKPOINT)
     return continued(earlier, grid), grid.is_changed(earlier), earlier
+
+
+def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
+    """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
+    if grid.starts_over(earlier):
+        return ()
+    return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]
 
 
 def goal_of(keep: str | None) -> Goal | None:

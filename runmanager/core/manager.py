@@ -32,7 +32,7 @@ from runmanager.errors import (
 )
 
 if TYPE_CHECKING:
-    from runmanager.core.checkpoint import ResumeState
+    from runmanager.core.checkpoint import ResumeState, TrainerState
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
     from runmanager.core.experiment import Design, RunFolders
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from runmanager.core.grid_context import GridContext
     from runmanager.core.loop_options import Interval, LoopOptions
     from runmanager.core.open_run import OpenRun
-    from runmanager.core.trainer_state import TrainerState
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from runmanager.core import checkpoint, failure, files, provenance
-from runmanager.core.checkpoint import ResumeState
+from runmanager.core.checkpoint import ResumeState, TrainerState
 from runmanager.core.contracts import Listener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
@@ -25,7 +25,6 @@ from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.state import end_if_running, loading_facts, read_run
 from runmanager.core.step_log import StepLog
-from runmanager.core.trainer_state import TrainerState, continued
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import as_many_threads, settings_of_numbers
 from runmanager.errors import InvalidArgumentError
@@ -205,7 +204,7 @@ class OpenRun:
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
-        return ranks.from_main(lambda: len(continued(read_run(self.folder), self.context)))
+        return ranks.from_main(lambda: len(checkpoint.continued(read_run(self.folder), self.context)))
 
     def keep_committed(self) -> None:
         """Begin an attempt after which the epochs of earlier attempts stay valid."""

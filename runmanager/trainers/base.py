@@ -8,8 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
-from runmanager.core.checkpoint import inexact
-from runmanager.core.trainer_state import TrainerState
+from runmanager.core.checkpoint import TrainerState, inexact
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, warn
