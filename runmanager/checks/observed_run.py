@@ -115,7 +115,6 @@ class Observer(RunListener):
     """Writes digests at the points of a run, ends the run after two epochs, or kills its process at a point."""
 
     rule = None
-    last_epoch = NUM_EPOCHS
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -136,7 +135,7 @@ class Observer(RunListener):
         if self._order.functions:
             _ = self._manager.resume_epoch  # a loop that reads it saves its own state
 
-    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
+    def epoch_began(self, learning_rate: float | None) -> None:
         """Write the state before the epoch."""
 
         def end_late() -> None:
@@ -150,7 +149,10 @@ class Observer(RunListener):
             self._timer.start()
         if self._order.functions:
             self._use(self._order.functions, opened, is_first=is_first)
-        is_trainers = isinstance(opened.state, TrainerState)
+        is_saved, is_trainers = (
+            bool(opened.state and opened.state.is_saved),
+            isinstance(opened.state, TrainerState),
+        )
         self.write({"is_saved": is_saved, "is_trainers": is_trainers, "device": str(opened.device)})
         self.point("begin", opened.number + 1, 0)
 
@@ -158,6 +160,10 @@ class Observer(RunListener):
         """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""
         values = {f"metric {name}": value for name, value in record.metrics.items() if name not in TIMES}
         self.point("end", record.epoch, 0, values)
+        return self.asked_again(record)
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """Return a reason to stop after the last epoch."""
         return "enough was tried" if record.epoch >= NUM_EPOCHS else None
 
     def point(self, kind: str, epoch: int, step: int, values: Mapping[str, Any] | None = None) -> None:

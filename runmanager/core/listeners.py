@@ -40,12 +40,10 @@ class RunListener(Listener):
     Attributes:
         rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
             if the listener stops no run; None if the stopped run counts as completed.
-        last_epoch: The epoch after which the listener stops the run, None if this is unknown in advance.
         seconds: The time (s) spent in the listener so far that is part of no duration.
     """
 
     rule: str | None = ""
-    last_epoch: int | None = None
     seconds = 0.0
 
     def attempt_began(
@@ -63,13 +61,8 @@ class RunListener(Listener):
             last_step: The last step that is not executed again; later steps of earlier attempts do not count.
         """
 
-    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
-        """Called when an epoch begins.
-
-        Args:
-            is_saved: Whether the run saves checkpoints.
-            learning_rate: The learning rate of the epoch, None if unknown.
-        """
+    def epoch_began(self, learning_rate: float | None) -> None:
+        """Called when an epoch begins, with its learning rate, None if it is unknown."""
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Answer again for the epoch after which the run was resumed: return the reason to stop, or None."""

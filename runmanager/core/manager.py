@@ -239,12 +239,9 @@ class Manager:
             raise LifecycleError(f"begin_epoch() inside epoch {run.number}: call end_epoch() first")
         if run.resume_epoch is not None and not run.has_begun:
             self.resume_from()
-            run.begin_loop(None)
-        is_saved, learning_rate = bool(run.state and run.state.is_saved), None
-        if run.board and run.state:
-            learning_rate = run.state.learning_rate()
+        learning_rate = run.state.learning_rate() if run.board and run.state else None
         for listener in run.listeners:
-            listener.epoch_began(is_saved=is_saved, learning_rate=learning_rate)
+            listener.epoch_began(learning_rate)
         if run.pruned_by:  # a loop that does not use `epochs` may go on
             run.set(Status.COMPLETED, "")
         run.begin_attempt()
@@ -433,9 +430,8 @@ class Manager:
             self.resume_from(state, (every, None) if is_checked else options.interval)
         elif run.resume_epoch is not None and not run.has_begun:
             self.resume_from()
-        run.begin_loop(n)
-        loop = run.epochs(run.num_epochs or 0, self.begin_epoch, self.end_epoch)
-        run.loop = weakref.ref(loop)
+        loop = run.epochs(n, self.begin_epoch, self.end_epoch)
+        run.num_epochs, run.loop = n, weakref.ref(loop)
         return loop
 
     def batches(self) -> Iterator[Any]:

@@ -63,7 +63,7 @@ class OpenRun:
         self.number = 0  # the last epoch begun or resumed; 0 before the first epoch and after the end
         self.records: list[EpochRecord] = []  # the committed epochs, those of earlier attempts too
         self.resume_epoch: int | None = None  # the epoch after which the attempt resumes, None if unset
-        self.num_epochs: int | None = None  # the last epoch of the loop, None without a loop
+        self.num_epochs: int | None = None  # the number of epochs of the loop, None without a loop
         # the loop over `epochs`, a weak reference, so that break in a for loop ends the generator
         self.loop: weakref.ref[Generator[int]] | None = None
         self.is_trained = False  # whether the loop has finished
@@ -73,7 +73,6 @@ class OpenRun:
         self.peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
         self.replaced = 0  # the earlier attempt whose weights must not be overwritten
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
-        self._argument: int | None = None  # the number of epochs that the loop asks for
         self._summary: dict[str, float] = {}  # column -> result of the whole run
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
@@ -225,19 +224,13 @@ class OpenRun:
         before, self._loaded = self._loaded, loading_facts(self.folder.path)
         return self._loaded if self._loaded != before else {}
 
-    def begin_loop(self, num_epochs: int | None) -> None:
-        """Note the number of epochs of a loop, None if unknown; a listener may know an earlier last epoch."""
-        self._argument, self.stopped_early = num_epochs, ""
-        ends = [num_epochs, *(listener.last_epoch for listener in self.listeners)]
-        self.num_epochs = min((last for last in ends if last is not None), default=None)
-
-    def epochs(self, last: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        """Yield the numbers of the epochs up to `last`; the hooks `begin` and `end` are the manager's."""
+    def epochs(self, num_epochs: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+        """Yield the numbers of the epochs; the hooks `begin` and `end` are the manager's."""
         if not (self.state and self.state.was_left):
             if self.records and self.number == self.resume_epoch:  # the answer after this epoch may be lost
                 resumed = self.records[-1]
                 self.ask(lambda listener: listener.asked_again(resumed), resumed)
-            while self.number < last and not self.should_stop:
+            while self.number < num_epochs and not self.should_stop:
                 begin()
                 try:
                     yield self.number
@@ -266,7 +259,7 @@ class OpenRun:
         # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
         reason = ranks.broadcast(next(((why, rule) for why, rule in answers if why is not None), None))
         self._waited += perf_counter() - before
-        last = self._argument
+        last = self.num_epochs
         if is_left or self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
         why, rule = reason or ("", None)

@@ -175,7 +175,7 @@ class RunLog(RunListener):
                 self._first_input.handle = network.register_forward_pre_hook(self._first_input)
                 self._first_input.board = self
 
-    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
+    def epoch_began(self, learning_rate: float | None) -> None:
         """Store the learning rate, to show it after the epoch."""
         self._lr = learning_rate
 

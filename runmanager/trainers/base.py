@@ -106,7 +106,7 @@ class TrainedRun:
 
     def begin_epoch(self, num_epochs: int | None) -> None:
         """Begin an epoch; `num_epochs` is the number of all epochs, None if unknown."""
-        self.opened.begin_loop(num_epochs)
+        self.opened.num_epochs = num_epochs
         self.manager.begin_epoch()
 
     def begin_evaluation(self) -> None:
