@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.checks.resumes import ResumeTask
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
 from runmanager.core.task import arguments_of
 from runmanager.errors import GridError, InvalidArgumentError
 from runmanager.front.options import GridOptions
-from runmanager.front.run_grid import check_settings, open_grid, run_grid
-from runmanager.front.train_function import Train
+from runmanager.front.run_grid import Train, check_settings, open_grid, run_grid
 from runmanager.search.decide import Decide
 from runmanager.tables.evidence import ERROR
 
@@ -163,7 +163,9 @@ def assert_resumes(
         with ExitStack() as closing:
             loop, *_ = open_grid(grid, train, settings, closing)
             try:
-                notes = check_settings(loop, settings, (save, load) if save else None)
+                notes = check_settings(
+                    loop, ResumeTask(loop.task, functions=(save, load) if save and load else None)
+                )
             except GridError as error:
                 raise AssertionError(str(error)) from None
     unrepeatable = [note for note in notes if "not repeatable" in note]

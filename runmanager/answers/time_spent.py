@@ -1,10 +1,13 @@
 """The time spent by a grid, broken down by the journals and the clocks of the lanes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple, Self
 
 from runmanager.answers.sentences import percents
 from runmanager.core.outcome import EpochRecord, Status
+from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
 from runmanager.tables.cells import duration
 
@@ -18,6 +21,14 @@ class RunTime(NamedTuple):
     epochs: Sequence[EpochRecord]  # the epochs committed in this time
     before: float  # the run's duration (s) before these epochs
     status: Status
+
+    @classmethod
+    def since(cls, before: RunResult, now: RunResult, seconds: float) -> Self:
+        """Return the time of a run that has occupied a lane for some seconds since its state `before`."""
+        # epochs of earlier attempts have the durations that they had before
+        durations, ends = ([each.metrics.get("run duration") for each in run.epochs] for run in (before, now))
+        number = sum(takewhile(bool, map(eq, durations, ends)))
+        return cls(seconds, now.epochs[number:], (number and durations[number - 1]) or 0.0, now.status)
 
 
 def time_spent(total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from runmanager.core import files
-from runmanager.core.contracts import Display, Executor, Report, Signals
+from runmanager.core.contracts import Report, Signals
 from runmanager.core.experiment import Experiment
 from runmanager.core.lock import check_free
+from runmanager.core.loop import Loop, unavailable_runs
 from runmanager.core.outcome import News, Outcome, Status
-from runmanager.core.run import Run, device_of
+from runmanager.core.run import Run, device_of, id_of
 from runmanager.core.task import RunTask
 from runmanager.core.values import key_of
 from runmanager.core.wording import counted
@@ -87,22 +88,21 @@ class Stopping:
         """Show nothing."""
 
 
-def try_settings(
-    runs: Sequence[Run],
-    task: CheckTask,
-    path: Path,
-    executor: Executor,
-    stop: Signals,
-    display: Display,
-    repeats: Sequence[str],
-) -> tuple[list[tuple[Run, Outcome]], list[str]]:
-    """Check the settings of runs of an experiment; return the outcomes, and sentences to print."""
+def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]], Sequence[str], list[str]]:
+    """Check each due setting of a grid with its executor; return outcomes, repeat axes and sentences."""
     began = time.monotonic()
+    path, display, executor = loop.task.experiment.path, loop.display, loop.executor
     check_free(path)
+    plan = loop.plan(is_written=False)
+    likely = loop.search.to_try() if loop.search else []
+    absent = unavailable_runs(likely, executor)
+    runs = [planned.run for planned in plan.due]
+    runs += [run for run in likely if id_of(run) not in absent]
+    repeats = loop.design.repeating(plan.varying)
     every = settings_of(runs, repeats)
     settings = covering(every, repeats) if task.num_executions else every
     if not settings:
-        return [], []
+        return [], repeats, []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
     if task.num_executions:
         words += f" of {len(every):,}, which have all values" if len(settings) < len(every) else ""
@@ -110,13 +110,13 @@ def try_settings(
         display.say(words)
     display.show_start(words)
     waiting = deque(settings)
-    watch = Stopping(stop)
+    watch = Stopping(loop.signals)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
     with (
         _experiment_folder(path),
         task.temporary_folder() as folder,
-        stop.at_once(),
+        loop.signals.at_once(),
         contextlib.closing(executor.execute(waiting, replace(task, folder=folder), watch)) as outcomes,
     ):
         for run, outcome in outcomes:
@@ -132,8 +132,12 @@ def try_settings(
         if outcome.status is Status.COMPLETED and outcome.error
     ]
     if len(ended) < len(settings):
-        return ended, [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"]
-    return ended, [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
+        return (
+            ended,
+            repeats,
+            [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"],
+        )
+    return ended, repeats, [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:

@@ -6,15 +6,14 @@ from typing import Any
 
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Status
+from runmanager.core.run import Run
 from runmanager.core.state import read_run
 from runmanager.core.wording import listed
 from runmanager.errors import InvalidArgumentError, Problems
 
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
-    """Return the numbers of the selected runs, empty if all runs are selected; append errors to `problems`."""
-    if only is None:
-        return []
+    """Return the numbers of the selected runs; append errors to `problems`."""
     items = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
     try:
         numbers = [operator.index(number) for number in items if not isinstance(number, bool)]
@@ -28,13 +27,11 @@ def numbers_of(only: Any, problems: Problems) -> list[int]:
 
 def choose(
     numbers: Sequence[int],
-    grid: Sequence[Mapping[str, Any]],
+    grid: Sequence[Run],
     missing: Mapping[str, str],
     experiment: Experiment,
 ) -> Sequence[int]:
-    """Return the indexes of the runs with these numbers; without numbers, the indexes of all runs."""
-    if not numbers:
-        return range(len(grid))
+    """Return the indexes of the runs with these numbers."""
     problems = Problems()
     folders = {folder.number: folder for folder in experiment.plan(grid, missing, is_written=False)}
     for number in numbers:

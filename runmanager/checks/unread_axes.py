@@ -3,9 +3,9 @@
 import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
 
 from runmanager.checks.changed import reached_source
-from runmanager.core.task import parameters_of
 from runmanager.core.wording import listed
 
 _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
@@ -17,11 +17,7 @@ def unread_axes(train: Callable[..., object], axes: Iterable[str]) -> str:
     sources = reached_source(train)
     words = {*re.findall(r"\w+", "\n".join(sources))}
     unread = [name for name in axes if name.partition(".")[0] not in words]
-    if (
-        not words
-        or not unread
-        or _is_passed_on(next((each.name for each in parameters_of(train)), "run"), sources)
-    ):
+    if not words or not unread or _is_passed_on(next(iter(signature(train).parameters), "run"), sources):
         return ""
     return f"train never reads {listed(map(repr, unread))}: read run.{unread[0]}, or leave it out"
 

@@ -1,6 +1,5 @@
 """The contracts of a grid's parts: listeners, executors, searches, pruners and displays."""
 
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -8,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from runmanager.core.experiment import Experiment, KeptTrial, RunFolder
 from runmanager.core.goal import Goal
@@ -16,12 +15,6 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, S
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems, is_count, of_grid
-
-PROBLEMS = ("✗", "!")
-"""The first characters of lines that are logged as warnings."""
-
-log = logging.getLogger("runmanager")
-log.addHandler(logging.NullHandler())  # no output by default: the screen shows the lines
 
 
 class Slot(NamedTuple):
@@ -535,25 +528,13 @@ class Signals(Protocol):
 
 
 class Display(Listener):
-    """What a grid shows while it runs; this class shows nothing, and logs its lines.
+    """What a grid shows while it runs; this class shows nothing.
 
-    Subclasses get the events of all runs in the grid's thread. A `with` block over a display is one execution.
+    Subclasses get the events of all runs in the grid's thread.
     """
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the execution, or stop it."""
-
-    def run_ended(self, outcome: Outcome) -> None:
-        """Log a run that ended by a fault."""
-        if outcome.status.is_fault:
-            self.say(f"✗ {self.run!r}: {outcome.status} · {outcome.error}")
 
     def say(self, line: str) -> None:
         """Show a permanent line."""
-        log.log(logging.WARNING if line.startswith(PROBLEMS) else logging.INFO, "%s", line)
 
     def show_start(self, line: str) -> None:
         """Show a temporary line until other lines follow."""

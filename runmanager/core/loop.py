@@ -45,7 +45,7 @@ class Loop:
     chosen: Sequence[int]  # the indexes of the runs to plan
     search: Search | None = None  # what chooses the due runs, or creates runs; None executes all runs
     pruner: Pruner | None = None
-    listeners: Sequence[Listener] = ()  # listeners in this process; exceptions of these end the grid
+    listeners: list[Listener] = field(default_factory=list)  # exceptions of these end the grid
     users: Sequence[Listener] = ()  # the user's listeners in this process
     retries: int = 0
     retry_failed: bool = False
@@ -62,11 +62,15 @@ class Loop:
         def plan() -> Plan:
             experiment = self.task.experiment
             folders = experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
-            runs = [self.grid[index] for index in self.chosen]
-            plan = self._plan(runs, [folders[index] for index in self.chosen])
+            plan = self._plan([self.grid[n] for n in self.chosen], [folders[n] for n in self.chosen])
             if self.pruner:
                 self.pruner.begin([planned.start for planned in plan.runs])
-            return replace(plan, runs=[*map(self._leaving_pruned, plan.runs)])
+            runs = list(plan.runs)
+            for number, planned in enumerate(runs):
+                is_pruned = planned.before.status is Status.PRUNED and planned.action is not Action.START_OVER
+                if is_pruned and planned.action.is_due and self._stays_pruned(planned.before):
+                    runs[number] = replace(planned, action=Action.LEAVE)
+            return replace(plan, runs=runs)
 
         return ranks.from_main(plan)
 
@@ -98,9 +102,7 @@ class Loop:
         exit_code = COMPLETED
         outcomes = self.executor.execute(runs, replace(self.task, jobs=self.num_lanes), self)
         try:
-            # a live display would hide the prompt of a debugger
-            display = contextlib.nullcontext() if self.task.raises else self.display
-            with display, self.signals.at_once(), contextlib.closing(outcomes):
+            with self.signals.at_once(), contextlib.closing(outcomes):
                 self._hand_over(first, runs)
                 for run, ended in outcomes:
                     id_ = id_of(run)
@@ -180,10 +182,9 @@ class Loop:
         if self.is_over and others:
             with contextlib.suppress(StorageError):  # runs that could not be dropped stay pending
                 self.task.experiment.forget(others)
-        for id_, planned in self.runs.items():  # the loop may have been broken off
-            if id_ in self._in_progress or (
-                planned.action is Action.START_OVER and not self.states[id_].attempts
-            ):
+        for id_, planned in self.runs.items():
+            is_waiting = planned.action is Action.START_OVER and not self.states[id_].attempts
+            if id_ in self._in_progress or is_waiting:  # the loop was broken off
                 self.states[id_] = read_run(planned.folder)
         return [(planned, self.states[planned.folder.id]) for planned in asked_for]
 
@@ -202,18 +203,19 @@ class Loop:
 
     def of_tables(self) -> list[RunResult]:
         """Return the states as in the tables: a changed run has its earlier epochs until it has an epoch."""
-        for id_ in self._begun:
-            self.states[id_] = read_run(self.runs[id_].folder)
-        earlier = {id_: self.earlier(planned) for id_, planned in self.runs.items()}
-        return [earlier.get(state.folder.id) or state for state in self.of_experiment()]
+        self.states |= {id_: read_run(self.runs[id_].folder) for id_ in self._begun}
+        earlier = {state.folder.id: state for state in self.before_changes()}
+        return [earlier.get(state.folder.id, state) for state in self.of_experiment()]
 
-    def earlier(self, planned: PlannedRun) -> RunResult | None:
-        """Return the state of a changed run before its change, None if it has an epoch since, or had none."""
-        if not planned.folder.since or self.states[planned.folder.id].epochs:
-            return None
-        is_read = planned.action is Action.START_OVER
-        before = planned.before if is_read else read_run(replace(planned.folder, since=0))
-        return before if before.epochs else None
+    def before_changes(self) -> list[RunResult]:
+        """Return the states before their change of changed runs that have no epoch since."""
+        states = []
+        for id_, planned in self.runs.items():
+            if planned.folder.since and not self.states[id_].epochs:
+                is_read = planned.action is Action.START_OVER
+                before = planned.before if is_read else read_run(replace(planned.folder, since=0))
+                states += [before] if before.epochs else []
+        return states
 
     def _plan(self, runs: Sequence[Run], folders: Sequence[RunFolder]) -> Plan:
         """Plan runs according to their journals and the options."""
@@ -222,17 +224,12 @@ class Loop:
             keep_changed=self.task.keep_changed, axes=self.search.axes if self.search else (),
         )  # fmt: skip
 
-    def _leaving_pruned(self, planned: PlannedRun) -> PlannedRun:
-        """Leave a run that stays pruned: by `train`, by the present rule, or by what it has reached."""
-        before = planned.before
-        if before.status is not Status.PRUNED or planned.action is Action.START_OVER:
-            return planned
+    def _stays_pruned(self, before: RunResult) -> bool:
+        """Whether a pruned run stays so: by `train`, by the present rule, or by what it has reached."""
         if before.pruned_by == BY_TRAIN:
-            is_left = not self.retry_failed
-        else:
-            is_same = bool(self.task.rule) and before.pruned_by == self.task.rule
-            is_left = is_same or (self.pruner is not None and self.pruner.is_left(before))
-        return replace(planned, action=Action.LEAVE) if is_left and planned.action.is_due else planned
+            return not self.retry_failed
+        is_same = bool(self.task.rule) and before.pruned_by == self.task.rule
+        return is_same or (self.pruner is not None and self.pruner.is_left(before))
 
     def _asked_for(self) -> list[PlannedRun]:
         """Return the runs without those that have not begun and are left out by the search."""

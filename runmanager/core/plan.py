@@ -11,7 +11,14 @@ from runmanager.core import files
 from runmanager.core.experiment import RunFolder, varying
 from runmanager.core.outcome import Status, argument
 from runmanager.core.run import Run
-from runmanager.core.state import Fingerprint, RunResult, changes_since, files_digest, read_run
+from runmanager.core.state import (
+    Fingerprint,
+    FingerprintChange,
+    RunResult,
+    changes_since,
+    files_digest,
+    read_run,
+)
 from runmanager.core.wording import counted
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
@@ -102,7 +109,10 @@ def make_plan(
         if folder.unavailable:
             planned.append(PlannedRun(run, folder, before, Action.LEAVE))
             continue
-        before, differences = _compared(before, now, keep_changed=keep_changed)
+        changes = changes_since(before, now)
+        if changes and before.error and before.status is Status.COMPLETED and not keep_changed:
+            before, changes = _undone(before, now, changes)
+        differences = list(map(str, changes))
         if not differences:
             differences = [f"files of {path} (executed again)" for path in before.loaded if path in again]
         if differences:
@@ -118,15 +128,15 @@ def make_plan(
     return Plan(planned, [*sentences, *_unnoticed(planned, now)], axes)
 
 
-def _compared(before: RunResult, now: Fingerprint, *, keep_changed: bool) -> tuple[RunResult, list[str]]:
-    """Return the state of a run that counts, and the changes since then."""
-    differences = changes_since(before, now)
-    # a completed run keeps its state if later attempts fail before their first epoch
-    if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
-        failed = read_run(replace(before.folder, since=before.start.get("attempt", 0)))
-        if not changes_since(failed, now):
-            return failed, []
-    return before, list(map(str, differences))
+def _undone(
+    before: RunResult, now: Fingerprint, changes: list[FingerprintChange]
+) -> tuple[RunResult, list[FingerprintChange]]:
+    """Return the state after a failed attempt if no change is left since then, as the change was undone.
+
+    A completed run keeps its state if later attempts fail before their first epoch.
+    """
+    failed = read_run(replace(before.folder, since=before.start.get("attempt", 0)))
+    return (before, changes) if changes_since(failed, now) else (failed, [])
 
 
 def _unnoticed(planned: Sequence[PlannedRun], now: Fingerprint) -> list[str]:

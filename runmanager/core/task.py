@@ -34,18 +34,14 @@ _OF_THE_RUN = (errno.EMFILE, errno.EFBIG, errno.ENOENT)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
 
 
-def parameters_of(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
-    """Return the parameters of a training function; empty for a builtin."""
+def further_parameters(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
+    """Return the parameters after the run and the manager that are passed by name; none for a builtin."""
     try:
-        return list(inspect.signature(train).parameters.values())
+        parameters = list(inspect.signature(train).parameters.values())
     except (TypeError, ValueError):  # a builtin has no signature
         return []
-
-
-def further_parameters(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
-    """Return the parameters after the run and the manager that are passed by name."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [parameter for parameter in parameters_of(train)[2:] if parameter.kind in kinds]
+    return [parameter for parameter in parameters[2:] if parameter.kind in kinds]
 
 
 def arguments_of(train: Callable[..., object], run: Run) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The validation of a grid's arguments: its runs, training function and design, with all problems at once."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from runmanager.core import files
 from runmanager.core.experiment import Design, check_note
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder
-from runmanager.core.nested import flat, mapping_of
+from runmanager.core.nested import mapping_of
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
@@ -17,7 +17,7 @@ from runmanager.core.wording import did_you_mean
 from runmanager.core.x_axis import check_x_axis
 from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.front.options import GridOptions
-from runmanager.search.decide import Decide
+from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
 from runmanager.search.space import SearchSpace
 from runmanager.tensorboard.options import TensorBoard
 
@@ -36,7 +36,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     with problems.collecting():
         grid = mapping_of(params)
         if isinstance(decide, Decide):
-            grid = _with_repeats(grid, repeats, decide, problems)
+            grid = with_repeats(grid, repeats, decide, problems)
         if options.search and isinstance(params, Sequence):
             rule = "search= chooses runs itself"
             problems.append(f"{rule}: give run_grid axes instead of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}")
@@ -52,7 +52,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
                 step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
                 raise GridError([f"{rule}: {step} for several mappings"])
     if isinstance(decide, Decide) and not problems:
-        runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
+        runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
     if callable(train):
         _check_call(train, runs, problems)
     problems += _twice(runs)
@@ -130,42 +130,3 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
             hint = did_you_mean(name, names, "it has")
             problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
     return tuple(dict.fromkeys(axes))
-
-
-def _one_name(repeats: Any) -> str:
-    """Return the name of the single repeat axis, "" if there is not exactly one repeat axis."""
-    axes = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
-    return axes[0] if len(axes) == 1 and isinstance(axes[0], str) else ""
-
-
-def _with_repeats(
-    params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
-) -> Mapping[Any, Any] | None:
-    """Return a grid with the repeat axis of `decide`."""
-    name = _one_name(repeats)
-    if not name:
-        problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")
-    elif name == decide.axis:
-        problems.append(
-            f"Decide(axis={name!r}) compares the axis that repeats={name!r} repeats: name another one"
-        )
-    elif params is not None and not any(
-        name in (key if isinstance(key, tuple) else (key,)) for key, _ in flat(params)
-    ):
-        return {**params, name: list(range(decide.max_repeats))}
-    return params
-
-
-def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: Problems) -> list[Run]:
-    """Return the runs of the first repeats of a grid, sorted by repeat."""
-    for axis in (name, decide.axis):
-        if axis is not None and not all(axis in run._fields for run in runs):
-            names = list(dict.fromkeys(field for run in runs for field in run._fields))
-            problems.append(
-                f"decide= needs the axis {axis!r} in every run; {did_you_mean(axis, names, 'it has')}"
-            )
-            return list(runs)
-    order: dict[str, int] = {}
-    repeats = [order.setdefault(identity({name: getattr(run, name)}), len(order)) for run in runs]
-    pairs = sorted(zip(repeats, runs, strict=True), key=lambda pair: pair[0])
-    return [run for repeat, run in pairs if repeat < decide.max_repeats]

@@ -1,8 +1,6 @@
 """The end of a grid: the outcomes of its runs, its tables, and its panel."""
 
 import html
-import itertools
-import operator
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from runmanager.answers.conclusion import Conclusion
-
-_DURATION = "run duration"
 
 
 @dataclass(eq=False, repr=False)
@@ -93,13 +89,7 @@ class GridOutcome:
 
         assert self._end is not None
         total, lanes, starting, runs = self._end["time"]
-        times = []
-        for before, state, seconds in runs:
-            # epochs of earlier attempts have the durations that they had before
-            ends = [[record.metrics.get(_DURATION) for record in each.epochs] for each in (before, state)]
-            num_before = sum(itertools.takewhile(bool, map(operator.eq, *ends)))
-            duration_before = ends[0][num_before - 1] or 0.0 if num_before else 0.0
-            times.append(RunTime(seconds, state.epochs[num_before:], duration_before, state.status))
+        times = [RunTime.since(*run) for run in runs]
         states = self._end["states"]
         has_others = len(states) > len(self._states)
         return conclude(
@@ -132,7 +122,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
             "more": loop.num_more,
             # changed runs without an epoch since the change: tables have their earlier epochs
-            "num_changed": len([*filter(None, map(loop.earlier, loop.runs.values()))]),
+            "num_changed": len(loop.before_changes()),
         }
         times = [
             (planned.before, loop.states[id_], loop.seconds[id_])

@@ -4,9 +4,8 @@ import logging
 import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -15,45 +14,44 @@ from runmanager.checks.changed import fingerprint, note_changes_by_runs
 from runmanager.checks.check import CheckTask, try_settings
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
-from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
-from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, log
-from runmanager.core.experiment import Design, Experiment, check_beginning
+from runmanager.core.contracts import Display, Executor, Listener, Search
+from runmanager.core.experiment import Experiment, check_beginning
 from runmanager.core.files import open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, STORAGE_FAILED, Loop, unavailable_runs
 from runmanager.core.nested import Grid
-from runmanager.core.outcome import Status, advice, retry_failed
-from runmanager.core.plan import Action, Plan
-from runmanager.core.run import Run, id_of
+from runmanager.core.plan import Plan
+from runmanager.core.run import Run
 from runmanager.core.task import RunTask
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
-from runmanager.errors import InvalidArgumentError, Problems, RunsWarning, StorageError
+from runmanager.errors import Problems, RunsWarning, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_arguments import check_design, check_runs
 from runmanager.front.grid_outcome import GridOutcome, Tables, nothing_done, outcome_of
-from runmanager.front.live_page import LivePage
 from runmanager.front.options import GridOptions
-from runmanager.front.train_function import Train, manager_of
+from runmanager.report.live_page import LivePage
 from runmanager.search.decide import Decide
-from runmanager.search.halving import NO_METRIC, SuccessiveHalving
-from runmanager.search.optuna_pruner import OptunaPruner
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.space import SearchSpace
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.options import TensorBoard, run_logs
-from runmanager.tensorboard.server import hint
 from runmanager.user_frames import user_frames, user_level
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-    from runmanager.answers.foresight import Foresight
+    from runmanager.core.grid_context import GridContext
+    from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
+
+Train = Callable[[Run, "RunManager"], object]
+"""A training function."""
 
 
 def run_grid(
@@ -185,24 +183,27 @@ def run_grid(
         >>> outcome.runs[["run", "status", "loss"]].values.tolist()
         [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
+    given = locals().copy()
+    options = GridOptions(**{name: value for name, value in given.items() if name not in ("params", "train")})
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
-    options = GridOptions(
-        experiment=experiment, root=root, executor=executor, jobs=jobs, runs_per_device=runs_per_device,
-        timeout=timeout, retries=retries, max_seconds=max_seconds, on_error=on_error, tensorboard=tensorboard,
-        display=display, retry_failed=retry_failed, changed=changed, data=data, plan_only=plan_only,
-        check=check, prune=prune, decide=decide, search=search, goal=goal, repeats=repeats, note=note,
-        only=only, report=report, listeners=listeners,
-    )  # fmt: skip
+    open_closed_streams()
     with ExitStack() as closing:
         loop, progress, notes = open_grid(params, train, options, closing)
         if plan_only:
-            return _show_plan(loop, progress)
+            first = loop.begin(loop.plan(is_written=False), is_asked=not (loop.search and loop.search.axes))
+            if progress and ranks.is_main():
+                progress.show_plan(loop, first)
+            ended = outcome_of(loop, COMPLETED)
+            ended.exit_code = loop.signals.exit_code
+            return ended
         if check and not options.is_alone:
-            notes += check_settings(loop, options)
+            notes += check_settings(loop, ResumeTask(loop.task) if check == "resume" else CheckTask(loop.task))
         first = _begin(loop, progress, notes, options, closing)
         exit_code = None
         try:
-            exit_code = loop.run(first)
+            # a live display would hide the prompt of a debugger
+            with nullcontext() if options.is_alone or not progress else progress:
+                exit_code = loop.run(first)
         except BaseException as error:
             if options.is_alone:  # the exception of `train`
                 raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
@@ -220,6 +221,13 @@ def run_grid(
         ended = _conclude(loop, progress, options, exit_code)
     ended.exit_code = loop.signals.exit_code or ended.exit_code
     return ended
+
+
+def manager_of(experiment: Experiment, context: "GridContext") -> "RunManager":
+    """Return the manager of a run of a grid; it is imported here, because the import loads torch."""
+    from runmanager.front.manager import RunManager
+
+    return RunManager.of_grid(experiment, context)
 
 
 def open_grid(
@@ -240,109 +248,81 @@ def open_grid(
     # with a debugger, Ctrl-C must keep its usual effect
     stop = Stop() if numbers else closing.enter_context(Stop())
     runs = listed = check_runs(params, train, options, problems)
-    experiment = Experiment(options.path)
-    design, notes = experiment.design.updated(check_design(options, listed))
-    search = _search_of(params, options, design)
-    if search and (suggested := search.runs(experiment)) is not None:
-        runs = suggested
+    path, data = options.path, options.data
+    design, notes = Experiment(path).design.updated(check_design(options, listed))
+    search: Search | None = None
+    if options.decide and design.repeats:
+        search = options.decide.search(*design.repeats)
+    if options.search:
+        from runmanager.search.searching import Searching
+
+        search = Searching.of_grid(options.search, params, design, path)
+        runs = search.runs(Experiment(path))
     display, progress, starting = Display(), None, ""
-    if options.is_shown or log.isEnabledFor(logging.INFO):
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("runmanager").handlers]
+    if options.is_shown or any(not isinstance(each, logging.NullHandler) for each in handlers):
         from runmanager.screen.live import make_display
 
-        display = progress = make_display(options.path, show=options.is_shown)
+        display = progress = make_display(path, show=options.is_shown)
         num_more = search.num_more() if search else 0
         up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
         starting = f"{options.experiment}: starting {up_to}{counted(len(runs) + num_more, 'run')}"
         display.show_start(starting)  # show this line now, as the import of torch takes seconds
         closing.callback(display.clear)
-    # start lanes now, so that they import torch while this process does
-    executor.prepare(train, options.path)
+    executor.prepare(train, path)  # lanes import torch while this process does
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
-    if not executor.is_in_process:
-        for listener in in_worker:
-            serialize.dump(listener)
+    for listener in in_worker if not executor.is_in_process else ():
+        serialize.dump(listener)
     unavailable = unavailable_runs([*listed, *runs], executor)
-    chosen = (
-        choose(numbers, [run._asdict() for run in runs], unavailable, experiment)
-        if numbers
-        else range(len(runs))
-    )
-    # the function `data` may download files for minutes, with its own progress bar
-    is_cleared = options.plan_only or options.is_alone
-    if is_cleared or callable(options.data):
+    chosen = choose(numbers, runs, unavailable, Experiment(path)) if numbers else range(len(runs))
+    if progress and (options.plan_only or numbers or callable(data)):
+        # the function `data` may download files for minutes, with its own progress bar
         display.clear()
+        starting = "" if options.plan_only or numbers else starting
     unseen: list[str] = []
     with stop.at_once():
-        now = fingerprint(train, options.data() if callable(options.data) else options.data, unseen)
-    if is_cleared or callable(options.data):
-        display.clear("" if is_cleared else starting)
+        now = fingerprint(train, data() if callable(data) else data, unseen)
+    if progress and callable(data):
+        display.clear(starting)
     for note in unseen if ranks.is_main() else ():
         warnings.warn(note, RunsWarning, stacklevel=user_level())
-    for goal in design.all_goals:
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
-            size, opposite = "large" if goal.is_larger_better else "small", str(Goal(goal.metric, -goal.sign))
-            notes.append(f"goal={str(goal)!r} ranks {size} values first; otherwise write goal={opposite!r}")
-    pruner = _pruner_of(options, design.goal)
+    notes += [
+        f"goal={str(goal)!r} ranks {'large' if goal.is_larger_better else 'small'} values first; "
+        f"otherwise write goal={str(Goal(goal.metric, -goal.sign))!r}"
+        for goal in design.all_goals
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
+    ]
+    pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     stoppers = [listener for listener in options.listeners if listener.may_stop]
+    rules = [*([pruner.rule] if pruner else []), *(type(listener).__name__ for listener in stoppers)]
     task = RunTask(
-        train=train, manager_of=manager_of, experiment=Experiment(options.path), fingerprint=now,
-        keep_changed=options.changed == "keep",
+        train=train, manager_of=manager_of, experiment=Experiment(path), fingerprint=now,
+        keep_changed=options.changed == "keep", rule="; ".join(rules),
         boards_of=partial(run_logs, options.tensorboard) if options.tensorboard else None,
-        rule="; ".join([*([pruner.rule] if pruner else []), *(type(each).__name__ for each in stoppers)]),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.where == "parent" for listener in stoppers),
         listeners=in_worker, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
     )  # fmt: skip
-    in_parent = [listener for listener in options.listeners if listener.where == "parent" and ranks.is_main()]
+    users = (
+        [listener for listener in options.listeners if listener.where == "parent"] if ranks.is_main() else []
+    )
     loop = Loop(
         task=task, executor=executor, signals=stop, display=display, design=design, grid=runs,
-        unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
-        users=in_parent,
+        unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner, users=users,
         retries=options.retries, retry_failed=options.retry_failed or options.is_alone,
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
     return loop, progress, [f"! {note}" for note in notes]
 
 
-def check_settings(loop: Loop, options: GridOptions, saving: Any = None) -> list[str]:
-    """Check each due setting with the executor, by the option `check`; return sentences to print.
-
-    Args:
-        loop: The loop of an opened grid.
-        options: The options.
-        saving: The functions of a loop that saves and loads its own state, for the check of resuming.
-    """
-    plan = loop.plan(is_written=False)
-    likely = loop.search.to_try() if loop.search else []
-    absent = unavailable_runs(likely, loop.executor)
-    runs = [planned.run for planned in plan.due]
-    runs += [run for run in likely if id_of(run) not in absent]
-    is_resume = options.check == "resume"
-    task = ResumeTask(loop.task, functions=saving) if is_resume else CheckTask(loop.task)
-    repeats = loop.design.repeating(plan.varying)
-    ended, lines = try_settings(runs, task, options.path, loop.executor, loop.signals, loop.display, repeats)
+def check_settings(loop: Loop, task: CheckTask) -> list[str]:
+    """Check each due setting of a grid; return sentences to print."""
+    ended, repeats, lines = try_settings(loop, task)
     if any(outcome.status.is_lost for _, outcome in ended):
         from runmanager.answers.failures import failed_settings  # imports pandas
 
         Problems(failed_settings(ended, repeats)).raise_if_any()
     return lines
-
-
-def _show_plan(loop: Loop, progress: "GridProgress | None") -> GridOutcome:
-    """Show the plan: runs to execute, their devices, and completed runs; nothing is written."""
-    search = loop.search
-    first = loop.begin(loop.plan(is_written=False), is_asked=not (search and search.axes))
-    if progress and ranks.is_main():
-        foresight: Foresight | None = None
-        if not (search and search.axes) and loop.design.repeating(first.varying):
-            from runmanager.answers.foresight import foresee  # imports pandas
-
-            before, path = [planned.before for planned in first.runs], loop.task.experiment.path
-            foresight = foresee(path, loop.design, before, anytime=loop.design.rule is not None)
-        progress.show_plan(first, search, loop.num_lanes, foresight)
-    outcome = outcome_of(loop, COMPLETED)
-    outcome.exit_code = COMPLETED
-    return outcome
 
 
 def _begin(
@@ -356,23 +336,22 @@ def _begin(
     plan = loop.plan(is_written=True)
     if loop.executor.is_in_process:
         closing.callback(note_changes_by_runs, loop.task.train, loop.task.fingerprint)
-    if ranks.is_main() and options.tensorboard:
-        hparams.decide(path)
     first = loop.begin(plan)
-    loop.listeners = [*filter(None, [loop.pruner]), loop.display, *([Tables(loop)] if ranks.is_main() else [])]
+    loop.listeners = [*filter(None, (loop.pruner, progress))]
+    if ranks.is_main():
+        loop.listeners.append(Tables(loop))
+        if options.tensorboard:
+            hparams.decide(path)
+    for note in notes if not options.is_alone else ():
+        loop.say(note)
     if progress:
-        progress.begin_grid(loop, plan, first)
-    if options.is_alone:
-        _announce_alone(loop, plan)
-        return first
-    _announce(loop, first, notes)
-    if options.report and ranks.is_main():
-        page = LivePage(path, options.report, loop.say, is_alone=loop.executor.is_in_process)
-        loop.listeners = [*loop.listeners, closing.enter_context(page)]
-    if options.tensorboard and options.is_shown and first.due:
-        for line in hint(files.for_people(path)):
-            loop.say(line)
-    if options.max_seconds is not None:
+        progress.begin(loop, plan, first)
+    if options.report and ranks.is_main() and not options.is_alone:
+        is_alone = loop.executor.is_in_process
+        loop.listeners.append(
+            closing.enter_context(LivePage(path, options.report, loop.say, is_alone=is_alone))
+        )
+    if options.max_seconds is not None and not options.is_alone:
         loop.signals.end_after(loop.began, options.max_seconds)
     return first
 
@@ -396,93 +375,3 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
     if not options.is_shown and ranks.is_main() and loop.is_over and (sentence := nothing_done(ended)):
         print(sentence, file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended
-
-
-def _announce(loop: Loop, first: Plan, notes: Sequence[str]) -> None:
-    """Print what comes before the first run: notes, and the numbers of changed, executed and skipped runs."""
-    say, repeats = loop.say, loop.design.repeating(first.varying)
-    unread = ""
-    if first.due:
-        run = first.due[0].run
-        # a run of expand() also has values of its configuration, which are not axes
-        names = first.varying if hasattr(run, "__dict__") else run._fields
-        unread = unread_axes(loop.task.train, [name for name in names if name not in ("device", *repeats)])
-    for line in filter(None, (*notes, loop.design.assumption(first.varying), unread and f"! {unread}")):
-        say(line)
-    missing = Counter(planned.folder.unavailable for planned in first.runs if planned.folder.unavailable)
-    statuses = Counter(
-        (planned.action, planned.before.status) for planned in first.runs if not planned.folder.unavailable
-    )
-    num_failed = sum(statuses[Action.LEAVE, status] for status in Status if status.is_fault)
-    num_begun = sum(statuses[Action.CONTINUE, status] for status in Status)
-    numbers = {
-        "done before": statuses[Action.LEAVE, Status.COMPLETED],
-        "failed before": num_failed,
-        "pruned before": sum(statuses[action, Status.PRUNED] for action in (Action.WAIT, Action.LEAVE)),
-        "unavailable": missing.total(),
-    }
-    more = loop.num_more
-    begun = f" ({num_begun:,} begun before)" if num_begun else ""
-    counts = [counted(len(first.runs) + more, "run"), f"{len(first.due) + more:,} to execute{begun}"]
-    counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
-    for sentence in first.changes:
-        say(sentence)
-    say(f"{files.for_people(loop.task.experiment.path)}: {', '.join(counts)}")
-    of_search = loop.search.introduction() if loop.search else ""
-    of_pruner = loop.pruner.introduction() if loop.pruner else ""
-    for sentence in filter(None, (of_search, of_pruner)):
-        say(sentence)
-    if not first.due and not more:
-        return
-    for reason, count in missing.items():
-        say(f"! {counted(count, 'run')} unavailable, as {reason}")
-        say(f"    {advice(Status.UNAVAILABLE, '', them='it' if count == 1 else 'them')}")
-    if num_failed:
-        them = "it" if num_failed == 1 else "them"
-        step = retry_failed(f"executes {them} again")
-        say(f"! {counted(num_failed, 'run')} ended by a fault before; {step}")
-
-
-def _announce_alone(loop: Loop, plan: Plan) -> None:
-    """Print the selected runs."""
-    for sentence in plan.changes:
-        loop.say(sentence)
-    numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
-    num_runs = len(loop.grid)
-    rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
-    what = "alone, in this process" if plan.due else "is completed by the present code: nothing is executed"
-    loop.say(f"{files.for_people(loop.task.experiment.path)}: run {numbers} {what}{rest}")
-
-
-def _search_of(params: Any, options: GridOptions, design: Design) -> Search | None:
-    """Return the search of a grid, None if it executes all its runs."""
-    search = options.search
-    if not search:
-        return options.decide.search(*design.repeats) if options.decide and design.repeats else None
-    from runmanager.search.optuna_sampler import check_search
-    from runmanager.search.searching import Searching
-
-    problems = Problems()
-    space, goals = SearchSpace(params), design.all_goals
-    ranges = [axis.name for axis in space.axes if axis.range]
-    repeats = design.repeating(name for name in space.varying if name not in ranges)
-    for name in set(repeats).intersection(ranges):
-        problems.append(f"repeats={name!r}, but {name!r} is a range: list its values, as {name!r}: [0, 1, 2]")
-    if not goals:
-        problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
-    problems.raise_if_any()
-    space = SearchSpace(params, repeats)
-    check_search(space, goals, search)
-    return Searching(search, space, goals, options.path)
-
-
-def _pruner_of(options: GridOptions, goal: Goal | None) -> Pruner | None:
-    """Return the pruner that runs ask, None without one."""
-    prune = None if options.is_alone else options.prune
-    if prune is None:
-        return None
-    if isinstance(prune, SuccessiveHalving):
-        return prune.pruner(goal)
-    if goal is None:
-        raise InvalidArgumentError([NO_METRIC])
-    return OptunaPruner(prune, goal)

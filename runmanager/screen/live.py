@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from runmanager.answers.sentences import VARIABLE
 from runmanager.console import choose_screen
 from runmanager.core import files
-from runmanager.core.contracts import PROBLEMS, Display, Search, Signals, log
+from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
@@ -25,6 +25,7 @@ from runmanager.core.state import RunResult
 from runmanager.core.wording import listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
+from runmanager.screen.announcements import announce, announce_alone
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
@@ -35,13 +36,17 @@ from runmanager.tables.usual_goals import default_goal
 from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:
-    from runmanager.answers.foresight import Foresight
     from runmanager.screen.panel import Panel
 
 _LIVE_S = 0.5  # minimum time between two pictures
 _CLOCK_S = 1.0  # maximum time between two pictures, as pictures show clocks
 _PLAIN_S = 60.0  # minimum time between two plain lines about the whole grid
+_PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warnings
 _MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
+
+
+_log = logging.getLogger("runmanager")
+_log.addHandler(logging.NullHandler())  # no output by default: the screen shows the lines
 
 
 def make_display(path: Path, *, show: bool) -> "GridProgress":
@@ -80,8 +85,8 @@ class GridProgress(Display):
         self.set_design(Design(), [])
         self.begin_batch([])
 
-    def begin_grid(self, loop: Loop, plan: Plan, first: Plan) -> None:
-        """Set the goals of the grid, add the existing results of the experiment, and the first runs."""
+    def begin(self, loop: Loop, plan: Plan, first: Plan) -> None:
+        """Begin a grid with the existing results of the experiment, and announce its first runs."""
         self.states = loop.states
         is_alone = loop.task.raises  # all runs of the experiment are its surroundings
         folders = loop.task.experiment.runs.values()
@@ -93,6 +98,10 @@ class GridProgress(Display):
         runs = plan.runs if is_alone else first.due
         past = [] if is_alone else first.costs
         self.begin_batch([each.folder for each in runs], lanes=loop.num_lanes, past=past, more=loop.num_more)
+        if is_alone:
+            announce_alone(loop, plan)
+        else:
+            announce(loop, first)
 
     def set_design(self, design: Design, varying: Sequence[str]) -> None:
         """Set the goals, and the hyperparameters that vary."""
@@ -157,8 +166,8 @@ class GridProgress(Display):
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
         """Log lines, and print them or the lines `instead`; no other line is printed between them."""
-        level = logging.WARNING if lines[0].startswith(PROBLEMS) else logging.INFO
-        log.log(level, "%s", "\n".join(lines))
+        level = logging.WARNING if lines[0].startswith(_PROBLEMS) else logging.INFO
+        _log.log(level, "%s", "\n".join(lines))
         self._lines.extend(lines if instead is None else instead)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self.flush()
@@ -295,7 +304,7 @@ class GridProgress(Display):
         """Print the panel at the end of a grid, and log its text."""
         self.flush()
         for line in str(panel).split("\n"):
-            log.log(logging.WARNING if line.startswith(PROBLEMS) else logging.INFO, "%s", line)
+            _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
         return replace(panel, cell=self._screen.conclude(panel))
 
     def show_start(self, line: str) -> None:
@@ -310,14 +319,12 @@ class GridProgress(Display):
         """Remove the live display below the lines, or replace it by the line `then`."""
         self._screen.show_below(then or None)
 
-    def show_plan(
-        self, plan: Plan, search: Search | None, lanes: int, foresight: "Foresight | None" = None
-    ) -> None:
+    def show_plan(self, loop: Loop, plan: Plan) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
         for sentence in plan.changes:
             self.say(sentence)
-        if search and search.axes:  # the search generates runs
-            self.say(search.introduction())
+        if loop.search and loop.search.axes:  # the search generates runs
+            self.say(loop.search.introduction())
             if not plan.runs:
                 return
         from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table, time_of_runs
@@ -326,9 +333,15 @@ class GridProgress(Display):
         names = [name for name in plan.varying if name != "device"]
         self.flush()
         self._screen.print_table(plan_table(plan, seconds, names))
-        self.say(plan_summary(plan, seconds, max(lanes, 1)))
-        if foresight and (sentence := foresight.sentence(partial(time_of_runs, plan, max(lanes, 1)))):
-            self.say(sentence)
+        self.say(plan_summary(plan, seconds, loop.num_lanes))
+        if not (loop.search and loop.search.axes) and loop.design.repeating(plan.varying):
+            from runmanager.answers.foresight import foresee  # imports pandas
+
+            before, is_anytime = [planned.before for planned in plan.runs], loop.design.rule is not None
+            foresight = foresee(loop.task.experiment.path, loop.design, before, anytime=is_anytime)
+            time_of = partial(time_of_runs, plan, loop.num_lanes)
+            if foresight and (sentence := foresight.sentence(time_of)):
+                self.say(sentence)
 
     @property
     def _total(self) -> int:

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Decision, Search
 from runmanager.core.experiment import Rule, RunFolder
+from runmanager.core.nested import flat
 from runmanager.core.outcome import Outcome
+from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.values import identity
-from runmanager.core.wording import counted, printable
+from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.tables.cells import duration
 
@@ -87,6 +89,45 @@ class Decide:
             '0 repeats (seed) of 0 settings, until it is decided'
         """
         return _Deciding(self, repeats)
+
+
+def single_axis(repeats: Any) -> str:
+    """Return the name of the single repeat axis, "" if there is not exactly one repeat axis."""
+    axes = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
+    return axes[0] if len(axes) == 1 and isinstance(axes[0], str) else ""
+
+
+def with_repeats(
+    params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
+) -> Mapping[Any, Any] | None:
+    """Return a grid with the repeat axis of `decide`."""
+    name = single_axis(repeats)
+    if not name:
+        problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")
+    elif name == decide.axis:
+        problems.append(
+            f"Decide(axis={name!r}) compares the axis that repeats={name!r} repeats: name another one"
+        )
+    elif params is not None and not any(
+        name in (key if isinstance(key, tuple) else (key,)) for key, _ in flat(params)
+    ):
+        return {**params, name: list(range(decide.max_repeats))}
+    return params
+
+
+def repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: Problems) -> list[Run]:
+    """Return the runs of the first repeats of a grid, sorted by repeat."""
+    for axis in (name, decide.axis):
+        if axis is not None and not all(axis in run._fields for run in runs):
+            names = list(dict.fromkeys(field for run in runs for field in run._fields))
+            problems.append(
+                f"decide= needs the axis {axis!r} in every run; {did_you_mean(axis, names, 'it has')}"
+            )
+            return list(runs)
+    order: dict[str, int] = {}
+    repeats = [order.setdefault(identity({name: getattr(run, name)}), len(order)) for run in runs]
+    pairs = sorted(zip(repeats, runs, strict=True), key=lambda pair: pair[0])
+    return [run for repeat, run in pairs if repeat < decide.max_repeats]
 
 
 class _Deciding(Search):

@@ -14,6 +14,8 @@ from runmanager.core.contracts import Pruner
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.core.state import RunResult
+from runmanager.errors import InvalidArgumentError
+from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -29,6 +31,15 @@ def is_optuna_pruner(value: object) -> "TypeGuard[BasePruner]":
     """Whether a value is a pruner of Optuna, without importing Optuna."""
     module = sys.modules.get("optuna.pruners")
     return module is not None and isinstance(value, module.BasePruner)
+
+
+def pruner_of(prune: "SuccessiveHalving | BasePruner", goal: Goal | None) -> Pruner:
+    """Return the pruner of a grid with this goal."""
+    if isinstance(prune, SuccessiveHalving):
+        return prune.pruner(goal)
+    if goal is None:
+        raise InvalidArgumentError([NO_METRIC])
+    return OptunaPruner(prune, goal)
 
 
 class OptunaPruner(Pruner):

@@ -6,18 +6,18 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from runmanager.core.contracts import Decision, Search
-from runmanager.core.experiment import Experiment, KeptTrial, RunFolder, read_trials, write_run
+from runmanager.core.experiment import Design, Experiment, KeptTrial, RunFolder, read_trials, write_run
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, id_of
 from runmanager.core.run_numbers import kept
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.wording import counted, did_you_mean
-from runmanager.errors import InvalidArgumentError
-from runmanager.search.optuna_sampler import Sampler, TrialResult, sampler_name
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.search.optuna_sampler import Sampler, TrialResult, check_search, sampler_name
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchSpace
 from runmanager.tables.cells import join
@@ -66,6 +66,27 @@ class Searching(Search):
         self._seconds = 0.0  # total duration of the runs
         self._trials: dict[int, _Trial] = {}
         self._next = self._num_before = 0
+
+    @classmethod
+    def of_grid(cls, options: OptunaSearch, params: Any, design: Design, experiment: Path) -> Self:
+        """Return the search over the axes of a grid.
+
+        Raises:
+            InvalidArgumentError: The axes or the sampler cannot be used, or the design has no goal.
+        """
+        problems = Problems()
+        space, goals = SearchSpace(params), design.all_goals
+        ranges = [axis.name for axis in space.axes if axis.range]
+        repeats = design.repeating(name for name in space.varying if name not in ranges)
+        for name in set(repeats).intersection(ranges):
+            rule = f"repeats={name!r}, but {name!r} is a range"
+            problems.append(f"{rule}: list its values, as {name!r}: [0, 1, 2]")
+        if not goals:
+            problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
+        problems.raise_if_any()
+        space = SearchSpace(params, repeats)
+        check_search(space, goals, options)
+        return cls(options, space, goals, experiment)
 
     def runs(self, experiment: Experiment) -> list[Run]:
         """Return the experiment's runs: all suggested runs, and other runs that have ended."""

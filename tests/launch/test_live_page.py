@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, run_grid
-from runmanager.front import live_page
+from runmanager.report import live_page
 from tests.report.reading import by_id, parse, text_of
 
 OPTIONS: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}

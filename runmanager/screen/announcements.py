@@ -1,0 +1,70 @@
+"""The lines that a grid shows before its first run."""
+
+from collections import Counter
+
+from runmanager.checks.unread_axes import unread_axes
+from runmanager.core import files
+from runmanager.core.loop import Loop
+from runmanager.core.outcome import Status, advice, retry_failed
+from runmanager.core.plan import Action, Plan
+from runmanager.core.wording import counted
+from runmanager.tensorboard.server import hint
+
+
+def announce(loop: Loop, first: Plan) -> None:
+    """Print the numbers of changed, executed and skipped runs, and what is assumed."""
+    say, repeats = loop.say, loop.design.repeating(first.varying)
+    if assumption := loop.design.assumption(first.varying):
+        say(assumption)
+    if first.due:
+        run = first.due[0].run
+        # a run of expand() also has values of its configuration, which are not axes
+        names = first.varying if hasattr(run, "config") else run._fields
+        axes = [name for name in names if name not in ("device", *repeats)]
+        if sentence := unread_axes(loop.task.train, axes):
+            say(f"! {sentence}")
+    for sentence in first.changes:
+        say(sentence)
+    missing = Counter(planned.folder.unavailable for planned in first.runs if planned.folder.unavailable)
+    statuses = Counter(
+        (planned.action, planned.before.status) for planned in first.runs if not planned.folder.unavailable
+    )
+    num_failed = sum(statuses[Action.LEAVE, status] for status in Status if status.is_fault)
+    num_begun = sum(statuses[Action.CONTINUE, status] for status in Status)
+    numbers = {
+        "done before": statuses[Action.LEAVE, Status.COMPLETED],
+        "failed before": num_failed,
+        "pruned before": statuses[Action.WAIT, Status.PRUNED] + statuses[Action.LEAVE, Status.PRUNED],
+        "unavailable": missing.total(),
+    }
+    more = loop.num_more
+    begun = f" ({num_begun:,} begun before)" if num_begun else ""
+    counts = [counted(len(first.runs) + more, "run"), f"{len(first.due) + more:,} to execute{begun}"]
+    counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
+    path = files.for_people(loop.task.experiment.path)
+    say(f"{path}: {', '.join(counts)}")
+    of_search = loop.search.introduction() if loop.search else ""
+    of_pruner = loop.pruner.introduction() if loop.pruner else ""
+    for sentence in filter(None, (of_search, of_pruner)):
+        say(sentence)
+    if not first.due and not more:
+        return
+    for reason, count in missing.items():
+        say(f"! {counted(count, 'run')} unavailable, as {reason}")
+        say(f"    {advice(Status.UNAVAILABLE, '', them='it' if count == 1 else 'them')}")
+    if num_failed:
+        step = retry_failed(f"executes {'it' if num_failed == 1 else 'them'} again")
+        say(f"! {counted(num_failed, 'run')} ended by a fault before; {step}")
+    for line in hint(path) if loop.task.boards_of and first.due else ():
+        say(line)
+
+
+def announce_alone(loop: Loop, plan: Plan) -> None:
+    """Print the runs that are executed alone, for a debugger."""
+    for sentence in plan.changes:
+        loop.say(sentence)
+    numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
+    num_runs = len(loop.grid)
+    rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
+    what = "alone, in this process" if plan.due else "is completed by the present code: nothing is executed"
+    loop.say(f"{files.for_people(loop.task.experiment.path)}: run {numbers} {what}{rest}")
