@@ -45,6 +45,9 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
         step = did_you_mean(name, names, "it has")
         raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a run cannot be changed: write {self._name}._replace({name}={value!r:.60})")
+
     def __eq__(self, other: object) -> bool:
         has_other_fields = isinstance(other, Run) and other._fields != self._fields
         return not has_other_fields and tuple.__eq__(self, other)

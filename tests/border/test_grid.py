@@ -115,6 +115,9 @@ def test_a_missing_hyperparameter_is_named_beside_those_that_are_there():
         run.momentum  # noqa: B018
 
     assert getattr(run, "momentum", 0.9) == 0.9
+    for name in ("momentum", "lr"):
+        with pytest.raises(AttributeError):
+            setattr(run, name, 0.9)
 
 
 def test_any_iterable_with_an_order_is_an_axis_and_numpy_scalars_are_numbers():
