@@ -126,8 +126,11 @@ class OpenEpoch:
 
     def _progress(self) -> BatchProgress:
         """Return the progress in the epoch, without waiting for the device."""
-        loss = self.sums.loss_so_far()
-        return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
+        loss = self.sums.loss
+        mean = (
+            loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
+        )  # None on an accelerator
+        return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), mean)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns and the duration of an evaluation."""

@@ -310,11 +310,6 @@ class EpochSums:
                 self._add(name, value, size or 1)
         self._early.clear()
 
-    def loss_so_far(self) -> float | None:
-        """Return the mean loss so far; None without a loss, or if the loss is on an accelerator."""
-        is_exact = self.loss.weight and self.loss.chunk is None
-        return self.loss.of_numbers / self.loss.weight if is_exact else None
-
     def total(self, name: str) -> float:
         """Read one sum, which waits for the device; 0 if nothing was added."""
         return float(self._sums[name].total()) if name in self._sums else 0
@@ -329,15 +324,17 @@ class EpochSums:
             name: (self._hows[name], number, self._sums[name].weight if name in self._sums else 1)
             for name, number in zip(totals, read_values(list(totals.values())), strict=True)
         }
-        merged: dict[str, tuple[How, float, int]] = {}
-        for of_rank in ranks.gather(values):
-            for name, (how, number, weight) in of_rank.items():
-                if name not in merged:
-                    merged[name] = how, number, weight
-                    continue
-                _, before, num_before = merged[name]
-                total = before + number if how in ("mean", "sum") else float(_selected_of(how, number, before))
-                merged[name] = how, total, num_before + weight
+        merged, *others = ranks.gather(values)
+        for other in others:
+            for name, (how, number, weight) in other.items():
+                _, total, num = merged.get(name, (how, None, 0))
+                if total is None:
+                    total = number
+                elif how in ("mean", "sum"):
+                    total += number
+                else:
+                    total = float(_selected_of(how, number, total))
+                merged[name] = how, total, num + weight
         return {
             name: number / weight if how == "mean" else number for name, (how, number, weight) in merged.items()
         }
@@ -349,12 +346,12 @@ class EpochSums:
         """
         self.loss.total()
         first = self.loss.first
-        number, *pair = first.tolist() if isinstance(first, torch.Tensor) else first or [math.nan]
-        of_ranks = ranks.gather(None if math.isnan(number) else (int(number), *pair))
-        number, loss, before = min(filter(None, of_ranks), key=lambda of_rank: of_rank[0], default=(None,) * 3)
-        if number is None:
+        of_ranks = ranks.gather(first.tolist() if isinstance(first, torch.Tensor) else first)
+        of_ranks = [first for first in of_ranks if first is not None and not math.isnan(first[0])]
+        if not of_ranks:
             return None
-        return number, loss, before if math.isfinite(before) else None
+        number, loss, before = min(of_ranks)
+        return int(number), loss, before if math.isfinite(before) else None
 
     def state(self) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
