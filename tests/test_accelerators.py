@@ -291,9 +291,9 @@ def test_a_loop_waits_for_the_device_in_no_batch(here, name, pieces):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "waits"), [(1, 2.0), (5, 0.4)])
-def test_a_checkpoint_inside_an_epoch_reads_its_sums_twice_beside_the_weights(here, every, waits):
-    assert looped(here, "plain", 1, checkpoint_every=every) == {"_to_copy.default": waits}
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_checkpoint_inside_an_epoch_reads_no_sums_beside_what_it_saves(here, every):
+    assert looped(here, "plain", 1, checkpoint_every=every) == {}
 
 
 def looped(here, name, pieces, **options):

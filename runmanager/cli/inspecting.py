@@ -129,7 +129,9 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
     facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"continues": run.inside if run.status.can_go_on else ""}
     facts |= {
-        "mixed": "code, data, versions, threads or settings changed between its epochs" if run.mixed else ""
+        "mixed": "code, data, versions, threads, settings or workers changed between its epochs"
+        if run.mixed
+        else ""
     }
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)

@@ -79,8 +79,8 @@ def stateful(run, manager):
             scheduler.step()
             manager.evaluate(DataLoader(DATA, 5, shuffle=True))
             manager.track(
-                python=random.random(),  # noqa: S311 - the state that users draw from
-                numpy=np.random.random(),  # noqa: NPY002
+                python=random.gauss(0, 1),  # one of a pair, whose other number is a state too
+                numpy=np.random.normal(),  # noqa: NPY002
                 torch=torch.rand(()),
                 lr_now=optimizer.param_groups[0]["lr"],
                 first=network.get_parameter("1.weight")[0, 0],
