@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
 
-_EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
 # a hyphen is allowed only before a setting; a date has other hyphens
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 # devices of Windows, with any suffix
-_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
+_TAKEN = re.compile(f"{_FOLDER.pattern}|{_RESERVED.pattern}")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
@@ -96,8 +98,8 @@ def write_file(
 
 def copy_file(source: Path, path: Path) -> None:
     """Copy a file of any size, and write the copy as `write_file` does."""
-    with opened(source) as (descriptor, _):
-        write_file(path, iter(lambda: os.read(descriptor, _AT_ONCE), b""))
+    with opened(source) as (file, _):
+        write_file(path, iter(lambda: file.read(_AT_ONCE), b""))
 
 
 def make_folder(path: Path) -> None:
@@ -220,40 +222,30 @@ def explained(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file for reading during the block; yield its descriptor and its `os.stat_result`."""
+def opened(path: str | Path) -> Iterator[tuple[BufferedReader, os.stat_result]]:
+    """Open a file for reading during the block; yield it with its `os.stat_result`."""
     if os.path.islink(path):  # noqa: PTH114 - no Path each; the flags refuse a link made in the meantime
         raise OSError(errno.ELOOP, "a link, which is not followed", str(path))
     descriptor = os.open(path, os.O_RDONLY | _FLAGS)
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "not a file", str(path))
-        yield descriptor, state
-    finally:
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
         os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - not a path
+        yield file, state
 
 
 def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
     """Read up to `most` bytes of a file, and its state before reading."""
-    with opened(path) as (descriptor, state):
-        return read_at_most(descriptor, min(most, state.st_size)), state
+    with opened(path) as (file, state):
+        return file.read(min(most, state.st_size)), state
 
 
 def read_end(path: str | Path, most: int) -> bytes:
     """Read up to `most` bytes from the end of a file."""
-    with opened(path) as (descriptor, state):
-        os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
-        return read_at_most(descriptor, most)
-
-
-def read_at_most(descriptor: int, most: int) -> bytes:
-    """Read the next `most` bytes of an open file; fewer bytes only at the end of the file."""
-    parts: list[bytes] = []
-    while part := os.read(descriptor, most):  # reading 0 bytes ends the loop
-        parts.append(part)
-        most -= len(part)
-    return b"".join(parts)
+    with opened(path) as (file, state):
+        file.seek(max(0, state.st_size - most))
+        return file.read(most)
 
 
 def read_json(path: Path, most: int = _LARGEST, *, damaged: list[str] | None = None) -> dict[str, Any]:
@@ -328,17 +320,12 @@ def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> N
 def check_experiment(name: str) -> str:
     """Return the name of an experiment if it is a valid folder name."""
     value: object = name  # the caller may pass a value of another type
-    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _is_taken(value) and value[-1] != ".":
+    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value):
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-    better = f"exp_{better}" if _is_taken(better) else better
+    better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
     rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
     raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
-
-
-def _is_taken(name: str) -> bool:
-    """Whether a name means something else: a run's folder, or a device of Windows."""
-    return run_number(name) is not None or is_reserved(name)
 
 
 def is_reserved(name: str) -> bool:
@@ -375,17 +362,12 @@ def combination(params: Mapping[str, Any]) -> str:
 
 def _is_unambiguous(value: Any) -> bool:
     """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
-    if value is None or isinstance(value, bool | int):
-        return True
+    if isinstance(value, str):
+        is_word = re.fullmatch(r"[A-Za-z_]([\w.:-]*[\w-])?", value, re.ASCII)
+        return is_word is not None and value.lower() not in ("none", "true", "false", "nan", "inf", "infinity")
     if isinstance(value, float):
         return text(value) == repr(value) or float(text(value)) == value
-    if not isinstance(value, str) or slug(value) != value.replace(":", "") or value.endswith("."):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return value not in ("", "None", "True", "False", "none", "true", "false")
-    return False
+    return value is None or isinstance(value, bool | int)
 
 
 def shortened(name: str, whole: str | None = None) -> str:

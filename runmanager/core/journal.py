@@ -223,24 +223,20 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
 def read_attempt(path: str | Path) -> Attempt:
     """Read a journal, complete or still growing; its content never raises an error."""
     attempt = Attempt()
-    rest = b""
-    with files.opened(path) as (descriptor, state):
+    with files.opened(path) as (file, state):
         attempt.version = files.version(state)
-        most = min(PIECE, state.st_size + 1)
-        while piece := files.read_at_most(descriptor, most):
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                attempt.num_lines += 1
-                attempt.size += len(line) + 1
-                try:
-                    check_line(line)
-                    _take(attempt, line)
-                except DAMAGED:
-                    attempt.damaged.append(attempt.num_lines)
-            if len(rest) >= PIECE:
-                attempt.damaged.append(attempt.num_lines + 1)
-                attempt.is_read = False
+        while line := file.readline(PIECE):
+            if line[-1:] != b"\n":  # the writer has not ended it
+                if len(line) == PIECE:
+                    attempt.damaged.append(attempt.num_lines + 1)
+                    attempt.is_read = False
                 break
+            attempt.num_lines += 1
+            attempt.size += len(line)
+            try:
+                _take(attempt, line[:-1])
+            except DAMAGED:
+                attempt.damaged.append(attempt.num_lines)
     return attempt
 
 
@@ -252,6 +248,7 @@ def check_line(line: bytes) -> None:
 
 def _take(attempt: Attempt, line: bytes) -> None:
     """Add an intact line to what a journal contains."""
+    check_line(line)
     kind = "epoch" if line.startswith(_EPOCH) else _KINDS.decode(line).type
     content: dict[str, Any] = {}
     if kind in ("start", "inside", "end") or b'"loaded":' in line[:_HEAD]:

@@ -122,7 +122,7 @@ def _points(blocks: list[tuple[npt.NDArray[Any], ...]]) -> Points:
 def _read(path: Path, parts: _Parts) -> Attempt:
     """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines."""
     lines = Attempt()
-    with files.opened(path) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
+    with files.opened(path) as (file, _):
         for number, line in enumerate(iter(lambda: file.readline(journal.PIECE), b""), 1):
             is_whole = line.endswith(b"\n")
             if not is_whole and len(line) < journal.PIECE:

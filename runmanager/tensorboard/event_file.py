@@ -109,11 +109,11 @@ def read_events(path: Path) -> Iterator[Event]:
 @contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading."""
-    with files.opened(path) as (descriptor, state):
+    with files.opened(path) as (file, state):
         if not state.st_size:  # an empty file cannot be mapped
             yield b""
             return
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             yield content
 
 

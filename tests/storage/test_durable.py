@@ -350,31 +350,13 @@ def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, fault
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "source", "target"]
 
 
-def test_the_beginning_and_the_end_of_a_file_are_read(tmp_path, faulty):
-    path = tmp_path / "file"
-    path.write_bytes(b"0123456789")
-    parts = []
-
-    def short_read(descriptor, most):
-        parts.append(most)
-        return os.read(descriptor, min(most, 2))
-
-    faulty(read=short_read)
-
-    assert (read_file(path, 3)[0], read_file(path, 99)[0]) == (b"012", b"0123456789")
-    assert (read_end(path, 3), read_end(path, 99)) == (b"789", b"0123456789")
-    assert parts[:2] == [3, 1]
-    assert read_file(path, 99)[1].st_size == 10
-
-
 def test_a_file_that_was_opened_is_closed(tmp_path):
     (tmp_path / "file").touch()
 
-    with opened(tmp_path / "file") as (descriptor, _):
+    with opened(tmp_path / "file") as (file, _):
         pass
 
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.close(descriptor)
+    assert file.closed
 
 
 def test_json_is_indented_unicode_and_strict():
