@@ -56,8 +56,18 @@ _RECORDS: dict[object, Any] = {}
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
     """Compute the fingerprint of a training function."""
     reached = _Reached(train, data)
-    if notes is not None:
-        notes += reached.notes()
+    sentences = [] if notes is None else notes
+    if reached.too_large:
+        names, size = ", ".join(dict.fromkeys(reached.too_large)), f"{MOST_BYTES >> 20} MiB"
+        sentences.append(f"train reads {names}, larger than {size}: only its shape counts; pass it as data=")
+    if reached.not_compared:
+        names = ", ".join(dict.fromkeys(reached.not_compared))
+        table = "pass it as data=, a table as table.to_numpy()"
+        sentences.append(f"the content of {names} is not compared: {table}")
+    if reached.without_source:
+        names = ", ".join(reached.without_source)
+        file = "a change of it is not noticed; put it into a file"
+        sentences.append(f"the source of {names} is not known: {file}")
     kinds = {
         "code": {name: _short_hash(text) for name, text in reached.code.items()},
         "statements": {name: _short_hash(text) for name, text in reached.statements.items()},
@@ -88,12 +98,6 @@ class _Scope:
     bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that assign it
     owner: object  # the name of the module, or the function
     outer: "_Scope | None" = None
-
-    def having(self, name: str) -> "_Scope | None":
-        """Return the innermost scope that has a name: this scope or an outer scope."""
-        if name in self.values or (self.outer and name in self.bindings):
-            return self
-        return self.outer.having(name) if self.outer else None
 
     def origin(self, name: str) -> "tuple[str, _Scope]":
         """Return a name and its scope; an imported name is followed to the user's module that defines it."""
@@ -139,36 +143,14 @@ class _Reached:
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
         self.values: dict[str, _Value] = {}
-        self._data = set(map(id, _contents_of_data(data)))
+        self._data = set() if data is None else set(map(id, _contents_of_data(data)))
         self._seen: set[object] = set()
-        self._too_large: list[str] = []
-        self._not_compared: list[str] = []
-        self._without_source: list[str] = []
+        self.too_large: list[str] = []
+        self.not_compared: list[str] = []
+        self.without_source: list[str] = []
         self._waiting: list[Any] = []
         for part in source.layers(train):
             self._read_part(part)  # read the part always, even if it is a function of an installed package
-        self._read_arguments(train)
-        while self._waiting:
-            part = self._waiting.pop()
-            if id(part) not in self._seen and source.is_users(part):
-                self._read_part(part)
-
-    def notes(self) -> list[str]:
-        """The sentences about values that are not compared."""
-        notes = []
-        if self._too_large:
-            names, size = ", ".join(dict.fromkeys(self._too_large)), f"{MOST_BYTES >> 20} MiB"
-            notes += [f"train reads {names}, larger than {size}: only its shape counts; pass it as data="]
-        if self._not_compared:
-            names = ", ".join(dict.fromkeys(self._not_compared))
-            notes += [f"the content of {names} is not compared: pass it as data=, a table as table.to_numpy()"]
-        if self._without_source:
-            names = ", ".join(self._without_source)
-            notes += [f"the source of {names} is not known: a change of it is not noticed; put it into a file"]
-        return notes
-
-    def _read_arguments(self, train: Any) -> None:
-        """Record the arguments of a partial."""
         arguments: dict[str, Any] = {}
         while isinstance(train, functools.partial):
             numbered = {f"argument {number}": value for number, value in enumerate(train.args, 1)}
@@ -177,6 +159,10 @@ class _Reached:
         for name, value in arguments.items():
             if not isinstance(value, str):  # a text is usually a path
                 self._read_value(name, value, _Scope({}, {}, id(train)))
+        while self._waiting:
+            part = self._waiting.pop()
+            if id(part) not in self._seen and source.is_users(part):
+                self._read_part(part)
 
     def _read_part(self, part: Any) -> None:
         """Add the source of a function or a class, and the values that it reads."""
@@ -184,7 +170,7 @@ class _Reached:
         is_function = isinstance(part, types.FunctionType)
         scope = _scope_of(part)
         text = source.text_of(part) or scope.statements(part.__name__)
-        self._without_source += [part.__qualname__] if is_function and not text else []
+        self.without_source += [part.__qualname__] if is_function and not text else []
         # functools.wraps copies the name of the wrapped function
         name = part.__code__.co_qualname if is_function and hasattr(part, "__wrapped__") else part.__qualname__
         members = vars(part) if isinstance(part, type) else {}
@@ -193,7 +179,9 @@ class _Reached:
             cells = dict(itertools.chain.from_iterable(_cells(one).items() for one in functions))
             scope = _Scope(cells, source.enclosing_bindings(part), part, scope)
         self._add(self.code, name, text, scope)
-        body = _Scope({}, source.class_bindings(part), part, scope)
+        nodes = source.source_of(part).definitions.get(part.__qualname__, []) if members else []
+        inside = [statement for node in nodes if isinstance(node, ast.ClassDef) for statement in node.body]
+        body = _Scope({}, source.bindings_in(inside), part, scope)
         for member, value in members.items():  # an attribute may be assigned outside the class
             is_content = type(value).__module__ == "builtins" and not _is_code(value)
             if is_content and not member.startswith("__") and not body.is_fresh(member):
@@ -207,7 +195,9 @@ class _Reached:
 
     def _read(self, chain: Sequence[str], scope: _Scope) -> None:
         (name, *attributes) = chain
-        where = scope.having(name)
+        where: _Scope | None = scope  # the innermost scope that has the name
+        while where and not (name in where.values or (where.outer and name in where.bindings)):
+            where = where.outer
         if where is None or (name.startswith("__") and name.endswith("__")):
             return
         if name not in where.values:  # a name of an outer function that no inner function uses
@@ -234,28 +224,32 @@ class _Reached:
         if key in _RECORDS or id(value) in self._data or (key, name) in self._seen:
             return
         self._seen.add((key, name))
-        if _is_code(value):
-            self._read_code(name, value, scope)
+        fields: Mapping[str, Any] = {}
+        if _is_code(value):  # by its source; a library's function with an alias also by its full name
+            self._waiting += source.layers(value)
+            # an assignment such as step = scaled(step, 2)
+            if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
+                self._read_statements(name, scope)
+            if source.is_users(value) or name.endswith(getattr(value, "__name__", name)):
+                return
+            key, text, is_plain = id(value), full_name(value), True
         elif owner is None and _is_settings(value):
             fields = _fields(value)
             self._waiting.append(type(value))
-            self._note(name, _Value(f"{type(value).__name__}({', '.join(fields)})", key, value))
-            for field, inside in fields.items():
-                self._read_value(f"{name}.{field}", inside, scope, value)
+            text, is_plain = f"{type(value).__name__}({', '.join(fields)})", True
         else:
-            self._read_content(name, value, key, scope, owner)
+            text, is_plain = self._content(name, value, scope, owner)
+        if name not in self.values or self.values[name].text != text:
+            self.values[_unique(name, self.values)] = _Value(text, key, value)
+        for field, inside in fields.items():
+            self._read_value(f"{name}.{field}", inside, scope, value)
+        if not is_plain:
+            self._read_statements(name.partition(".")[0], scope)
 
-    def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
-        """Record a function or class by its source, a library's function with an alias also by full name."""
-        self._waiting += source.layers(value)
-        # an assignment such as step = scaled(step, 2)
-        if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
-            self._read_statements(name, scope)
-        if not source.is_users(value) and not name.endswith(getattr(value, "__name__", name)):
-            self._note(name, _Value(full_name(value), id(value), value))
-
-    def _read_content(self, name: str, value: Any, key: object, scope: _Scope, owner: Any) -> None:
-        writer = _Text(self._data)
+    def _content(self, name: str, value: Any, scope: _Scope, owner: Any) -> tuple[str, bool]:
+        """Return a value as text, and whether the text is complete."""
+        writer = _Text(self._data, _MOST_TEXT)
+        root, _, field = name.partition(".")
         origin, home = scope.origin(name)
         compared = value
         if type(value) is dict:
@@ -274,19 +268,20 @@ class _Reached:
         except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
             text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
-        self._too_large += [name] if writer.is_too_large else []
-        if _is_fresh(name, scope, owner):
+        self.too_large += [name] if writer.is_too_large else []
+        # a name that is assigned from a clock or a process id, or an attribute by a line of its class
+        origin, home = scope.origin(root)
+        lines = source.text_of(type(owner)).splitlines() if field and source.is_users(type(owner)) else []
+        if (
+            home.is_fresh(origin)
+            or (field and home.is_fresh(f"{origin}.{field}"))
+            or any(re.search(rf"\b{re.escape(field)}\b.*=", line) and _FRESH.search(line) for line in lines)
+        ):
             text, writer.is_plain = f"<{type(value).__name__} of a clock or id>", False
-            self._not_compared += [] if isinstance(value, _SCALARS) else [name]
+            self.not_compared += [] if isinstance(value, _SCALARS) else [name]
         elif writer.has_table:
-            self._not_compared.append(name)
-        self._note(name, _Value(text, key, value))
-        if not writer.is_plain:
-            self._read_statements(name.partition(".")[0], scope)
-
-    def _note(self, name: str, value: _Value) -> None:
-        if name not in self.values or self.values[name].text != value.text:
-            self.values[_unique(name, self.values)] = value
+            self.not_compared.append(name)
+        return text, writer.is_plain
 
     def _read_statements(self, name: str, scope: _Scope) -> None:
         """Add the statements that assign a name, and the values that they read."""
@@ -297,15 +292,16 @@ class _Reached:
             self._add(self.statements, name, text, scope)
 
 
+@dataclasses.dataclass
 class _Text:
     """Writes a value as text that is the same in every process."""
 
-    def __init__(self, data: set[int]) -> None:
-        self._data = data
-        self._left = _MOST_TEXT
-        self.parts: list[Any] = []  # functions and classes in the value
-        self.is_plain = True
-        self.is_too_large = self.has_table = False
+    data: set[int]  # the ids of the parts of data=, which are compared as data
+    left: int  # number of characters that are left
+    parts: list[Any] = dataclasses.field(default_factory=list)  # functions and classes in the value
+    is_plain: bool = True
+    is_too_large: bool = False
+    has_table: bool = False
 
     def of(self, value: Any, holders: tuple[int, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
         """Return the text of a value; `holders` are the ids of its containers."""
@@ -313,7 +309,7 @@ class _Text:
         if isinstance(value, _SCALARS) and not isinstance(value, enum.Enum):
             self._spend(len(value) if isinstance(value, (str, bytes)) else 8)
             return repr(value)
-        if id(value) in holders or id(value) in _RECORDS or id(value) in self._data:
+        if id(value) in holders or id(value) in _RECORDS or id(value) in self.data:
             return "..."
         if not self._spend(_OBJECT_SIZE):
             return "..."
@@ -367,10 +363,10 @@ class _Text:
 
     def _spend(self, size: int) -> bool:
         """Subtract characters from the budget; return whether any characters are left."""
-        self._left -= size
-        if self._left <= 0:
+        self.left -= size
+        if self.left <= 0:
             self.is_too_large, self.is_plain = True, False
-        return self._left > 0
+        return self.left > 0
 
 
 def _scope_of(part: Any) -> _Scope:
@@ -384,16 +380,6 @@ def _assigned_by(node: ast.stmt) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     parts = [part for target in targets if target for part in ast.walk(target)]
     return {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Store)}
-
-
-def _is_fresh(name: str, scope: _Scope, owner: Any) -> bool:
-    """Whether a name is assigned from a clock or a process id, or an attribute by a line of its class."""
-    root, _, field = name.partition(".")
-    origin, home = scope.origin(root)
-    if home.is_fresh(origin) or (field and home.is_fresh(f"{origin}.{field}")):
-        return True
-    lines = source.text_of(type(owner)).splitlines() if field and source.is_users(type(owner)) else []
-    return any(re.search(rf"\b{re.escape(field)}\b.*=", line) and _FRESH.search(line) for line in lines)
 
 
 def _is_code(value: Any) -> bool:

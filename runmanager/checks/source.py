@@ -144,12 +144,6 @@ def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
     return bindings_in(statement for node in nodes if isinstance(node, _FUNCTIONS) for statement in node.body)
 
 
-def class_bindings(part: Any) -> dict[str, list[ast.stmt]]:
-    """Return `bindings_in` of the body of a class."""
-    nodes = source_of(part).definitions.get(part.__qualname__, [])
-    return bindings_in(statement for node in nodes if isinstance(node, ast.ClassDef) for statement in node.body)
-
-
 @functools.lru_cache(maxsize=4096)
 def names_read(text: str) -> tuple[str, ...]:
     r"""Return the free names that a source reads, sorted, with their attributes.

@@ -15,6 +15,7 @@ from runmanager.core.experiment import Experiment, experiments, is_experiment, r
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, RunsWarning
+from runmanager.tables.results_files import COLD
 from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in find_all(path)]
-        table = tables.concat(
-            parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
-        )
+        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", COLD))
     warn_of(damaged, path)
     return table
 

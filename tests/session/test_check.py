@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
 from runmanager.checks import check
-from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
-from runmanager.errors import ExperimentLockedError, GridError
+from runmanager.errors import GridError
 from tests.accelerators import Machine, fail_kernels, installed
 from tests.locations import line_with
 
@@ -260,14 +259,6 @@ def test_what_is_done_before_is_not_checked(tmp_path, caplog):
 
     assert again.exit_code == 0
     assert not any("checked" in line for line in caplog.messages)
-
-
-def test_an_experiment_that_is_running_is_not_checked(tmp_path, monkeypatch):
-    (tmp_path / "runs" / "e").mkdir(parents=True)
-    monkeypatch.setattr("runmanager.core.lock._is_this_thread", lambda _: False)
-
-    with hold(tmp_path / "runs" / "e"), pytest.raises(ExperimentLockedError):
-        start(tmp_path, {"loop": [_refuse], "seed": [1]})
 
 
 def test_a_check_ends_after_its_time_and_says_how_far_it_came(tmp_path, monkeypatch, caplog):
