@@ -111,8 +111,8 @@ class Sum:
         """Restore a saved state, replacing the sum."""
         vars(self).update(send(state, device))
         self._device = device
-        if state["chunk"] is not None:
-            self.chunk = list(self.chunk or ())  # the rows of one tensor
+        if self.chunk is not None:
+            self.chunk = list(self.chunk)  # the rows of one tensor
 
 
 class EpochSums:
