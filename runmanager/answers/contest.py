@@ -18,8 +18,8 @@ from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.luck import luck_of
 from runmanager.answers.verdict_sentence import Race
 from runmanager.core.experiment import SEEDS, Rule
+from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import counted, listed, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import all_of, brief, labels

@@ -12,8 +12,8 @@ from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.core.experiment import Rule
+from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import counted, printable
 from runmanager.tables.cells import aligned, all_of, cell, labels
 from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of

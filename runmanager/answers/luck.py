@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from runmanager.core import files
+from runmanager.core.goal import KEPT
 from runmanager.core.journal import read_attempt
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.tables.columns import Numbers
 
 _SIDE = 1.96  # half the width of a 95 % interval, in standard errors

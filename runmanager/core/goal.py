@@ -15,6 +15,9 @@ _SMALLER = frozenset((
     "cer", "duration", "ece", "err", "error", "fid", "loss", "mae", "memory", "mse", "nll", "perplexity",
     "rmse", "wer",
 ))  # fmt: skip
+KEPT = "kept "
+"""The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""
+
 EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
 """The words that name the data of an evaluation, in the order in which they decide."""
 _DATA = (*EVALUATED, "train", "training")

@@ -7,6 +7,7 @@ file system may lack locks.
 """
 
 import errno
+import getpass
 import hashlib
 import json
 import math
@@ -104,7 +105,9 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
     """Hold the lock of an experiment during the block."""
     path = experiment / files.HOLDER
     nonce = uuid.uuid4().hex
-    user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "USERNAME"))), "someone")
+    user = "someone"
+    with suppress(OSError, KeyError, ImportError):  # without a name, as in some containers
+        user = getpass.getuser()
     done = threading.Event()
 
     def renew() -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import Goal
-from runmanager.core.run_numbers import KEPT
+from runmanager.core.goal import KEPT, Goal
 from runmanager.core.state import read_run
 from runmanager.core.values import closest
 

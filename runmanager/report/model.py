@@ -13,9 +13,8 @@ from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.core.experiment import Experiment, first_line_of_note, varying
-from runmanager.core.goal import Goal, is_larger_better
+from runmanager.core.goal import KEPT, Goal, is_larger_better
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.state import RunResult
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import printable

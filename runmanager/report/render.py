@@ -21,8 +21,8 @@ from runmanager.answers.view import TIMES
 from runmanager.core import files
 from runmanager.core.experiment import experiments as folders_of
 from runmanager.core.experiment import first_line_of_note, no_runs, read_runs
+from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError, StorageError
 from runmanager.report import charts, curves, search_text, sections, slices, text, timeline

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from runmanager.core.experiment import Design, varying
-from runmanager.core.goal import Goal
+from runmanager.core.goal import KEPT, Goal
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.state import RunResult
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError

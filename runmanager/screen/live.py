@@ -16,11 +16,11 @@ from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
+from runmanager.core.goal import KEPT
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.plan import Action, Plan
 from runmanager.core.run import Run
-from runmanager.core.run_numbers import KEPT, ranked_numbers
 from runmanager.core.state import RunResult
 from runmanager.core.wording import listed, printable
 from runmanager.errors import RunManagerError
@@ -32,6 +32,7 @@ from runmanager.screen.picture import Picture
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
+from runmanager.tables.run_numbers import ranked_numbers
 from runmanager.tables.usual_goals import default_goal
 from runmanager.tensorboard.server import page_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from runmanager.core.goal import KEPT
 from runmanager.core.outcome import LEADING
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.wording import printable
 from runmanager.table import GAP, Table
 from runmanager.tables.cells import brief, cell, join, steady

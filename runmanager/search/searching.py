@@ -13,7 +13,6 @@ from runmanager.core.experiment import Design, Experiment, KeptTrial, RunFolder,
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, id_of
-from runmanager.core.run_numbers import kept
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.wording import counted, did_you_mean
 from runmanager.errors import InvalidArgumentError, Problems
@@ -21,6 +20,7 @@ from runmanager.search.optuna_sampler import Sampler, TrialResult, check_search,
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import Point, SearchSpace
 from runmanager.tables.cells import join
+from runmanager.tables.run_numbers import kept
 
 MOST_REPEATS = 100
 """The number of repeated suggestions in a row after which the search ends."""

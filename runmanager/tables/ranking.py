@@ -20,9 +20,8 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
 from runmanager.core.experiment import SEEDS, Design, assumption, varying
-from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.goal import KEPT, Goal, parse_goal
 from runmanager.core.outcome import Status
-from runmanager.core.run_numbers import KEPT
 from runmanager.core.values import COLUMNS, RESERVED, key_of
 from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems

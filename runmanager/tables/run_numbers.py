@@ -5,12 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from runmanager.core.experiment import Design
-from runmanager.core.goal import Goal
+from runmanager.core.goal import KEPT, Goal
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
-
-KEPT = "kept "
-"""The prefix of a column's name: the column has the goal's value at the epoch whose weights are kept."""
 
 
 def ranked_numbers(runs: Sequence[RunResult], goal: Goal | None) -> list[dict[str, float]]:
