@@ -67,8 +67,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
             # every process would load the tensor, even the processes of other devices
             raise TypeError(f"a tensor on {obj.device}")
-        is_of_own_class = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
-        if is_of_own_class and sys.modules.get(obj.__name__) is obj:
+        is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
+        if is_module and type(obj) is not types.ModuleType:
             return importlib.import_module, (str(obj.__name__),)
         if isinstance(obj, types.CodeType):
             make, arguments, *_ = cloudpickle.Pickler.dispatch_table[types.CodeType](obj)

@@ -217,8 +217,9 @@ def _parser(
             about += f" (default: {value if isinstance(value, str | int | float) else type(value).__name__})"
         groups[flag.heading].add_argument(flag.name, dest=name, help=about, **flag.settings)
         if name == "executor":
-            address = {"metavar": "HOST:PORT", "help": "Ray cluster to use (default: start one here)"}
-            groups[flag.heading].add_argument("--ray-address", **address)
+            groups[flag.heading].add_argument(
+                "--ray-address", metavar="HOST:PORT", help="Ray cluster to use (default: start one here)"
+            )
     number, about = "--sample", "draw N runs of the grid at random"
     if search := options.get("search"):
         number = "--suggest"
@@ -229,7 +230,9 @@ def _parser(
 
 def _grid(axes: Mapping[str, _Axis], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the grid with the values from the flags that were used, and the values of the constants."""
-    grid, constants, problems = {}, {}, Problems()
+    grid: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    problems = Problems()
     for name, axis in axes.items():
         read = axis.read(given.get(f"axis {name}", ()), problems)
         if axis.group == _CONSTANTS:
@@ -262,29 +265,27 @@ def _flag(name: str) -> str:
 
 def _value(values: Sequence[Any] | Range, word: str) -> Any:
     """Parse a word as a value of the same type; the message of the ValueError describes the valid values."""
+    number: Callable[[str], float]
     if isinstance(values, Range):
-        kinds = {int if isinstance(values, IntRange) else float}
-    else:
-        kinds = {type(value) for value in values}
+        number, numbers = (int, "whole numbers") if isinstance(values, IntRange) else (float, "numbers")
+        low, dots, high = word.partition("..")
+        try:
+            return replace(values, low=number(low), high=number(high)) if dots else number(word)
+        except ValueError:
+            raise ValueError(f"{numbers}, or a range as {values.low}..{values.high}") from None
+    kinds = {type(value) for value in values}
     if kinds <= {str}:
         return word
-    if not kinds <= {int, float}:
-        choices = (
-            {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
-        )
-        if word not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return choices[word]
-    number, numbers = (int, "whole numbers") if kinds == {int} else (float, "numbers")
-    low, dots, high = word.partition("..")
-    try:
-        if isinstance(values, Range) and dots:
-            return replace(values, low=number(low), high=number(high))
-        return number(word)
-    except ValueError:
-        if isinstance(values, Range):
-            numbers += f", or a range as {values.low}..{values.high}"
-        raise ValueError(numbers) from None
+    if kinds <= {int, float}:
+        number, numbers = (int, "whole numbers") if kinds == {int} else (float, "numbers")
+        try:
+            return number(word)
+        except ValueError:
+            raise ValueError(numbers) from None
+    choices = {"true": True, "false": False} if kinds == {bool} else {text(value): value for value in values}
+    if word not in choices:
+        raise ValueError(f"one of {', '.join(choices)}")
+    return choices[word]
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
