@@ -93,7 +93,7 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     began = time.monotonic()
     path, display, executor = loop.task.experiment.path, loop.display, loop.executor
     check_free(path)
-    plan = loop.plan(is_written=False)
+    plan = ranks.from_main(lambda: loop.plan(is_written=False))
     likely = loop.search.to_try() if loop.search else []
     absent = unavailable_runs(likely, executor)
     runs = [planned.run for planned in plan.due]

@@ -3,13 +3,13 @@
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, Signals, Slot
-from runmanager.core.experiment import Design, RunFolder, telling_first
+from runmanager.core.experiment import Design, telling_first
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener_thread import ListenerThread
 from runmanager.core.outcome import BY_TRAIN, EpochRecord, News, Outcome, Question, Status
@@ -57,22 +57,18 @@ class Loop:
     seconds: dict[str, float] = field(default_factory=dict)  # identity -> time of all attempts in a lane (s)
 
     def plan(self, *, is_written: bool) -> Plan:
-        """Plan the chosen runs; store all runs with the experiment if `is_written`."""
-
-        def plan() -> Plan:
-            experiment = self.task.experiment
-            folders = experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
-            plan = self._plan([self.grid[n] for n in self.chosen], [folders[n] for n in self.chosen])
-            if self.pruner:
-                self.pruner.begin([planned.start for planned in plan.runs])
-            runs = list(plan.runs)
-            for number, planned in enumerate(runs):
-                is_pruned = planned.before.status is Status.PRUNED and planned.action is not Action.START_OVER
-                if is_pruned and planned.action.is_due and self._stays_pruned(planned.before):
-                    runs[number] = replace(planned, action=Action.LEAVE)
-            return replace(plan, runs=runs)
-
-        return ranks.from_main(plan)
+        """Plan the chosen runs, on rank 0; store all runs with the experiment if `is_written`."""
+        folders = self.task.experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
+        chosen = [self.grid[number] for number in self.chosen], [folders[number] for number in self.chosen]
+        plan = make_plan(*chosen, self.task, retry_failed=self.retry_failed)
+        if self.pruner:
+            self.pruner.begin([planned.start for planned in plan.runs])
+        runs = list(plan.runs)
+        for number, planned in enumerate(runs):
+            is_pruned = planned.before.status is Status.PRUNED and planned.action is not Action.START_OVER
+            if is_pruned and planned.action.is_due and self._stays_pruned(planned.before):
+                runs[number] = replace(planned, action=Action.LEAVE)
+        return replace(plan, runs=runs, axes=self.search.axes if self.search else ())
 
     def begin(self, plan: Plan, *, is_asked: bool = True) -> Plan:
         """Return the plan in which the runs that the search chooses first are executed, and the others wait."""
@@ -110,7 +106,7 @@ class Loop:
                     with self.signals.at_once(False):
                         outcome = self._commit(planned, ended)
                         is_retried = outcome.status.is_worth_a_retry and num_retries[id_] < self.retries
-                        self._tell_end(run, id_, outcome, is_retried=is_retried)
+                        self._tell_end(id_, outcome, is_retried=is_retried)
                         if is_retried:
                             num_retries[id_] += 1
                             self._in_progress[id_] = replace(planned, before=self.states[id_])
@@ -144,15 +140,21 @@ class Loop:
         self.signals.check()
         id_, now = id_of(run), time.monotonic()
         self.first_began = now if self.first_began is None else self.first_began
-        self._begun[id_] = copy_of(run), Slot(id_, lane, device), now
-        for listener in self._listening(run):
-            listener.run_began(listener.run, None, None)
+        copy, slot = copy_of(run), Slot(id_, lane, device)
+        self._begun[id_] = copy, slot, now
+        for listener in (*self.listeners, *self._threads):
+            listener.run, listener.slot = copy, slot
+            listener.run_began(copy, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
         """Report the progress of a run; return the first reason why it should stop, or ""."""
         self.signals.check()
+        if id_of(run) not in self._begun:  # a process that counts as dead may report late
+            return ""
+        copy, slot, _ = self._begun[id_of(run)]
         reasons: list[str | None] = []
-        for listener in self._listening(run):
+        for listener in (*self.listeners, *self._threads):
+            listener.run, listener.slot = copy, slot
             if isinstance(news, EpochRecord):
                 listener.epoch_ended(news, None)
             elif not isinstance(news, Question):
@@ -182,10 +184,6 @@ class Loop:
         if self.is_over and others:
             with contextlib.suppress(StorageError):  # runs that could not be dropped stay pending
                 self.task.experiment.forget(others)
-        for id_, planned in self.runs.items():
-            is_waiting = planned.action is Action.START_OVER and not self.states[id_].attempts
-            if id_ in self._in_progress or is_waiting:  # the loop was broken off
-                self.states[id_] = read_run(planned.folder)
         return [(planned, self.states[planned.folder.id]) for planned in asked_for]
 
     @cached_property
@@ -194,35 +192,24 @@ class Loop:
         folders = self.task.experiment.runs.values()
         return [read_run(folder) for folder in folders if folder.id not in self.runs]
 
-    def of_experiment(self) -> list[RunResult]:
-        """Return the state of each run of the experiment, in order."""
-        runs = self._asked_for() if self.is_over else self.runs.values()
+    def of_tables(self) -> list[RunResult]:
+        """Return the states of the experiment's runs as in its tables, in order.
+
+        A changed run has its earlier epochs until it has an epoch.
+        """
         states = [state for state in self.others if state.folder.id not in self.runs]
-        states += [self.states[planned.folder.id] for planned in runs]
+        for id_, planned in self.runs.items():
+            if id_ in self._begun:
+                self.states[id_] = read_run(planned.folder)
+            state = self.states[id_]
+            is_hidden = planned.folder.since and not state.epochs
+            states.append(self.before_change(planned) if is_hidden else state)
         return sorted(states, key=lambda state: state.folder.number)
 
-    def of_tables(self) -> list[RunResult]:
-        """Return the states as in the tables: a changed run has its earlier epochs until it has an epoch."""
-        self.states |= {id_: read_run(self.runs[id_].folder) for id_ in self._begun}
-        earlier = {state.folder.id: state for state in self.before_changes()}
-        return [earlier.get(state.folder.id, state) for state in self.of_experiment()]
-
-    def before_changes(self) -> list[RunResult]:
-        """Return the states before their change of changed runs that have no epoch since."""
-        states = []
-        for id_, planned in self.runs.items():
-            if planned.folder.since and not self.states[id_].epochs:
-                is_read = planned.action is Action.START_OVER
-                before = planned.before if is_read else read_run(replace(planned.folder, since=0))
-                states += [before] if before.epochs else []
-        return states
-
-    def _plan(self, runs: Sequence[Run], folders: Sequence[RunFolder]) -> Plan:
-        """Plan runs according to their journals and the options."""
-        return make_plan(
-            runs, folders, self.task.fingerprint, retry_failed=self.retry_failed,
-            keep_changed=self.task.keep_changed, axes=self.search.axes if self.search else (),
-        )  # fmt: skip
+    def before_change(self, planned: PlannedRun) -> RunResult:
+        """Return the state of a changed run before its change."""
+        is_read = planned.action is Action.START_OVER
+        return planned.before if is_read else read_run(replace(planned.folder, since=0))
 
     def _stays_pruned(self, before: RunResult) -> bool:
         """Whether a pruned run stays so: by `train`, by the present rule, or by what it has reached."""
@@ -252,13 +239,13 @@ class Loop:
                 due += [planned.folder.id for planned in created if planned.action.is_due]
                 if due or not created:
                     break
-            runs: list[PlannedRun] = []
+            runs, now = [], set(due)
             for planned in self._asked_for() if is_first else [self.runs[id_] for id_ in due]:
                 id_, action, before = planned.folder.id, planned.action, planned.before
-                if id_ in due and (action is not Action.START_OVER or self.states[id_].attempts):
-                    before = self.states[id_]
-                    action = resumed(before)
-                elif id_ not in due and action is not Action.LEAVE:
+                state = self.states[id_]
+                if id_ in now and (action is not Action.START_OVER or state.attempts > before.attempts):
+                    before, action = state, resumed(state)
+                elif id_ not in now and action is not Action.LEAVE:
                     action = Action.WAIT
                 runs.append(PlannedRun(planned.run, planned.folder, before, action))
             return replace(self.whole, runs=runs, sentences=sentences), new
@@ -273,7 +260,7 @@ class Loop:
         unavailable = unavailable_runs(runs, self.executor)
         add = self.task.experiment.add
         folders = [add(run, names, unavailable, search.trials_of(run)) for run in runs]
-        created = [*self._plan(runs, folders).runs]
+        created = [*make_plan(runs, folders, self.task, retry_failed=self.retry_failed).runs]
         self.runs |= {planned.folder.id: planned for planned in created}
         self.states |= {planned.folder.id: planned.before for planned in created}
         return created
@@ -285,14 +272,6 @@ class Loop:
         for planned in batch.due:
             self._in_progress[planned.folder.id] = planned
             runs.append(planned.run)
-
-    def _listening(self, run: Run) -> Iterator[Listener]:
-        """Yield the listeners, prepared for an event of a run."""
-        id_ = id_of(run)
-        copy, slot, _ = self._begun.get(id_, (run, Slot(id_), 0.0))
-        for listener in (*self.listeners, *self._threads):
-            listener.run, listener.slot = copy, slot
-            yield listener
 
     def _commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
         """Read the state of an ended run; commit the outcome of a process that has died, and return it."""
@@ -317,9 +296,9 @@ class Loop:
         self.states[folder.id] = state
         return outcome
 
-    def _tell_end(self, run: Run, id_: str, outcome: Outcome, *, is_retried: bool) -> None:
+    def _tell_end(self, id_: str, outcome: Outcome, *, is_retried: bool) -> None:
         """Report the outcome of a run after it was committed."""
-        now = time.monotonic()
+        now, run = time.monotonic(), self.runs[id_].run
         copy, slot, began = self._begun.pop(id_, (run, Slot(id_), now))
         self.seconds[id_] = self.seconds.get(id_, 0.0) + now - began
         for listener in (*self.listeners, *self._threads):
@@ -327,12 +306,13 @@ class Loop:
             listener.run_ended(outcome)
 
     def _close(self) -> None:
-        """Stop the clocks; deliver all events to the user's listeners, with the ends of stopped runs."""
+        """Read the states of stopped runs; deliver all events to the user's listeners, also these ends."""
+        self.states |= {id_: read_run(planned.folder) for id_, planned in self._in_progress.items()}
         for id_, (copy, slot, began) in self._begun.items():
             self.seconds[id_] = self.seconds.get(id_, 0.0) + time.monotonic() - began
             for listener in self._threads:
                 listener.run, listener.slot = copy, slot
-                listener.run_ended(read_run(self.runs[id_].folder).outcome)
+                listener.run_ended(self.states[id_].outcome)
         self._begun.clear()
         for listener in self._threads:
             listener.close()

@@ -19,6 +19,7 @@ from runmanager.core.state import (
     files_digest,
     read_run,
 )
+from runmanager.core.task import RunTask
 from runmanager.core.wording import counted
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
@@ -54,7 +55,7 @@ class PlannedRun:
         """The state from which the run starts; a run that starts over has no epochs."""
         if self.action is not Action.START_OVER:
             return self.before
-        return RunResult(self.folder, Status.PENDING, [], 0, "", {})
+        return RunResult(self.folder, Status.PENDING, [], self.before.attempts, "", {})
 
 
 @dataclass(frozen=True)
@@ -91,16 +92,9 @@ def resumed(before: RunResult) -> Action:
     return Action.CONTINUE if before.epochs or before.inside else Action.EXECUTE
 
 
-def make_plan(
-    runs: Sequence[Run],
-    folders: Sequence[RunFolder],
-    now: Fingerprint,
-    *,
-    retry_failed: bool,
-    keep_changed: bool,
-    axes: Sequence[str] = (),
-) -> Plan:
+def make_plan(runs: Sequence[Run], folders: Sequence[RunFolder], task: RunTask, *, retry_failed: bool) -> Plan:
     """Plan runs according to their journals and the options of `run_grid`."""
+    now, keep_changed = task.fingerprint, task.keep_changed
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
@@ -125,7 +119,9 @@ def make_plan(
         is_left = before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed)
         planned.append(PlannedRun(run, before.folder, before, Action.LEAVE if is_left else resumed(before)))
     sentences = [_changes(changed, keep_changed=keep_changed)] if changed else []
-    return Plan(planned, [*sentences, *_unnoticed(planned, now)], axes)
+    if any(run.before.attempts for run in planned):
+        sentences += _unnoticed(planned, now)
+    return Plan(planned, sentences)
 
 
 def _undone(

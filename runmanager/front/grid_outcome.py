@@ -90,11 +90,11 @@ class GridOutcome:
         assert self._end is not None
         total, lanes, starting, runs = self._end["time"]
         times = [RunTime.since(*run) for run in runs]
-        states = self._end["states"]
-        has_others = len(states) > len(self._states)
+        others = self._end["states"]
+        states = sorted([*others, *self._states], key=lambda state: state.folder.number)
         return conclude(
             self.runs, self.folder, time=time_spent(total, lanes, starting, times) if runs else None,
-            all_runs=runs_table(self._name, states, self._design) if has_others else None,
+            all_runs=runs_table(self._name, states, self._design) if others else None,
             **self._end["facts"],
         )  # fmt: skip
 
@@ -122,7 +122,11 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
             "more": loop.num_more,
             # changed runs without an epoch since the change: tables have their earlier epochs
-            "num_changed": len(loop.before_changes()),
+            "num_changed": sum(
+                bool(loop.before_change(planned).epochs)
+                for id_, planned in loop.runs.items()
+                if planned.folder.since and not loop.states[id_].epochs
+            ),
         }
         times = [
             (planned.before, loop.states[id_], loop.seconds[id_])
@@ -132,7 +136,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
         starting = (loop.first_began or loop.began) - loop.began
         end = {
             "time": (time.monotonic() - loop.began, loop.num_lanes, starting, times),
-            "states": loop.of_experiment(),
+            "states": [each for each in loop.others if each.folder.id not in loop.runs],
             "facts": facts,
         }
     experiment = loop.task.experiment

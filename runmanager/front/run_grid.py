@@ -190,7 +190,8 @@ def run_grid(
     with ExitStack() as closing:
         loop, progress, notes = open_grid(params, train, options, closing)
         if plan_only:
-            first = loop.begin(loop.plan(is_written=False), is_asked=not (loop.search and loop.search.axes))
+            plan = ranks.from_main(lambda: loop.plan(is_written=False))
+            first = loop.begin(plan, is_asked=not plan.axes)
             if progress and ranks.is_main():
                 progress.show_plan(loop, first)
             ended = outcome_of(loop, COMPLETED)
@@ -333,7 +334,7 @@ def _begin(
     if ranks.is_main():
         files.make_folder(path)
         closing.enter_context(hold(path, loop.say))
-    plan = loop.plan(is_written=True)
+    plan = ranks.from_main(lambda: loop.plan(is_written=True))
     if loop.executor.is_in_process:
         closing.callback(note_changes_by_runs, loop.task.train, loop.task.fingerprint)
     first = loop.begin(plan)

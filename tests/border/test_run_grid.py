@@ -163,12 +163,14 @@ def test_a_grid_without_a_completed_run_says_so_in_one_line(display, capsys):
 def test_ctrl_c_keeps_what_is_committed_and_the_next_call_resumes():
     announce("stop", 0.2, 2)
     outcome = start()
+    rows = len(Path("runs/exp/results.csv").read_text().splitlines())
     trained()
 
     finished = start()
 
     assert outcome.exit_code == 130
     assert statuses(outcome) == [DONE, ("interrupted", 1), ("pending", 0)]
+    assert rows == 1 + 3 + 1
     assert trained() == [(0.2, 2), (0.2, 3), *all_of(0.3)]
     assert (statuses(finished), finished.exit_code) == ([DONE] * 3, 0)
 
