@@ -304,17 +304,17 @@ def nearest(path: Path) -> str:
 def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
     """Refuse a root that cannot be a folder, or that has a folder of a name that differs in case alone."""
     path = Path(root).absolute()
-    present, names = path, []
-    with suppress(OSError, ValueError):  # if the folder cannot be read, a later write reports the reason
-        present = next(parent for parent in (path, *path.parents) if parent.exists())
-        names = os.listdir(path)  # noqa: PTH208 - no Path each
-    if present.is_file():
-        rule = "root must be a folder, such as 'runs'"
-        raise InvalidArgumentError([f"{rule}; {str(for_people(present))!r} is a file"])
-    for name in names:
-        if isinstance(experiment, str) and name != experiment and name.casefold() == experiment.casefold():
-            fact = f"experiments {experiment!r} and {name!r} in {for_people(path)} differ in case alone"
-            raise InvalidArgumentError([f"{fact}: write one of the two"])
+    problems: list[str] = []
+    with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
+        file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
+        if file:
+            problems.append(f"root must be a folder, such as 'runs'; {str(for_people(file))!r} is a file")
+        for name in os.listdir(path):  # noqa: PTH208 - no Path each
+            if isinstance(experiment, str) and name != experiment and name.casefold() == experiment.casefold():
+                fact = f"experiments {experiment!r} and {name!r} in {for_people(path)} differ in case alone"
+                problems.append(f"{fact}: write one of the two")
+    if problems:
+        raise InvalidArgumentError(problems)
 
 
 def check_experiment(name: str) -> str:

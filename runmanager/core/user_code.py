@@ -6,9 +6,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from runmanager.core.files import for_people
 from runmanager.core.wording import printable
@@ -23,12 +21,6 @@ _TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")
 _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
 
 
-class _Frame(NamedTuple):
-    file: str
-    line: int
-    name: str  # name of the function
-
-
 def is_users_file(file: str) -> bool:
     """Whether a file is the user's: not a file of Python, of an installed package or of this package."""
     return not file.startswith("<") and not _is_library(file)
@@ -40,42 +32,35 @@ def location_of(error: BaseException) -> str:
     >>> location_of(ValueError("was never raised"))
     ''
     """
-    frames = [*_frames(error)]
-    typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
-    users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
+    walked = traceback.walk_tb(error.__traceback__)
+    frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
+    is_remote = type(error.__cause__).__name__.endswith("RemoteTraceback")
+    for text in (str(error), str(error.__cause__) if is_remote else ""):
+        written = _WRITTEN.finditer(text)
+        frames += [(match["file"], int(match["line"]), match["name"] or "") for match in written]
+    users = [frame for frame in frames if _CELL.search(frame[0]) or is_users_file(frame[0])]
+    typed = [frame for frame in frames if frame[0].startswith(_TYPED)]
     # the frames of an installed training function that this package called
-    installed = [frame for frame in frames if _is_installed(frame.file)][:1]
-    return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
+    installed = [frame for frame in frames if _is_installed(frame[0])][:1]
+    if not (users or typed or installed):
+        return ""
+    file, line, name = (users or typed or installed)[-1]
+    if cell := _CELL.search(file):
+        of = f" of {name}()" if name.isidentifier() else ""
+        return f"{'cell ' + cell['number'] if cell['number'] else 'notebook cell'}{of}, line {line}"
+    path = for_people(Path(file))
+    return printable(f"{path.name if path.is_absolute() else path}:{line}")
 
 
 def caller() -> tuple[str, int]:
     """Return the file and line of the user code that called this package."""
     frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
-    while frame.f_back and not (is_users_file(frame.f_code.co_filename) or _is_typed(frame.f_code.co_filename)):
+    while frame.f_back:
+        file = frame.f_code.co_filename
+        if is_users_file(file) or file.startswith(_TYPED) or _CELL.search(file):
+            break
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
-
-
-def _is_typed(file: str) -> bool:
-    return file.startswith(_TYPED) or bool(_CELL.search(file))
-
-
-def _frames(error: BaseException) -> Iterator[_Frame]:
-    """Yield the frames of an exception, innermost last."""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        yield _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
-    remote = [error.__cause__] if type(error.__cause__).__name__.endswith("RemoteTraceback") else []
-    for text in map(str, [error, *remote]):
-        for match in _WRITTEN.finditer(text):
-            yield _Frame(match["file"], int(match["line"]), match["name"] or "")
-
-
-def _in_words(frame: _Frame) -> str:
-    if cell := _CELL.search(frame.file):
-        of = f" of {frame.name}()" if frame.name.isidentifier() else ""
-        return f"{'cell ' + cell['number'] if cell['number'] else 'notebook cell'}{of}, line {frame.line}"
-    path = for_people(Path(frame.file))
-    return printable(f"{path.name if path.is_absolute() else path}:{frame.line}")
 
 
 def _is_installed(file: str) -> bool:
