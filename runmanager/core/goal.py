@@ -50,11 +50,6 @@ class Goal(NamedTuple):
         """Whether large values are good."""
         return self.sign > 0
 
-    @property
-    def extreme(self) -> str:
-        """The word for the best values, "highest" or "lowest"."""
-        return "highest" if self.is_larger_better else "lowest"
-
     def score(self, metrics: Mapping[str, float]) -> float:
         """Return the score of an epoch: larger is better, minus infinity if the metric is NaN or missing."""
         value = metrics.get(self.metric, math.nan)

@@ -60,7 +60,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
         listed = _listed(top)
         sentence = f"All else equal, {listed} have the same mean: {mean_text} ({comparisons})"
     else:
-        most, side = data.goal.extreme, "above" if data.goal.is_larger_better else "below"
+        most, side = ("highest", "above") if data.goal.is_larger_better else ("lowest", "below")
         average = " on average" if change.num > 1 else ""
         sentence = (
             f"All else equal, {axis.label(best)} has the {most} {data.findings.metric}{average}: {mean_text}, "
