@@ -16,8 +16,8 @@ HOME = Path(__file__).parents[1]
 SLACK = 0.03
 """The share by which a folder that is not yet written afresh may stay below its figure."""
 
-COMPUTED = {"runmanager/__init__.py", "runmanager/trainers/lightning.py"}
-"""Files that import by a computed name: the literal table of public names, and the two names of Lightning."""
+COMPUTED = {"runmanager/__init__.py"}
+"""Files that import by a computed name: the literal table of public names."""
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -6,9 +6,8 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,25 +20,21 @@ from runmanager.trainers.base import TrainedRun, columns
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
 
-# Lightning has two packages; use the package that the program has imported
-_is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
-PACKAGE = "pytorch_lightning" if _is_other else "lightning.pytorch"
-
-if TYPE_CHECKING:
-    from lightning.pytorch.callbacks import Checkpoint
-    from lightning.pytorch.loggers import Logger
-    from lightning.pytorch.utilities.data import extract_batch_size
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
-else:
-    try:
-        Checkpoint = import_module(f"{PACKAGE}.callbacks").Checkpoint
-        Logger = import_module(f"{PACKAGE}.loggers").Logger
-        extract_batch_size = import_module(f"{PACKAGE}.utilities.data").extract_batch_size
-        SIGTERMException = import_module(f"{PACKAGE}.utilities.exceptions").SIGTERMException
-    except ImportError as error:
-        raise MissingExtraError(
-            ["runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
-        ) from error
+try:  # Lightning has two packages; use the package that the program has imported
+    if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+        from pytorch_lightning.callbacks import Checkpoint
+        from pytorch_lightning.loggers import Logger
+        from pytorch_lightning.utilities.data import extract_batch_size
+        from pytorch_lightning.utilities.exceptions import SIGTERMException
+    else:
+        from lightning.pytorch.callbacks import Checkpoint
+        from lightning.pytorch.loggers import Logger
+        from lightning.pytorch.utilities.data import extract_batch_size
+        from lightning.pytorch.utilities.exceptions import SIGTERMException
+except ImportError as error:
+    raise MissingExtraError(
+        ["runmanager.trainers.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
+    ) from error
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
@@ -62,7 +57,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     run = TrainedRun(manager)
     opened = run.opened
     # Lightning's hints are off until the run ends, unless the user has set another level
-    logger = logging.getLogger(f"{PACKAGE}.utilities.rank_zero")
+    logger = logging.getLogger(f"{Logger.__module__.partition('.loggers')[0]}.utilities.rank_zero")
     if not logger.level and logger.getEffectiveLevel() == logging.INFO:
         logger.setLevel(logging.WARNING)
         manager.scope.callback(logger.setLevel, logging.NOTSET)

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.core.outcome import Outcome, Status
-from runmanager.devices.settings import process_state
 from runmanager.executors import BatchProgress
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from tests.border.test_executors import Watcher
@@ -216,36 +215,6 @@ def test_a_process_stays_warm_from_run_to_run():
     outcomes = execute(lambda _run, _report: Outcome(Status.COMPLETED, str(os.getpid())), 5)
 
     assert len({outcome.error for _, outcome in outcomes}) == 1
-
-
-CHANGES = {
-    "directory": lambda: os.chdir(os.sep),
-    "dtype": lambda: torch.set_default_dtype(torch.float64),
-    "device": lambda: torch.set_default_device("meta"),
-    "grad mode": lambda: torch.set_grad_enabled(False),
-    "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-    "benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "tf32": lambda: torch.set_float32_matmul_precision("medium"),
-    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
-}
-
-
-def change_settings(run, _report):
-    settings = process_state()
-    if run.number == 0:
-        for change in CHANGES.values():
-            change()
-        assert process_state() != settings
-    return Outcome(Status.COMPLETED, str(settings))
-
-
-@pytest.mark.slow
-def test_settings_that_a_run_changed_are_restored_before_the_next_run():
-    runs = deque(RunBuilder.get_runs({"number": [0, 1]}))
-
-    first, second = (outcome.error for _, outcome in LanesExecutor().execute(runs, change_settings, Watcher()))
-
-    assert first == second
 
 
 @pytest.mark.slow(everywhere=True)

@@ -96,13 +96,6 @@ FORMS: dict[str, tuple[Any, Any]] = {
 COUNT = {"a list of samples": {"batch_size": len}}
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_step_of_ones_own_trains_as_the_standard_one_bit_for_bit(tmp_path, name):
-    form, step = FORMS[name]
-
-    assert trained(tmp_path / "own", form, step=step, **COUNT.get(name, {})) == trained(tmp_path / "standard")
-
-
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - COUNT.keys()))
 @pytest.mark.parametrize("micro_batch", [3, "auto"])
 def test_batches_of_any_form_are_cut_into_pieces(tmp_path, name, micro_batch):
@@ -131,18 +124,6 @@ def test_metrics_of_the_test_loader_are_handed_on(tmp_path):
     ((first, second), _) = trained(tmp_path, FORMS["a mapping"][0], **options)
 
     assert first.keys() == second.keys() == {"run", "epoch", "loss", "accuracy", "lr", "test_loss", "test_mae"}
-
-
-def test_several_loaders_are_evaluated_each_under_its_name(tmp_path):
-    one, other = batches_of(lambda x, y: (x, y), 7), batches_of(lambda x, y: (x, 1 - y), 7)
-
-    as_test, _ = trained(tmp_path / "test", test_loader=one)
-    ((_, named), _) = trained(
-        tmp_path / "named", test_loader={"validation": one, "test": other}, keep="best:validation_loss"
-    )
-
-    assert named["validation_loss"] == as_test[1]["test_loss"]
-    assert named["validation_accuracy"] == pytest.approx(1 - named["test_accuracy"])
 
 
 @pytest.mark.parametrize(
