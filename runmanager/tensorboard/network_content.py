@@ -22,6 +22,7 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 BINS = 30
 """The number of buckets in a histogram, TensorBoard's default."""
 
+_LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _AT_ONCE = 1 << 22  # number of values per pass, as a pass makes several copies
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -96,9 +97,10 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache) if is_tracing else attr_val
 
 
-def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights and gradients of a network that have values, by tag."""
-    values: dict[str, torch.Tensor] = {}
+def tensors(network: nn.Module) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """Return the weights and gradients of a network with enough values to draw, by tag; and all gradients."""
+    drawn: dict[str, torch.Tensor] = {}
+    gradients: list[torch.Tensor] = []
     for name, parameter in network.named_parameters():
         kind = ":bias" if name.rpartition(".")[2].startswith("bias") else ""
         for group, tensor in (("weights", parameter), ("weights:grad", parameter.grad)):
@@ -110,8 +112,10 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
                 and tensor.numel() > 0
                 and tensor.device.type != "meta"
             ):
-                values[f"{group}{kind}/{name}"] = tensor.detach()
-    return values
+                gradients += [tensor.detach()] if group != "weights" else []
+                if tensor.numel() >= _LEAST:
+                    drawn[f"{group}{kind}/{name}"] = tensor.detach()
+    return drawn, gradients
 
 
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
@@ -142,6 +146,6 @@ def _row(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
         numbers = piece.to(double)
         sums.append(torch.stack([numbers.sum(), numbers.square().sum()]))
         positions = ((piece.to(exact) - low) / width).nan_to_num_(0).clamp_(0, BINS - 1)
-        counts.append(torch.bincount(positions.int(), minlength=BINS))
+        counts.append(torch.bincount(positions.to(torch.uint8), minlength=BINS))
     total, count = torch.stack(sums).sum(dim=0), torch.stack(counts).sum(dim=0)
     return torch.cat([torch.stack([low, high]), total, count])

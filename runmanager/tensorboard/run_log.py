@@ -4,7 +4,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,6 @@ CHARTS = {
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-_LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
-
 
 @dataclass(frozen=True)
 class RunLogs:
@@ -82,6 +80,28 @@ class RunLogs:
         return pictures.Confusion()
 
 
+class _FirstInput:
+    """A hook that captures a network's first input, without an extra pass and without random numbers.
+
+    The hook of a copied or saved network does nothing.
+    """
+
+    board: "RunLog | None" = None
+    handle: RemovableHandle | None = None
+    images: torch.Tensor | None = None  # the images for the sheet
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self.board is not None and self.handle is not None:
+            with self.board.guard("first input"):
+                self.handle.remove()
+                if inputs and getattr(inputs[0], "ndim", 0) == 4:  # noqa: PLR2004 - (N, C, H, W)
+                    self.images = pictures.samples(inputs[0])
+
+    def __reduce__(self) -> tuple[type["_FirstInput"], tuple[()]]:
+        return _FirstInput, ()
+
+
+@dataclass(eq=False)
 class RunLog(RunListener):
     """Writes the event file of one attempt. No method raises.
 
@@ -90,43 +110,38 @@ class RunLog(RunListener):
     experiment's.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        attempt: int,
-        details: Mapping[str, Any],
-        histogram_every: int = 1,
-        kinds: Mapping[str, str] | None = None,
-        goal: Goal | None = None,
-        x_axis: str | None = None,
-    ) -> None:
-        self._folder, self._attempt, self._details, self._kinds = folder, attempt, details, kinds
-        self._every, self._x_axis = histogram_every, x_axis
-        self._goal, self._has_goal = goal, False
-        self._metrics: dict[str, None] = {}  # the names of the metrics so far, to choose a default goal
-        self._of_goal: dict[str, float] = {}  # the scalars of the goal
-        self._file: BufferedWriter | None = None
-        self._waiting: list[Event] | None = []  # events to write when the file is open
-        self._first: list[Event] = []  # evaluations before the first epoch
-        self._first_input = _FirstInput()
-        self._is_described = False  # whether the samples and the graph are written
-        self._lr: float | None = None  # learning rate at the start of the epoch
-        self._images: list[Summary.Value] = []  # images of the epoch
-        self._last: tuple[int, nn.Module | None] = (0, None)  # x value and network of the last epoch
-        self._drawn = 0  # x value of the last histograms
-        self._confusions: dict[str, tuple[pictures.Confusion, Any]] = {}
-        self._has_warned = False
-        self._writer: SummaryWriter | None = None
+    folder: RunFolder
+    attempt: int
+    details: Mapping[str, Any]
+    histogram_every: int = 1
+    kinds: Mapping[str, str] | None = None
+    goal: Goal | None = None
+    x_axis: str | None = None
+    _has_goal: bool = False
+    _metrics: dict[str, None] = field(default_factory=dict)  # the metrics so far, to choose a default goal
+    _of_goal: dict[str, float] = field(default_factory=dict)  # the scalars of the goal
+    _file: BufferedWriter | None = None
+    _waiting: list[Event] | None = field(default_factory=list)  # events to write when the file is open
+    _first: list[Event] = field(default_factory=list)  # evaluations before the first epoch
+    _first_input: _FirstInput = field(default_factory=_FirstInput)
+    _is_described: bool = False  # whether the samples and the graph are written
+    _lr: float | None = None  # learning rate at the start of the epoch
+    _images: list[Summary.Value] = field(default_factory=list)  # images of the epoch
+    _last: tuple[int, nn.Module | None] = (0, None)  # x value and network of the last epoch
+    _drawn: int = 0  # x value of the last histograms
+    _confusions: dict[str, tuple[pictures.Confusion, Any]] = field(default_factory=dict)
+    _has_warned: bool = False
+    _writer: SummaryWriter | None = None
 
     def attempt_began(
         self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, last_step: int = 0
     ) -> None:
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
-            folder, params = self._folder.path, self._folder.params
-            self._goal = Design(self._goal).decisive([{"keep": keep}])
-            self._has_goal = self._goal is not None
-            steps = [x_of(record, self._x_axis) for record in records]
+            folder, params = self.folder.path, self.folder.params
+            self.goal = Design(self.goal).decisive([{"keep": keep}])
+            self._has_goal = self.goal is not None
+            steps = [x_of(record, self.x_axis) for record in records]
             epochs = [
                 event_file.scalars(step, self._numbers(record))
                 for step, record in zip(steps, records, strict=True)
@@ -148,9 +163,9 @@ class RunLog(RunListener):
             else:
                 first_step = 1 + max([last_step, *steps]) if is_resumed else 0
             self._is_described = bool(written)
-            self._file = event_file.begin_file(folder, self._attempt, first_step)
-            form = hparams.read_format(folder.parent, self._kinds)
-            values = [hparams.session_start(self._folder, form)]
+            self._file = event_file.begin_file(folder, self.attempt, first_step)
+            form = hparams.read_format(folder.parent, self.kinds)
+            values = [hparams.session_start(self.folder, form)]
             if not (first_step and earlier):
                 layout = Layout()
                 for category, charts in CHARTS.items():
@@ -160,8 +175,8 @@ class RunLog(RunListener):
                 custom = "custom_scalars__config__", layout.SerializeToString(), "custom_scalars"
                 values.append(event_file.text_value(*custom))
                 repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
-                facts = {"goal": str(self._goal) if self._goal else "", "repeats": repeats}
-                details = {**{name: fact for name, fact in facts.items() if fact}, **self._details}
+                facts = {"goal": str(self.goal) if self.goal else "", "repeats": repeats}
+                details = {**{name: fact for name, fact in facts.items() if fact}, **self.details}
                 values.append(event_file.text_value("run/config", _settings_table(params, details)))
             waiting, self._waiting = self._waiting or [], None
             opening = [event_file.event(first_step, [value]) for value in values]
@@ -209,16 +224,15 @@ class RunLog(RunListener):
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write scalars, images and histograms; the first time also sample images and the graph."""
         with self.guard("epoch_ended"):
-            step = x_of(record, self._x_axis)
-            if x_value(record, self._x_axis) is None:
-                axis = f"no x_axis={self._x_axis!r} in epoch {record.epoch}"
+            step = x_of(record, self.x_axis)
+            if x_value(record, self.x_axis) is None:
+                axis = f"no x_axis={self.x_axis!r} in epoch {record.epoch}"
                 self._warn(f"{axis}, so its number is the x value: track it")
             self._last = step, network
             numbers = self._numbers(record)
             if self._lr is not None:
                 numbers.setdefault("train/lr", self._lr)
-            tensors = network_content.tensors(network) if network is not None else {}
-            gradients = [tensor for name, tensor in tensors.items() if name.startswith("weights:grad")]
+            tensors, gradients = network_content.tensors(network) if network is not None else ({}, [])
             if gradients:  # a user's column with this name has precedence
                 numbers.setdefault("train/grad_norm", nn.utils.get_total_norm(gradients).item())
             drawn, self._images = self._images, []
@@ -229,7 +243,7 @@ class RunLog(RunListener):
                 return
             if not self._is_described:
                 self._is_described = True
-                self._first_input.stop()
+                self._first_input.board = None
                 if self._first_input.images is not None:
                     with self.guard("samples"):
                         sheet = pictures.sheet(self._first_input.images)
@@ -239,22 +253,25 @@ class RunLog(RunListener):
                     graph = network_content.graph(network)
                 if graph is not None:
                     self._write(Event(wall_time=time.time(), graph_def=graph))
-            if self._every and (record.epoch - 1) % self._every == 0:
+            if tensors and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
                 self._draw_histograms(step, tensors)
 
     def run_ended(self, outcome: Outcome) -> None:
         """Write the last images and the outcome, and close the file."""
         with self.guard("run_ended"):
             try:
-                self._first_input.stop()
+                if self._first_input.handle is not None:
+                    self._first_input.handle.remove()
                 step, network = self._last
                 if outcome.status is Status.COMPLETED:
-                    if network is not None and self._every and step != self._drawn:
-                        self._draw_histograms(step, network_content.tensors(network))
+                    if network is not None and self.histogram_every and step != self._drawn:
+                        tensors, _ = network_content.tensors(network)
+                        if tensors:
+                            self._draw_histograms(step, tensors)
                     for name, (counts, loader) in self._confusions.items():
                         self._draw_confusion(step or outcome.epochs, name, counts, loader)
                 if not outcome.status.can_go_on:  # without an end of the session, TensorBoard shows "unknown"
-                    self._write(*event_file.ending(outcome, self._folder.path))
+                    self._write(*event_file.ending(outcome, self.folder.path))
             finally:
                 self._last, self._confusions = (0, None), {}
                 file, self._file = self._file, None
@@ -279,7 +296,7 @@ class RunLog(RunListener):
     def writer(self) -> SummaryWriter:
         """A SummaryWriter that writes into this file, created on first use."""
         if self._writer is None:
-            self._writer = RunWriter(self._folder.path, self._add)
+            self._writer = RunWriter(self.folder.path, self._add)
         return self._writer
 
     def _add(self, event: Event) -> None:
@@ -298,7 +315,7 @@ class RunLog(RunListener):
     def _warn(self, problem: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            path = self._folder.path
+            path = self.folder.path
             message = f"TensorBoard lacks some content ({problem}); training goes on"
             warnings.warn(f"{path.parent.name}/{path.name}: {message}", RunsWarning, stacklevel=user_level())
 
@@ -313,12 +330,12 @@ class RunLog(RunListener):
         if not self._has_goal and not metrics.keys() <= self._metrics.keys():
             self._metrics |= dict.fromkeys(metrics)
             goal = default_goal(self._metrics)
-            if goal != self._goal:  # the metric is new in this epoch
-                self._goal, self._of_goal = goal, {}
-        value = metrics.get(self._goal.metric) if self._goal else None
-        if self._goal and value is not None and abs(value) <= event_file.LARGEST:
+            if goal != self.goal:  # the metric is new in this epoch
+                self.goal, self._of_goal = goal, {}
+        value = metrics.get(self.goal.metric) if self.goal else None
+        if self.goal and value is not None and abs(value) <= event_file.LARGEST:
             best = self._of_goal.get(BEST)
-            if best is None or self._goal.sign * (value - best) > 0:
+            if best is None or self.goal.sign * (value - best) > 0:
                 after = metrics.get("run duration", 0.0)
                 self._of_goal |= {BEST: value, BEST_AFTER: after, BEST_EPOCH: record.epoch}
             self._of_goal[LAST] = value
@@ -329,8 +346,8 @@ class RunLog(RunListener):
     def _draw_histograms(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
         self._drawn = step
         with self.guard("histograms"):
-            large = {name: tensor for name, tensor in tensors.items() if tensor.numel() >= _LEAST}
-            if large and (stats := network_content.statistics(large)):
+            stats = network_content.statistics(tensors)
+            if stats:
                 values = [event_file.histogram(name, numbers) for name, numbers in stats.items()]
                 self._write(event_file.event(step, values))
 
@@ -342,32 +359,6 @@ class RunLog(RunListener):
                 self._write(event_file.event(step, [image]))
             if counts.problem:
                 self._warn(counts.problem)
-
-
-class _FirstInput:
-    """A hook that captures a network's first input, without an extra pass and without random numbers.
-
-    The hook of a copied or saved network does nothing.
-    """
-
-    board: RunLog | None = None
-    handle: RemovableHandle | None = None
-    images: torch.Tensor | None = None  # the images for the sheet
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if self.board is not None:
-            with self.board.guard("first input"):
-                self.stop()
-                if inputs and getattr(inputs[0], "ndim", 0) == 4:  # noqa: PLR2004 - (N, C, H, W)
-                    self.images = pictures.samples(inputs[0])
-
-    def stop(self) -> None:
-        """Remove the hook; a repeated call does nothing."""
-        if self.handle is not None:
-            self.handle.remove()
-
-    def __reduce__(self) -> tuple[type["_FirstInput"], tuple[()]]:
-        return _FirstInput, ()
 
 
 def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
