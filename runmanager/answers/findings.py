@@ -61,7 +61,8 @@ class Findings(Ranking):
             return f"Each has {metric} {number}"
         if outcome != BETTER:
             number = value if ties else number  # an interval is of one setting
-            has = f"{'have' if ties else 'has'} the {self.goal.extreme} {metric}{so_far}:"
+            extreme = "highest" if self.goal.is_larger_better else "lowest"
+            has = f"{'have' if ties else 'has'} the {extreme} {metric}{so_far}:"
             if self.better_but_below:
                 has = f"{'lead' if ties else 'leads'}{so_far}, with {metric}"
             return f"{name}{self._tied(ties)} {has} {number}"
