@@ -66,14 +66,12 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
 def names(folder: Path, *, files_only: bool = False) -> list[str]:
     """List the artifacts in a run's folder: files and folders, no links."""
     top = folder / files.ARTIFACTS
-    if top.is_symlink():
-        return []
     listed: list[str] = []
-    for inside, folders, plain in os.walk(top):
-        folders[:] = [name for name in folders if not _LEFTOVER.fullmatch(name)]
-        entries = [*(name for name in plain if not _LEFTOVER.fullmatch(name)), *(() if files_only else folders)]
-        present = [Path(inside, name) for name in entries]
-        listed += [path.relative_to(top).as_posix() for path in present if _is_regular(path)]
+    for path in top.rglob("*") if not top.is_symlink() else ():
+        inside = path.relative_to(top)
+        is_left = any(map(_LEFTOVER.fullmatch, inside.parts))
+        if not is_left and _is_regular(path) and not (files_only and path.is_dir()):
+            listed.append(inside.as_posix())
     return sorted(listed)
 
 

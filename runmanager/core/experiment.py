@@ -301,16 +301,17 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
+def write_run(run: RunFolder, trials: Sequence[KeptTrial] = (), folder: Path | None = None) -> None:
     """Write run.json with further trials unless its content is unchanged; create the folder if needed."""
+    folder = folder or run.path
     before = files.read_json(run.path / files.RUN)
     content = {"v": _VERSION, **run.entry}
     if trials or "trials" in before:
         kept = {trial.number: trial for trial in (*trials, *read_trials(run))}
         content["trials"] = msgspec.to_builtins([kept[number] for number in sorted(kept)])
     if before != content:
-        files.make_folder(run.path)
-        files.write_file(run.path / files.RUN, strict_json(content))
+        files.make_folder(folder)
+        files.write_file(folder / files.RUN, strict_json(content))
 
 
 class Experiment:
@@ -388,8 +389,8 @@ class Experiment:
         folder = self.runs.get(id_)
         if folder is None:
             # all hyperparameters name a run of a loop, as any of them may vary in later runs
-            devices = {text(run.params.get(_DEVICE)) for run in self.runs.values()} | {
-                text(params.get(_DEVICE))
+            devices = {
+                text(each.get(_DEVICE)) for each in (params, *(run.params for run in self.runs.values()))
             }
             names = [name for name in params if name != _DEVICE or len(devices) > 1]
             folder = self._create(id_, params, telling_first(names, self.design.repeating(params)))
@@ -405,13 +406,15 @@ class Experiment:
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
         """Create the folder of a run proposed by a search, unless the folder exists."""
-        folder = self.find(run) or self._create(id_of(run), params_of(run), names)
+        folder = self.find(run) or self._create(id_of(run), params_of(run), names, trials)
         folder = replace(folder, unavailable=unavailable.get(folder.id, ""))
         write_run(folder, trials)
         self.runs[folder.id] = folder
         return folder
 
-    def _create(self, id_: str, params: Mapping[str, Any], names: Sequence[str]) -> RunFolder:
+    def _create(
+        self, id_: str, params: Mapping[str, Any], names: Sequence[str], trials: Sequence[KeptTrial] = ()
+    ) -> RunFolder:
         """Create the folder of a new run with the next free number, or find it if another process was faster.
 
         An exclusive mkdir admits one process or thread at a time, and the folder appears with its run.json.
@@ -440,14 +443,14 @@ class Experiment:
                         number = self._free_number()
                         name = files.run_folder(number, {name: params[name] for name in names})
                         folder = RunFolder(self.path / name, number, id_, _lasting(params))
-                        files.write_file(claim / files.RUN, strict_json({"v": _VERSION, **folder.entry}))
+                        write_run(folder, trials, claim)
                         claim.rename(folder.path)
-                        files.sync(self.path)
                     else:
                         claim.rmdir()
                 except BaseException:
                     shutil.rmtree(claim, ignore_errors=True)
                     raise
+                files.sync(self.path)
                 self.runs[id_] = folder
                 return folder
 
