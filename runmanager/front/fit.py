@@ -19,7 +19,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.front.manager import RunManager
-from runmanager.front.optimizer_step import OptimizerStep, usable_precisions
+from runmanager.front.optimizer_step import OptimizerStep, computation, usable_precisions
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -161,10 +161,10 @@ def fit(
         scheduler = scheduler(optimizer)
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager.context.measure
+    compute = computation(network, loss, step, memory_format, checkpoint_activations=checkpoint_activations)
     take_step = OptimizerStep(
-        network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
-        memory_format=memory_format, clip_grad_norm=clip_grad_norm,
-        checkpoint_activations=checkpoint_activations, measure=measure,
+        network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
+        clip_grad_norm=clip_grad_norm, batch_size=measure,
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step

@@ -1,6 +1,6 @@
 """The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -64,26 +64,54 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
     return item[piece] if shape else item
 
 
+def computation(
+    network: nn.Module,
+    loss: Loss,
+    step: BatchStep | None = None,
+    memory_format: torch.memory_format | None = None,
+    *,
+    checkpoint_activations: bool = False,
+) -> Callable[[Any], Computed]:
+    """Return the forward pass of a batch, by the arguments of `fit`.
+
+    It returns the mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
+    """
+    computed_again = list(network.children()) if checkpoint_activations else []
+
+    def compute(batch: Any) -> Computed:
+        with _computed_again(computed_again):
+            if step is None:
+                inputs, targets = batch
+                if memory_format is not None:
+                    inputs = inputs.to(memory_format=memory_format)
+                outputs = network(inputs)
+                value: Any = loss(outputs, targets)
+            else:
+                value, outputs, targets = of_step(step(network, batch))
+                if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
+                    rule = "step= must return one loss with a gradient"
+                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
+        return value, outputs if has_classes(outputs, targets, step) else None, targets
+
+    return compute
+
+
 @dataclass(eq=False)
 class OptimizerStep:
     """The optimizer's step of a batch.
 
-    The fields are arguments of `fit`; `compute` is its argument `step`, `measure` is its argument `batch_size`.
     The micro-batch size that "auto" has chosen is saved in checkpoints, as rounding depends on this size.
     """
 
     network: nn.Module
-    loss: Loss
     optimizer: Optimizer
     device: torch.device
-    _: KW_ONLY
-    compute: BatchStep | None = None
+    compute: Callable[[Any], Computed]  # the forward pass
+    _: KW_ONLY  # the arguments of `fit` follow
     precision: str = "fp32"
     micro_batch: int | str | None = None
-    memory_format: torch.memory_format | None = None
     clip_grad_norm: float | None = None
-    checkpoint_activations: bool = False
-    measure: Measure | None = None
+    batch_size: Measure | None = None
 
     def __post_init__(self) -> None:
         self.autocast = _autocast(self.device, self.precision)
@@ -93,13 +121,10 @@ class OptimizerStep:
         self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
 
     def __call__(self, batch: Any) -> Computed:
-        """Make one step for a batch of (inputs, labels), or with `compute` for any batch.
-
-        Returns:
-            The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
+        """Make one step for a batch; return the loss, scores and targets of the whole batch.
 
         Raises:
-            InvalidArgumentError: `compute` returned no loss with a gradient, or the batch cannot be cut.
+            InvalidArgumentError: The step returned no loss with a gradient, or the batch cannot be cut.
         """
         computed = self._gradients_within_memory(batch)
         if self.clip_grad_norm is not None:
@@ -158,7 +183,7 @@ class OptimizerStep:
             return self._backward(batch)
         pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
         whole, *sizes = [
-            batch_size(part, measure=self.measure) if self.measure else num_samples(part)
+            batch_size(part, measure=self.batch_size) if self.batch_size else num_samples(part)
             for part in (batch, *pieces)
         ]
         if sum(sizes) != whole:
@@ -172,23 +197,11 @@ class OptimizerStep:
 
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
         """Accumulate the gradients of a part of a batch."""
-        computed_again = self.network.children() if self.checkpoint_activations else ()
-        with self.autocast, _computed_again([*computed_again]):
-            if self.compute is not None:
-                value, outputs, targets = of_step(self.compute(self.network, batch))
-                if not (isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad):
-                    rule = "step= must return one loss with a gradient"
-                    raise InvalidArgumentError(f"{rule}, got a {type(value).__name__}")
-            else:
-                inputs, targets = batch
-                if self.memory_format is not None:
-                    inputs = inputs.to(memory_format=self.memory_format)
-                outputs = self.network(inputs)
-                value = self.loss(outputs, targets)
+        with self.autocast:
+            value, scores, targets = self.compute(batch)
         value = value if share == 1 else value * share
         self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-        is_scores = has_classes(outputs, targets, self.compute)
-        return value.detach(), outputs.detach() if is_scores else None, targets
+        return value.detach(), None if scores is None else scores.detach(), targets
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:

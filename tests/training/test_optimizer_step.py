@@ -10,7 +10,13 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.rnn import pack_sequence
 
 from runmanager.errors import InvalidArgumentError
-from runmanager.front.optimizer_step import OptimizerStep, num_samples, piece_of, usable_precisions
+from runmanager.front.optimizer_step import (
+    OptimizerStep,
+    computation,
+    num_samples,
+    piece_of,
+    usable_precisions,
+)
 
 CPU = torch.device("cpu")
 
@@ -43,7 +49,9 @@ def reference(size):
 
 def step_of(network, optimizer=None, **options):
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1)
-    return OptimizerStep(network, options.pop("loss", cross_entropy), optimizer, CPU, **options)
+    forward = {name: options.pop(name) for name in ("step", "checkpoint_activations") if name in options}
+    compute = computation(network, options.pop("loss", cross_entropy), **forward)
+    return OptimizerStep(network, optimizer, CPU, compute, **options)
 
 
 def gradient_of(parameter):
