@@ -14,7 +14,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,8 +220,13 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
         file.append(_end_line(number, outcome, {}))
 
 
-def read_attempt(path: str | Path) -> Attempt:
-    """Read a journal, complete or still growing; its content never raises an error."""
+def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None = None) -> Attempt:
+    """Read a journal, complete or still growing; its content never raises an error.
+
+    Args:
+        path: The file.
+        take: Called with each line, without newline, of a file of other lines; it raises one of `DAMAGED`.
+    """
     attempt = Attempt()
     with files.opened(path) as (file, state):
         attempt.version = files.version(state)
@@ -234,7 +239,7 @@ def read_attempt(path: str | Path) -> Attempt:
             attempt.num_lines += 1
             attempt.size += len(line)
             try:
-                _take(attempt, line[:-1])
+                (take or _take)(attempt, line[:-1])
             except DAMAGED:
                 attempt.damaged.append(attempt.num_lines)
     return attempt

@@ -8,7 +8,7 @@ a checksum, as in the journal. The line has an epoch, and for each name the step
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -79,7 +79,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
         path, start = folder.path / files.steps(number), starts.get(number, {})
         of_attempt: _Parts = {}
         try:
-            lines = _read(path, of_attempt)
+            lines = journal.read_attempt(path, partial(_take, of_attempt))
         except FileNotFoundError:
             lines = Attempt()
         except OSError as error:
@@ -119,28 +119,15 @@ def _points(blocks: list[tuple[npt.NDArray[Any], ...]]) -> Points:
     return Points(epochs[is_last], steps[is_last], values[is_last])
 
 
-def _read(path: Path, parts: _Parts) -> Attempt:
-    """Read the blocks of a file, complete or still growing, into `parts`; return its damaged lines."""
-    lines = Attempt()
-    with files.opened(path) as (file, _):
-        for number, line in enumerate(iter(lambda: file.readline(journal.PIECE), b""), 1):
-            is_whole = line.endswith(b"\n")
-            if not is_whole and len(line) < journal.PIECE:
-                break  # the last line, still growing
-            try:
-                journal.check_line(line.removesuffix(b"\n"))
-                content = _LINES.decode(line)
-                for name, (steps, values) in content.metrics.items():
-                    if not name.isidentifier() or name in COLUMNS or name == STEP:
-                        raise ValueError("a value is called like a column")
-                    if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
-                        raise ValueError("not one value for each step, in order")
-            except journal.DAMAGED:
-                lines.damaged.append(number)
-                if is_whole:
-                    continue
-                break  # the line is too long
-            for name, (steps, values) in content.metrics.items():
-                block = name, np.array(steps, np.int64), np.array(values, np.float64)
-                parts.setdefault(content.epoch, []).append(block)
-    return lines
+def _take(parts: _Parts, _: Attempt, line: bytes) -> None:
+    """Add the block of a line."""
+    journal.check_line(line)
+    content = _LINES.decode(line)
+    blocks = []
+    for name, (steps, values) in content.metrics.items():
+        if not name.isidentifier() or name in COLUMNS or name == STEP:
+            raise ValueError("a value is called like a column")
+        if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
+            raise ValueError("not one value for each step, in order")
+        blocks.append((name, np.array(steps, np.int64), np.array(values, np.float64)))
+    parts.setdefault(content.epoch, []).extend(blocks)
