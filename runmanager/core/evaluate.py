@@ -1,18 +1,17 @@
 """Evaluations: means and metrics over the batches of a loader, without effects on training."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import nan
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import nn
 
-from runmanager.core import loaders
 from runmanager.core.listeners import Counts
 from runmanager.core.metrics import EpochSums, How, Measure, are_classes, check_column, column_of, single
 from runmanager.devices import ranks
-from runmanager.devices.torch_devices import send, undisturbed_random
+from runmanager.devices.torch_devices import send
 from runmanager.errors import InvalidArgumentError
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -188,22 +187,6 @@ def _number(column: str, value: Any) -> float:
         return float(single(column, value))
     step = "give its values names, as torchmetrics.ClasswiseWrapper(metric) does, or let it compute the mean"
     raise InvalidArgumentError(f"{column} is a {type(value).__name__}, not a number: {step}")
-
-
-@contextmanager
-def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
-    """Set eval mode and disable gradients during the block; restore modes and random states afterwards."""
-    modules = [] if network is None else list(network.modules())
-    modes = [module.training for module in modules]
-    with undisturbed_random(device), loaders.same_generators(loader), torch.no_grad():
-        if network is not None:
-            network.eval()
-        try:
-            yield
-        finally:
-            # restore the mode of each module, as a part of a network may be in eval mode during training
-            for module, training in zip(modules, modes, strict=True):
-                module.training = training
 
 
 def pair_of(batch: Any, call: str) -> tuple[Any, Any]:

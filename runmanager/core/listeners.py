@@ -18,7 +18,7 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.core.steps import Block
 from runmanager.core.user_code import caller
 from runmanager.core.wording import printable
-from runmanager.devices.torch_devices import undisturbed_random, wait_for
+from runmanager.devices.torch_devices import wait_for
 from runmanager.errors import RunsWarning
 
 
@@ -146,13 +146,11 @@ class UserListeners(RunListener):
         reasons: list[str] = []
         is_step = method == "step_ended"
         before, device, network = perf_counter(), torch.device(self.slot.device), self._network
-        modes = [(module, module.training) for module in network.modules()] if network is not None else []
         buffers = network.buffers() if network is not None and not is_step else ()
         copies = [(buffer, buffer.clone()) for buffer in buffers if not is_lazy(buffer)]
         try:
             with (
-                undisturbed_random(device),
-                loaders.same_generators(self._loader),
+                loaders.undisturbed(network, self._loader, device),
                 torch.set_grad_enabled(torch.is_grad_enabled()),
             ):
                 for listener in listeners:
@@ -165,8 +163,6 @@ class UserListeners(RunListener):
                         message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"
                         warnings.warn_explicit(message, RunsWarning, *caller())
         finally:
-            for module, training in modes:
-                module.training = training
             with torch.no_grad():
                 for buffer, content in copies:
                     buffer.copy_(content)

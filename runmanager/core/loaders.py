@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
-from runmanager.devices.torch_devices import PINNED, pinned, send
+from runmanager.devices.torch_devices import PINNED, pinned, send, undisturbed_random
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -234,11 +235,16 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
 
 
 @contextmanager
-def same_generators(loader: Any) -> Iterator[None]:
-    """Restore the states of a loader's generators after the block."""
+def undisturbed(network: nn.Module | None, loader: Any, device: torch.device) -> Iterator[None]:
+    """Restore the modes of a network, the random states and the loader's generators after the block."""
+    # the mode of each module, as a part of a network may be in eval mode during training
+    modes = [(module, module.training) for module in network.modules()] if network is not None else []
     states = [(generator, generator.get_state()) for _, generator in generators(loader)]
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
+    with undisturbed_random(device):
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            for generator, state in states:
+                generator.set_state(state)

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.core import failure, metrics
+from runmanager.core.loaders import undisturbed
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.core.run import id_of, params_of
 from runmanager.core.values import column
@@ -899,8 +900,6 @@ class Manager:
     @contextmanager
     def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> "Iterator[OpenEvaluation]":
         """Collect values that are tracked in the block in the columns of an evaluation."""
-        from runmanager.core.evaluate import undisturbed
-
         run = self.open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
             raise LifecycleError(f"{call} after epoch {run.number} has ended: call it before end_epoch()")
@@ -916,7 +915,10 @@ class Manager:
             name, loader, run.device, run.report_step, self.context.measure, run.folder.params
         )
         try:
-            with failure.explained_evaluation(name), undisturbed(run.network, loader, run.device):
+            undisturbing = undisturbed(run.network, loader, run.device)
+            with failure.explained_evaluation(name), undisturbing, torch.no_grad():
+                if run.network is not None:
+                    run.network.eval()
                 yield evaluation
                 evaluation.result, values = evaluation.read()
         finally:

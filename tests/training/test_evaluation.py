@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from runmanager import RunManager, load_results
-from runmanager.core.evaluate import Evaluation, OpenEvaluation, undisturbed
-from runmanager.core.loaders import ImageTensors, TensorLoader
+from runmanager.core.evaluate import Evaluation, OpenEvaluation
+from runmanager.core.loaders import ImageTensors, TensorLoader, undisturbed
 from runmanager.core.metrics import EpochSums
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import InvalidArgumentError, LifecycleError
@@ -22,7 +22,8 @@ CPU = torch.device("cpu")
 
 def evaluate(network, loader, device, loss, **options):
     opened = OpenEvaluation("test", loader, device)
-    with undisturbed(network, loader, device):
+    with undisturbed(network, loader, device), torch.no_grad():
+        network.eval()
         opened.apply(network, loss, **options)
         return opened.read()[0]
 
