@@ -29,6 +29,7 @@ DISTRIBUTIONS = {
 """Module -> what it is installed as, where the names differ; of `google` only protobuf is imported."""
 OF_OTHERS = {
     "IPython": "looked at only where a notebook has imported it",
+    "pytorch_lightning": "the other package of Lightning, used only where the program has imported it",
     "tensorboard_data_server": "tensorboard's own, and used only where it is there",
 }
 

@@ -33,7 +33,6 @@ from runmanager.executors.signals import Stop
 from runmanager.front.grid_arguments import check_design, check_runs
 from runmanager.front.grid_outcome import GridOutcome, Tables, nothing_done, outcome_of
 from runmanager.front.options import GridOptions
-from runmanager.report.live_page import LivePage
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
@@ -348,6 +347,8 @@ def _begin(
     if progress:
         progress.begin(loop, plan, first)
     if options.report and ranks.is_main() and not options.is_alone:
+        from runmanager.report.live_page import LivePage  # imports pandas
+
         is_alone = loop.executor.is_in_process
         loop.listeners.append(
             closing.enter_context(LivePage(path, options.report, loop.say, is_alone=is_alone))
