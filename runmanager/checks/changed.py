@@ -55,7 +55,7 @@ _RECORDS: dict[object, Any] = {}
 
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
     """Compute the fingerprint of a training function."""
-    reached = _Reached(train, data)
+    reached = Reached(train, data)
     sentences = [] if notes is None else notes
     if reached.too_large:
         names, size = ", ".join(dict.fromkeys(reached.too_large)), f"{MOST_BYTES >> 20} MiB"
@@ -79,15 +79,9 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
     """From now on, ignore values that runs in this process have modified."""
-    for name, value in _Reached(train, None).values.items():
+    for name, value in Reached(train, None).values.items():
         if before["values"].get(name) != _journal_text(name, value.text):
             _RECORDS[value.key] = value
-
-
-def reached_source(train: Callable[..., Any]) -> list[str]:
-    """Return the source of all functions, classes and statements reachable from a training function."""
-    reached = _Reached(train, None)
-    return [*reached.code.values(), *reached.statements.values()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +130,7 @@ class _Value:
     content: Any
 
 
-class _Reached:
+class Reached:
     """The parts and values that a training function reaches, each under a unique name."""
 
     def __init__(self, train: Any, data: Any) -> None:

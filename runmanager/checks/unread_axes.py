@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 
-from runmanager.checks.changed import reached_source
+from runmanager.checks.changed import Reached
 from runmanager.core.wording import listed
 
 _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
@@ -14,7 +14,8 @@ _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
 
 def unread_axes(train: Callable[..., object], axes: Iterable[str]) -> str:
     """Return a sentence about axes whose names occur nowhere in the source that `train` reaches, or ""."""
-    sources = reached_source(train)
+    reached = Reached(train, None)
+    sources = [*reached.code.values(), *reached.statements.values()]
     words = {*re.findall(r"\w+", "\n".join(sources))}
     unread = [name for name in axes if name.partition(".")[0] not in words]
     if not words or not unread or _is_passed_on(next(iter(signature(train).parameters), "run"), sources):
