@@ -41,23 +41,25 @@ class ListenerThread(Listener):
         self._waiting: deque[_Event] = deque()
         self._is_closed = self._is_late = self._has_warned = False
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None  # None before the first event
+        name = f"listener {type(listener).__name__}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
         """Queue the event."""
-        self._put("run_began", (run, network, loader))
+        self._put("run_began", run, network, loader)
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Queue the event."""
-        self._put("step_ended", (progress,))
+        self._put("step_ended", progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Queue the event; wait for the answer if the listener may stop runs."""
         if not self.may_stop or self._is_late:
-            self._put("epoch_ended", (record.copy(), network))
+            self._put("epoch_ended", record.copy(), network)
             return None
         answer: Future[str | None] = Future()
-        self._put("epoch_ended", (record.copy(), network), answer)
+        self._put("epoch_ended", record.copy(), network, answer=answer)
         try:
             return answer.result(ANSWER_S)
         except TimeoutError:
@@ -68,39 +70,31 @@ class ListenerThread(Listener):
 
     def run_ended(self, outcome: Outcome) -> None:
         """Queue the event."""
-        self._put("run_ended", (outcome,))
+        self._put("run_ended", outcome)
 
     def close(self) -> None:
         """Deliver the queued events and end the thread."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        thread.join(ANSWER_S)
-        if thread.is_alive():
+        self._thread.join(ANSWER_S)
+        with self._changed:
+            self._waiting = deque(event for event in self._waiting if event.name == "run_ended")
+        self._thread.join(ANSWER_S)
+        if self._thread.is_alive():
             with self._changed:
-                self._waiting = deque(event for event in self._waiting if event.name == "run_ended")
-            thread.join(ANSWER_S)
-        if thread.is_alive():
-            with self._changed:
-                number = len(self._waiting)
-                self._waiting.clear()
+                number, self._waiting = len(self._waiting), deque()
             self._warn(f"did not finish in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
 
-    def _put(self, name: str, arguments: tuple[Any, ...], answer: "Future[str | None] | None" = None) -> None:
-        if self._thread is None:
-            name_of_thread = f"listener {type(self._listener).__name__}"
-            self._thread = threading.Thread(target=self._work, name=name_of_thread, daemon=True)
-            self._thread.start()
+    def _put(self, name: str, *arguments: Any, answer: "Future[str | None] | None" = None) -> None:
         with self._changed:
             if len(self._waiting) >= _MOST_WAITING:
                 self._warn(f"is slow: {_MOST_WAITING:,} events wait, and some are dropped")
-                unanswered = [event for event in self._waiting if event.answer is None]
-                order = [event for kind in _DROPPED_FIRST for event in unanswered if event.name == kind]
-                if order:
-                    self._waiting.remove(order[0])
+                for kind in _DROPPED_FIRST:
+                    others = (event for event in self._waiting if event.name == kind and event.answer is None)
+                    if event := next(others, None):
+                        self._waiting.remove(event)
+                        break
             self._waiting.append(_Event(name, self.run, self.slot, arguments, answer))
             self._changed.notify()
 

@@ -99,12 +99,16 @@ class GridOutcome:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
-        runs = ", ".join(f"{number:,} {status}" for status, number in counts.items()) or "no runs"
-        return f"<GridOutcome of {printable(str(self.folder))}: {runs}; exit code {self.exit_code}>"
+        counts = _counts(self.outcomes) or "no runs"
+        return f"<GridOutcome of {printable(str(self.folder))}: {counts}; exit code {self.exit_code}>"
 
     def _repr_html_(self) -> str:
         return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def _counts(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
+    counts = Counter(str(outcome.status) for _, outcome in outcomes)
+    return ", ".join(f"{number:,} {status}" for status, number in counts.items())
 
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
@@ -151,9 +155,7 @@ def nothing_done(outcome: GridOutcome) -> str:
     ended = [ended for _, ended in outcome.outcomes]
     if not ended or not all(each.status.is_fault or each.status is Status.UNAVAILABLE for each in ended):
         return ""
-    numbers = Counter(str(each.status) for each in ended)
-    counts = ", ".join(f"{number:,} {status}" for status, number in numbers.items())
-    return printable(f"{outcome.folder}: no run is completed: {counts}; {ended[0].error}")
+    return printable(f"{outcome.folder}: no run is completed: {_counts(outcome.outcomes)}; {ended[0].error}")
 
 
 @dataclass(eq=False)

@@ -293,22 +293,21 @@ def open_grid(
         if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
     ]
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
-    stoppers = [listener for listener in options.listeners if listener.may_stop]
-    rules = [*([pruner.rule] if pruner else []), *(type(listener).__name__ for listener in stoppers)]
+    rules = [pruner.rule] if pruner else []
+    rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
+    users = [listener for listener in options.listeners if listener.where == "parent"]
     task = RunTask(
         train=train, manager_of=manager_of, experiment=Experiment(path), fingerprint=now,
         keep_changed=options.changed == "keep", rule="; ".join(rules),
         boards_of=partial(run_logs, options.tensorboard) if options.tensorboard else None,
         # whether a listener of this process may stop runs; the value is the same on all ranks
-        asks=pruner is not None or any(listener.where == "parent" for listener in stoppers),
+        asks=pruner is not None or any(listener.may_stop for listener in users),
         listeners=in_worker, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
     )  # fmt: skip
-    users = (
-        [listener for listener in options.listeners if listener.where == "parent"] if ranks.is_main() else []
-    )
     loop = Loop(
         task=task, executor=executor, signals=stop, display=display, design=design, grid=runs,
-        unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner, users=users,
+        unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
+        users=users if ranks.is_main() else [],
         retries=options.retries, retry_failed=options.retry_failed or options.is_alone,
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
