@@ -8,9 +8,7 @@ import itertools
 import json
 import math
 import os
-import shutil
 import sys
-import time
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -46,8 +44,7 @@ _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
           "x_axis": "x-axis of curves is"}  # fmt: skip
-_CLAIM = ".claim"  # the name of a run's folder until it has its number and its run.json
-_STALE_S, _PAUSE_S = 5.0, 0.005  # seconds after which a claim is that of a dead process, and between two looks
+_CLAIM = f".{files.GRID}.claim.tmp"  # a leftover is removed with those of grid.json
 
 
 @dataclass(frozen=True)
@@ -301,17 +298,16 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def write_run(run: RunFolder, trials: Sequence[KeptTrial] = (), folder: Path | None = None) -> None:
+def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
     """Write run.json with further trials unless its content is unchanged; create the folder if needed."""
-    folder = folder or run.path
     before = files.read_json(run.path / files.RUN)
     content = {"v": _VERSION, **run.entry}
     if trials or "trials" in before:
         kept = {trial.number: trial for trial in (*trials, *read_trials(run))}
         content["trials"] = msgspec.to_builtins([kept[number] for number in sorted(kept)])
     if before != content:
-        files.make_folder(folder)
-        files.write_file(folder / files.RUN, strict_json(content))
+        files.make_folder(run.path)
+        files.write_file(run.path / files.RUN, strict_json(content))
 
 
 class Experiment:
@@ -415,44 +411,20 @@ class Experiment:
     def _create(
         self, id_: str, params: Mapping[str, Any], names: Sequence[str], trials: Sequence[KeptTrial] = ()
     ) -> RunFolder:
-        """Create the folder of a new run with the next free number, or find it if another process was faster.
-
-        An exclusive mkdir admits one process or thread at a time, and the folder appears with its run.json.
-        """
-        claim = self.path / _CLAIM
-        before, since = None, 0.0
-        with files.explained(claim):
-            while True:
-                files.make_folder(self.path)
-                try:
-                    claim.mkdir()
-                except FileExistsError:
-                    with suppress(FileNotFoundError):  # the claim has become the folder of a run
-                        now = files.version(claim.stat())
-                        if now != before:
-                            before, since = now, time.monotonic()
-                        elif time.monotonic() - since > _STALE_S:
-                            shutil.rmtree(claim, ignore_errors=True)
-                    time.sleep(_PAUSE_S)
-                    continue
-                try:
-                    for run in read_runs(self.path):  # other processes may have created further ones
-                        self.runs.setdefault(run.id, run)
-                    folder = self.runs.get(id_)
-                    if folder is None:
-                        number = self._free_number()
-                        name = files.run_folder(number, {name: params[name] for name in names})
-                        folder = RunFolder(self.path / name, number, id_, _lasting(params))
-                        write_run(folder, trials, claim)
-                        claim.rename(folder.path)
-                    else:
-                        claim.rmdir()
-                except BaseException:
-                    shutil.rmtree(claim, ignore_errors=True)
-                    raise
+        """Create the folder of a new run with the next free number, unless another process has created it."""
+        files.make_folder(self.path)
+        with files.explained(self.path), files.claimed(self.path / _CLAIM):
+            for run in read_runs(self.path):  # other processes may have created further ones
+                self.runs.setdefault(run.id, run)
+            if id_ not in self.runs:
+                number = self._free_number()
+                name = files.run_folder(number, {name: params[name] for name in names})
+                folder = RunFolder(self.path / name, number, id_, _lasting(params))
+                folder.path.mkdir()
                 files.sync(self.path)
+                write_run(folder, trials)
                 self.runs[id_] = folder
-                return folder
+            return self.runs[id_]
 
     @property
     def last_trial(self) -> int | None:

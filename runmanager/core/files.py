@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
+_STALE_S, _PAUSE_S = 5.0, 0.005  # seconds after which a claim is that of a dead process, and between two looks
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -124,6 +126,28 @@ def sync(path: Path) -> None:
         _flush_drive(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold a file during the block, as one process or thread can at a time; others wait."""
+    before, since = None, 0.0
+    while True:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # it has just been released
+                now = version(path.stat())
+                if now != before:
+                    before, since = now, time.monotonic()
+                elif time.monotonic() - since > _STALE_S:  # its process died
+                    path.unlink(missing_ok=True)
+            time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:

@@ -26,6 +26,7 @@ from runmanager.core import files, lock
 from runmanager.core.files import AppendFile
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
+from runmanager.core.wording import listed
 from runmanager.errors import StorageError
 
 VERSION = 1
@@ -113,8 +114,7 @@ class Attempt:
     @property
     def damage(self) -> str:
         """The damaged lines as text, "" if there are none."""
-        more = f" and {len(self.damaged) - _MOST_NAMED} more" if len(self.damaged) > _MOST_NAMED else ""
-        return f"line {', '.join(map(str, self.damaged[:_MOST_NAMED]))}{more}" if self.damaged else ""
+        return f"line {listed(self.damaged, _MOST_NAMED)}" if self.damaged else ""
 
 
 class Journal(AppendFile):

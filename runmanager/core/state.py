@@ -68,10 +68,11 @@ class RunResult:
 
     def error_log_tail(self, num_lines: int) -> list[str]:
         """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
-        content = b""
         with suppress(OSError):
-            content = files.read_end(self.folder.path / files.ERROR_LOG, _MOST_LOG) if self.error else b""
-        return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:] if content else []
+            if self.error:
+                content = files.read_end(self.folder.path / files.ERROR_LOG, _MOST_LOG)
+                return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
+        return []
 
 
 def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
@@ -104,7 +105,6 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     for attempt in attempts:  # a later attempt may have failed without changing the state
         if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
             error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
-    threads = [attempt.start["threads"] for attempt in current if "threads" in attempt.start]
     summary = last.end.get("summary", {}).items()
     loaded: dict[str, str] = {}
     for attempt in current:
@@ -114,7 +114,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         mixed=any(attempt.start.get("mixed") for attempt in counting),
         jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
         peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),
-        threads=threads[0] if threads else None,
+        threads=next((attempt.start["threads"] for attempt in current if "threads" in attempt.start), None),
         journals={journals[attempt.number]: attempt.version for attempt in attempts},
         stopped_early=last.end.get("stopped_early", ""),
         summary={name: float(value) for name, value in summary if name.isidentifier() and name not in COLUMNS},
@@ -184,11 +184,11 @@ def _status(folder: RunFolder, last: Attempt, journals: Sequence[str]) -> Status
 
 def _next_position(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
     """Return the position at which the next epoch resumes, if the checkpoint file for this position exists."""
-    for attempt in reversed(attempts):
-        inside = attempt.inside or inside_of(attempt.start)
-        if inside or attempt.epochs:
-            is_next = inside is not None and inside.epoch == num_epochs + 1
-            return inside if is_next and (folder.path / files.INSIDE_CHECKPOINT).exists() else None
+    if (folder.path / files.INSIDE_CHECKPOINT).exists():
+        for attempt in reversed(attempts):
+            inside = attempt.inside or inside_of(attempt.start)
+            if inside or attempt.epochs:
+                return inside if inside and inside.epoch == num_epochs + 1 else None
     return None
 
 

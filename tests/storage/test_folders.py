@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,13 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
 from runmanager.core.experiment import Experiment, RunFolders, experiments, is_experiment, read_runs, varying
-from runmanager.core.journal import to_line
-from runmanager.core.values import identity
 
 
 @dataclass(frozen=True)
@@ -52,57 +48,6 @@ def found(path):
     runs = [(run.number, run.path.name, run.params) for run in read_runs(path, damaged)]
     assert damaged == []
     return runs
-
-
-def test_a_planned_grid_is_read_back_before_any_run_has_begun(tmp_path):
-    planned = Experiment(tmp_path / "exp").plan(GRID, {identity(GRID[1]): "no such device"})
-
-    assert read_runs(tmp_path / "exp") == planned
-    assert [run.path.name for run in planned] == ["001-lr=0.1", "002-lr=0.01"]
-    assert [run.unavailable for run in planned] == ["", "no such device"]
-    assert [path.name for path in (tmp_path / "exp").iterdir()] == ["grid.json"]
-
-
-def test_a_grid_that_has_grown_keeps_numbers_and_folders(tmp_path):
-    before = started(tmp_path, GRID)
-    grown = [{"lr": lr, "device": "cpu", "seed": seed} for lr in (1, 0.1) for seed in (0, 1)]
-
-    planned = Experiment(tmp_path).plan([grown[0], *GRID, *grown[1:]], {})
-
-    assert planned[1:3] == before
-    assert [run.number for run in planned] == [3, 1, 2, 4, 5, 6]
-    assert len({run.path for run in planned}) == 6
-
-
-def test_a_run_is_found_however_its_parameters_are_written(tmp_path):
-    (first, _) = started(tmp_path, GRID)
-
-    again = Experiment(tmp_path).open({"device": torch.device("cpu"), "lr": 0.10})
-
-    assert again == first
-
-
-def test_a_second_run_with_the_same_parameters_gets_a_folder_of_its_own(tmp_path):
-    experiment = Experiment(tmp_path)
-
-    first, second = experiment.open(GRID[0]), experiment.open(GRID[0], repeat=2)
-
-    assert (first.number, second.number) == (1, 2)
-    assert Experiment(tmp_path).open(GRID[0], repeat=2) == second
-
-
-@pytest.mark.parametrize("lost", ["grid.json", "001-lr=0.1/run.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\x00", b"[" * 100_000], ids=repr)
-def test_either_record_of_a_run_is_enough(tmp_path, lost, content):
-    started(tmp_path, GRID)
-    if content is None:
-        (tmp_path / lost).unlink()
-    else:
-        (tmp_path / lost).write_bytes(content)
-
-    runs = [(run.number, run.params) for run in read_runs(tmp_path)]
-
-    assert runs == [(1, GRID[0]), (2, GRID[1])]
 
 
 def test_a_damaged_record_is_named(tmp_path):
@@ -184,16 +129,6 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path):
     assert damaged == [f"{run.path / 'run.json'} ([Errno 22] not a file: '{run.path / 'run.json'}')"]
 
 
-def test_half_of_an_experiment_copied_elsewhere_is_an_experiment(tmp_path):
-    (_, second) = started(tmp_path / "exp", GRID)
-    (second.path / "attempt-1.jsonl").write_bytes(to_line({"type": "start"}))
-
-    shutil.copytree(second.path, tmp_path / "copy" / second.path.name)
-
-    assert is_experiment(tmp_path / "copy")
-    assert found(tmp_path / "copy") == [(2, "002-lr=0.01", GRID[1])]
-
-
 def test_a_folder_without_runs_is_no_experiment(tmp_path):
     (tmp_path / "notes").mkdir()
 
@@ -232,20 +167,6 @@ SCALARS = st.one_of(
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=2) | st.tuples(inner, inner), max_leaves=4
 )
-
-
-@pytest.mark.slow(everywhere=True)
-@given(st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), VALUES, max_size=4))
-@example({"text": "\udc80"})
-def test_parameters_come_back_with_their_types(tmp_path_factory, params):
-    path = tmp_path_factory.mktemp("exp")
-    run = Experiment(path).open(params)
-
-    (again,) = read_runs(path)
-
-    assert again == run
-    assert repr(again.params) == repr(params)
-    json.loads((run.path / "run.json").read_text(encoding="utf-8"))  # any tool can read it
 
 
 def test_only_what_differs_between_runs_varies():
@@ -293,12 +214,6 @@ def runs_of(tmp_path):
     return load_runs(tmp_path / "exp").to_dict(orient="records")
 
 
-@pytest.mark.parametrize("name", ["../x", "a b", ""])
-def test_the_name_of_an_experiment_is_a_folder(name):
-    with pytest.raises(GridError, match="an experiment's name is a folder"):
-        RunManager(name)
-
-
 @pytest.mark.parametrize("name", ["2024", "007"])
 def test_an_experiment_cannot_be_taken_for_a_run(tmp_path, name):
     with pytest.raises(GridError, match=f"unlike a run's, got '{name}': write 'exp_{name}'"):
@@ -339,16 +254,6 @@ def test_the_same_run_twice_in_one_manager_gets_two_numbers(plain, tmp_path):
 
     assert [row["run"] for row in plain.run_data] == [1, 2]
     assert [row["attempts"] for row in runs_of(tmp_path)] == [1, 1]
-
-
-def test_the_same_run_in_another_process_is_another_attempt(tmp_path):
-    for loss in (0.5, 0.25):
-        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
-        with manager.run(RUN):
-            for _ in manager.epochs(1):
-                manager.track_loss(loss, 1)
-
-    assert [(row["run"], row["attempts"], row["loss"]) for row in runs_of(tmp_path)] == [(1, 2, 0.25)]
 
 
 def test_names_in_the_working_directory_do_not_concern_an_experiment_elsewhere(tmp_path, monkeypatch):
