@@ -104,8 +104,8 @@ def main(
         )
     given = {name: value for name, value in vars(namespace).items() if value is not None}
     try:
-        grid, values_of_constants = _grid(axes, given)
-        bound = partial(_bound, values_of_constants)
+        grid, values = _grid(axes, given)
+        bound = partial(_bound, values)
         chosen = _options(given, options, grid)
         runs = _runs(grid, chosen.pop("sample", None), options)
         with from_command_line():
@@ -169,16 +169,13 @@ def _axes(
         if name in axes:
             problems.append(f"{name!r} is an axis and a parameter of train: leave one out")
     problems.raise_if_any(InvalidArgumentError)
-    groups = (
-        dict.fromkeys(axes, _AXES) | dict.fromkeys(settings, _SETTINGS) | dict.fromkeys(constants, _CONSTANTS)
-    )
-    values = {**axes, **{name: [value] for name, value in settings.items()}}
-    return {
-        name: _Axis(
-            groups[name], values[name], flags.get(name, _flag(name)), help_.get(name, ""), allowed.get(name)
-        )
-        for name in values
-    }
+    all_values = {**axes, **{name: [value] for name, value in settings.items()}}
+    read: dict[str, _Axis] = {}
+    for name, values in all_values.items():
+        group = _AXES if name in axes else _CONSTANTS if name in constants else _SETTINGS
+        flag = flags.get(name, _flag(name))
+        read[name] = _Axis(group, values, flag, help_.get(name, ""), allowed.get(name))
+    return read
 
 
 def _parser(
