@@ -81,7 +81,7 @@ def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     board.attempt_began()
     board.classes_counted("test", counted, None)
     for epoch in range(1, EPOCHS + 1):
-        board.epoch_began(is_saved=False, learning_rate=0.01)
+        board.epoch_began(learning_rate=0.01)
         board.epoch_ended(EpochRecord(epoch, METRICS, TIMES), network)
     board.run_ended(Outcome(Status.COMPLETED, "", EPOCHS))
     return time.perf_counter() - before

@@ -364,7 +364,7 @@ def test_without_a_checkpoint_a_run_starts_over():
     assert [loop(None, fault=True), loop(None)] == [[1, 2], [1, 2, 3]]
 
 
-class Noisy(torch.utils.data.Dataset):
+class Noisy(torch.utils.data.Dataset[Any]):
     """Draws random numbers where it is read, as augmentation does."""
 
     def __len__(self):

@@ -372,7 +372,8 @@ def test_values_whose_batches_have_no_size_count_the_same_with_a_warning(manager
     ids=["tuple", "dict", "tensor"],
 )
 def test_samples_in_a_list_are_counted_or_asked_for(manager, sample):
-    loader = DataLoader([sample] * 10, 4, collate_fn=list)
+    samples: Any = [sample] * 10
+    loader: Any = DataLoader(samples, 4, collate_fn=list)
     with manager.run(RUN, None, loader):
         for _ in manager.epochs(1):
             for loss, batch in zip((4.0, 4.0, 7.0), manager.batches(), strict=False):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.core import files, step_log
+from runmanager.core import files, step_log, steps
 from runmanager.core.journal import Journal
 from runmanager.core.metrics import read_values
 from runmanager.core.step_log import StepLog
@@ -256,7 +256,7 @@ def test_an_epoch_that_the_checkpoint_alone_has_keeps_its_steps(tmp_path, monkey
 
 def test_a_full_disk_interrupts_the_run_as_at_the_end_of_an_epoch(manager, tmp_path, monkeypatch):
     monkeypatch.setattr(step_log, "BLOCK", 1)
-    line = step_log.block_line
+    line = steps.block_line
     calls = []
 
     def fail(*given):
