@@ -189,7 +189,7 @@ class Design:
         values: dict[str, Any] = {}
         for name, kind in _OF_DESIGN.items():
             with suppress(KeyError, msgspec.ValidationError, InvalidArgumentError):
-                value = msgspec.convert(document[name], kind)
+                value: Any = msgspec.convert(document[name], kind)
                 match name:
                     case "goal":
                         value = parse_goal(value)
