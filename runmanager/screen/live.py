@@ -335,10 +335,10 @@ class GridProgress(Display):
         self.flush()
         self._screen.print_table(plan_table(plan, seconds, names))
         self.say(plan_summary(plan, seconds, loop.num_lanes))
-        if not (loop.search and loop.search.axes) and loop.design.repeating(plan.varying):
+        if not (loop.search and loop.search.axes) and loop.design.repeating(loop.whole.varying):
             from runmanager.answers.foresight import foresee  # imports pandas
 
-            before, is_anytime = [planned.before for planned in plan.runs], loop.design.rule is not None
+            before, is_anytime = [planned.before for planned in loop.whole.runs], loop.design.rule is not None
             foresight = foresee(loop.task.experiment.path, loop.design, before, anytime=is_anytime)
             time_of = partial(time_of_runs, plan, loop.num_lanes)
             if foresight and (sentence := foresight.sentence(time_of)):
