@@ -82,15 +82,11 @@ class _Facts(TypedDict, total=False):
     summary: dict[str, float | Literal["nan", "inf", "-inf"]]
     t_wall: Seconds
     threads: Count
+    type: str
     versions: dict[str, str]
 
 
-class _Kind(msgspec.Struct):
-    type: str
-
-
 _EPOCH = b'{"v":1,"type":"epoch",'
-_KINDS = msgspec.json.Decoder(_Kind)
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
 
 
@@ -254,22 +250,25 @@ def check_line(line: bytes) -> None:
 def _take(attempt: Attempt, line: bytes) -> None:
     """Add an intact line to what a journal contains."""
     check_line(line)
-    kind = "epoch" if line.startswith(_EPOCH) else _KINDS.decode(line).type
+    is_epoch = line.startswith(_EPOCH)
     content: dict[str, Any] = {}
-    if kind in ("start", "inside", "end") or b'"loaded":' in line[:_HEAD]:
-        content = msgspec.json.decode(line)
+    if not is_epoch or b'"loaded":' in line[:_HEAD]:
+        # msgspec refuses the lone surrogates of file names that are not UTF-8
+        content = json.loads(line)
         msgspec.convert(content, _Facts)
         attempt.loaded |= content.get("loaded", {})
-    match kind:
+    match "epoch" if is_epoch else content["type"]:
         case "start":
             attempt.start = content
         case "epoch":
             try:
                 record = _EPOCHS.decode(line)
-            except msgspec.ValidationError:  # NaN and infinity are null
-                content = msgspec.json.decode(line)
-                content["metrics"] |= {name: float(value) for name, value in content["nonfinite"].items()}
+            except msgspec.MsgspecError:  # NaN and infinity are null
+                content = json.loads(line)
+                nonfinite = content.get("nonfinite", {})
+                content["metrics"] |= {name: float(value) for name, value in nonfinite.items()}
                 record = msgspec.convert(content, EpochRecord)
+                "".join(record.metrics).encode()  # a lone surrogate cannot be in the name of a column
             if not _TAKEN.isdisjoint(record.metrics):
                 raise ValueError("a metric is called like another column")
             attempt.epochs[record.epoch], attempt.inside = record, None
