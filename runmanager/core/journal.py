@@ -6,7 +6,7 @@ attempt has no ``end``. Lines of type ``inside`` record checkpoints inside an ep
 skipped, as later versions may write such lines.
 
 A checksum does not tell who wrote a line, so types are checked here too, and users of an `Attempt` need no
-checks: a line with a fact of a wrong type, or without a required fact, is damaged.
+checks. A fact of a wrong type is omitted; a line that lacks a required fact is damaged.
 """
 
 import errno
@@ -15,7 +15,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -254,8 +254,10 @@ def _take(attempt: Attempt, line: bytes) -> None:
     content: dict[str, Any] = {}
     if not is_epoch or b'"loaded":' in line[:_HEAD]:
         # msgspec refuses the lone surrogates of file names that are not UTF-8
-        content = json.loads(line)
-        msgspec.convert(content, _Facts)
+        for name, value in json.loads(line).items():
+            with suppress(msgspec.ValidationError):
+                msgspec.convert({name: value}, _Facts)
+                content[name] = value
         attempt.loaded |= content.get("loaded", {})
     match "epoch" if is_epoch else content["type"]:
         case "start":

@@ -212,7 +212,10 @@ def test_the_status_of_a_run_without_an_end_follows_from_its_process(tmp_path, c
         assert load_results(tmp_path)["loss"].tolist() == [0.1]
 
 
-@pytest.mark.parametrize("facts", [{"command": "\udce9.py"}, {"loaded": {"\udce9": "0"}}])
+@pytest.mark.parametrize(
+    "facts",
+    [{"command": "\udce9.py"}, {"loaded": {"\udce9": "0"}}, {"commit": None, "peak_memory": -1, "loaded": [0]}],
+)
 def test_no_fact_costs_its_line(tmp_path, facts):
     path = write(tmp_path, {"lr": 0.1}, [0.1, math.nan]) / "attempt-1.jsonl"
     lines = [{**line, **facts} for line in reading.lines(path)]
