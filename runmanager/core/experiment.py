@@ -557,7 +557,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     for entry in entries if isinstance(entries, list) else []:
         if run := _read_entry(experiment, entry, others, damaged):
             runs[run.path.name] = run
-    for name in folders.keys() - runs.keys():
+    for name in [name for name in folders if name not in runs]:
         entry = files.read_json(experiment / name / files.RUN, damaged=damaged)
         run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
         if run:
