@@ -305,6 +305,8 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
         raise GridError(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
     if isinstance(values, (set, frozenset)):
         raise GridError(f"values of {name!r} are a set, which has no order: write a list")
+    if key == ():
+        raise GridError("a paired axis without names: write {('a', 'b'): [(1, 2)]}")
     row = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
     if not row:
         raise GridError(f"axis {name!r} has no values: give it at least one, or leave it out")

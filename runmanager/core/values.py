@@ -96,7 +96,7 @@ def check_value(value: Any, num_levels: int = _MOST_NESTED) -> str:
         parts = [*value, *value.values()]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    elif (number := plain(value)) is not value:
+    elif type(number := plain(value)) is not type(value):
         parts = [number]
     else:
         rule = f"a value of the class {type(value).__name__} has no identity in another process"
@@ -176,7 +176,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return {"number": str(value)}
         return int(value) if value == int(value) else float(value)
     if isinstance(value, (list, tuple)):

@@ -226,8 +226,14 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"device": ["cuda:01"]}, ["'cuda:1'"]),
     ({"device": ["abacus"]}, ["'abacus'", "cpu, cuda, mps, xpu"]),
     ({"device": [0]}, ["got 0", "'cuda:0'"]),
+    ({(): [()]}, ["without names", "('a', 'b')"]),
+    ({"p": [np.longdouble(1)]}, ["'p'", "longdouble", "name"]),
     ({"p": [10**5000]}, ["'p'", "4,300 digits", "text"]),
 ]
+
+
+def test_an_integer_of_any_size_up_to_4300_digits_is_a_value():
+    assert [run.p for run in RunBuilder.get_runs({"p": [10**400]})] == [10**400]
 
 
 @pytest.mark.parametrize(("params", "named"), REFUSED)
