@@ -91,7 +91,12 @@ def _started(pid: int) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
-            printed = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+            fixed = {
+                **os.environ,
+                "LC_ALL": "C",
+                "TZ": "UTC",
+            }  # each process would write its own language and zone
+            printed = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True, env=fixed)  # noqa: S603
             state, _, started = printed.stdout.strip().partition(" ")
         else:
             # the name in parentheses may contain any character, so count from its end (proc_pid_stat(5))
