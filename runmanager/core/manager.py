@@ -19,7 +19,7 @@ from torch.nn import functional
 from runmanager.core import failure, metrics
 from runmanager.core.loaders import undisturbed
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
-from runmanager.core.run import id_of, params_of
+from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
@@ -149,8 +149,9 @@ class Manager:
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
-        named = run if self.context.run is None else self.context.run  # train() may have changed its copy
-        if id_of(run) != id_of(named):
+        is_loop = self.context.run is None
+        named = identified(run) if is_loop else self.context.run  # train() may have changed its copy
+        if not is_loop and id_of(run) != id_of(named):
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
         device = self.device_of(params_of(named), network)
         with ExitStack() as scope:
@@ -1002,7 +1003,8 @@ class Manager:
                 self.outcome = Outcome(*failure.failure_of(error, device))
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
-            folder = self.folders.open(run, again=self.outcome is not None)
+            named = identified(run) if self.context.run is None else run
+            folder = self.folders.open(named, again=self.outcome is not None)
             self.current = OpenRun(folder, torch.device("cpu"), replace(self.context, boards=None))
             self.outcome = None
             self.current.keep_committed()

@@ -137,6 +137,14 @@ def id_of(run: Any) -> str:
     return str(carried["_id"])
 
 
+def identified(run: Any) -> Any:
+    """Return a run with the id of its values as they are now, for a loop without a grid."""
+    if isinstance(run, Run):
+        run = run._make(run)  # does not carry the id
+    id_of(run)
+    return run
+
+
 def params_of(run: Any) -> Mapping[str, Any]:
     """Return the hyperparameters of a run, which may be any namedtuple or a mapping."""
     params: Any = run._asdict() if hasattr(run, "_asdict") else run

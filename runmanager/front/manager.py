@@ -192,6 +192,7 @@ class RunManager(Manager):
             [{'lr': 0.01}]
         """
         from runmanager.core.lock import check_free
+        from runmanager.core.run import identified
         from runmanager.core.state import read_run
 
         if self.folders.name is None:
@@ -202,7 +203,7 @@ class RunManager(Manager):
         for run in runs:
             is_completed = False
             if ranks.is_main():
-                folder = experiment.find(run)
+                folder = experiment.find(identified(run))
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run

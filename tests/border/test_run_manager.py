@@ -704,6 +704,17 @@ def test_the_same_values_twice_are_two_runs_in_a_loop_of_ones_own(manager, tmp_p
     assert statuses(tmp_path) == [("completed", 0)] * 2
 
 
+def test_a_run_whose_list_was_changed_is_the_run_of_its_new_values(manager, tmp_path):
+    run, unchanged = RunBuilder.get_runs({"widths": [[8]]})[0], {"widths": [8]}
+    for width in (16, 32):
+        run.widths.append(width)
+        with manager.run(run):
+            pass
+
+    assert load_runs(tmp_path)["widths"].tolist() == [[8, 16], [8, 16, 32]]
+    assert list(manager_in(tmp_path).remaining([run, unchanged])) == [unchanged]
+
+
 LOOP = """
 import sys, threading, time
 from pathlib import Path
