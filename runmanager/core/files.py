@@ -154,14 +154,6 @@ def remove_leftovers(folder: Path, *names: str) -> None:
     """Remove temporary files of writers that died."""
     for name in names or ("*",):
         for path in folder.glob(f".{name}.*.tmp"):
-            try:
-                if os.name != "nt":  # on Windows, os.kill would end the process
-                    os.kill(int(path.name.rsplit(".", 3)[1]), 0)
-                    continue
-            except PermissionError:  # a process of another user
-                continue
-            except (ValueError, OverflowError, ProcessLookupError):
-                pass
             with explained(path):
                 path.unlink(missing_ok=True)
 
