@@ -84,8 +84,8 @@ class Rule:
 
     axis: str | None = None  # the axis whose values are compared; None to compare settings
     # differences up to the margin count as equal, in units of the metric
-    margin: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    error: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05  # the probability that a verdict is wrong
+    margin: float | None = None
+    error: float = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of grid.json, without fields that are None."""
@@ -95,7 +95,8 @@ class Rule:
     def from_json(cls, content: Any) -> "Rule | None":
         """Read the entry of grid.json; None if the entry is damaged."""
         with suppress(msgspec.ValidationError):
-            return msgspec.convert(content, cls)
+            rule = msgspec.convert(content, cls)
+            return None if rule.problems() else rule
         return None
 
     def problems(self) -> list[str]:
@@ -116,8 +117,8 @@ def _is_between(value: Any, most: float) -> bool:
 
 
 _OF_DESIGN = {
-    "goal": str, "goals": list[str], "repeats": tuple[str, ...], "decide": Rule, "note": str,
-    "notes": dict[str, str], "x_axis": str,
+    "goal": str, "goals": list[Any], "repeats": tuple[str, ...], "decide": Any, "note": str,
+    "notes": dict[str, Any], "x_axis": str,
 }  # fmt: skip
 """The keys of a design in grid.json -> the types of their values."""
 
@@ -194,13 +195,19 @@ class Design:
                     case "goal":
                         value = parse_goal(value)
                     case "goals":
-                        value = tuple(map(parse_goal, value))
+                        parsed: list[Goal] = []
+                        for each in value:
+                            with suppress(InvalidArgumentError):
+                                parsed.append(parse_goal(each))
+                        value = tuple(parsed)
+                    case "decide":
+                        value = Rule.from_json(value)
                     case "x_axis":
                         check_x_axis(value)
                     case "note":
                         value = _shortened(value)
                     case "notes":
-                        value = {id_: _shortened(note) for id_, note in value.items()}
+                        value = {id_: _shortened(note) for id_, note in value.items() if isinstance(note, str)}
                 values[name] = value
         goal, goals = values.get("goal"), values.get("goals")
         return cls(

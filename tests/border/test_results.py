@@ -361,6 +361,25 @@ def test_damaged_descriptions_cost_no_more_than_their_runs(tmp_path, written, na
         assert len(rows) >= (NUM_RUNS - 1) * NUM_EPOCHS
 
 
+def test_a_damaged_entry_of_a_design_costs_itself_alone(tmp_path):
+    def start(**goal):
+        options = {"experiment": "exp", "root": tmp_path, "executor": "inline", "tensorboard": False}
+        return run_grid({("lr", "name"): [(1, "a")]}, train, display=False, **options, **goal)
+
+    start(goal="min:loss")
+    path = tmp_path / "exp" / "grid.json"
+    goals, notes = ["min:loss", 3, "max:f1"], {"0": "kept", "1": 3}
+    damaged = {**json.loads(path.read_text()), "decide": {"margin": math.inf}, "goals": goals, "notes": notes}
+    path.write_text(json.dumps(damaged))
+    leftover = path.with_name(f".results.csv.{os.getpid()}.0.tmp")  # of a process whose number is used again
+    leftover.touch()
+
+    assert start().exit_code == 0
+    content = reading.grid(path.parent)
+    assert (content["goals"], content["notes"]) == (["min:loss", "max:f1"], {"0": "kept"})
+    assert ("decide" in content, leftover.exists()) == (False, False)
+
+
 def test_the_files_are_those_that_are_documented(tmp_path):
     folder = write(tmp_path, {"lr": 0.1, "size": 3}, [0.5, 0.25], error=ValueError("no"))
 
