@@ -195,7 +195,12 @@ def check_free(experiment: Path) -> None:
         ExperimentLockedError: Another process or thread holds the experiment.
     """
     current = holder(experiment)
-    if current and is_holding(*current) and _held.get(str(current[0].get("nonce"))) != threading.get_ident():
+    this = os.getpid(), threading.get_ident()  # a forked child has its parent's locks and thread
+    if (
+        current
+        and is_holding(*current)
+        and (current[0].get("pid"), _held.get(str(current[0].get("nonce")))) != this
+    ):
         raise ExperimentLockedError(_refusal(experiment, *current))
 
 

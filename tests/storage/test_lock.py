@@ -430,3 +430,15 @@ def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, 
         assert lock.holder(tmp_path) is not None
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_does_not_hold_what_its_parent_holds(tmp_path):
+    with lock.hold(tmp_path):
+        if not (child := os.fork()):
+            try:
+                lock.check_free(tmp_path)
+            except ExperimentLockedError:
+                os._exit(3)
+            os._exit(0)
+
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
