@@ -31,7 +31,8 @@ def copied(name: str, value: Any, copies: dict[int, Any] | None = None) -> Any:
         return value
     if isinstance(value, float):
         return float(value)  # NumPy's float64 is a float too
-    if not isinstance(value, (dict, list)):
+    # only the outermost dict or list is restored in place, with its type
+    if not (isinstance(value, (dict, list)) if copies is None else type(value) in (dict, list)):
         advice = "keep int(...), float(...), str(...), a list or a dict in its place, "
         advice += "or give checkpoint= an object with state_dict() and load_state_dict() that has it"
         if hasattr(value, "untyped_storage") and value.ndim:

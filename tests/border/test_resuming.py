@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -502,7 +503,7 @@ class Own:
     ("parts", "keep", "named"),
     [
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
-        ({"state": {"when": object()}}, None, "JSON"),
+        ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
     ],
 )  # fmt: skip
