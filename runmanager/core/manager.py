@@ -425,8 +425,8 @@ class Manager:
                 raise LifecycleError(
                     "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
                 )
-            run.details |= {} if keep is None else {"keep": keep}
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
+            run.details |= {} if keep is None else {"keep": keep}
             every = run.context.epoch_type.commit_every
             is_checked = every is not None and checkpoint_every is not None
             self.resume_from(state, (every, None) if is_checked else options.interval)

@@ -505,6 +505,7 @@ class Own:
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
         ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
+        ({}, ("best:loss", object()), "keep must be"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
