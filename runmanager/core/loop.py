@@ -76,6 +76,7 @@ class Loop:
         self.runs = {planned.folder.id: planned for planned in plan.runs}
         self.states = {id_: planned.start for id_, planned in self.runs.items()}
         self._in_progress: dict[str, PlannedRun] = {}
+        self._begun: dict[str, tuple[Run, Slot, float]] = {}  # a copy for listeners, and the time of the start
         available = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         examples = self.search.examples() if self.search else ()
         self.num_lanes = self.executor.num_lanes([*available, *examples])
@@ -91,20 +92,20 @@ class Loop:
     def run(self, first: Plan) -> int:
         """Execute the due runs, and those that become due, until no run is due; return the exit code."""
         __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
-        self._begun: dict[str, tuple[Run, Slot, float]] = {}  # a copy for listeners, and the time of the start
         self._threads = [ListenerThread(listener, self.say) for listener in self.users]
         num_retries: Counter[str] = Counter()
-        runs: deque[Run] = deque()
+        runs = deque(planned.run for planned in first.due)
         exit_code = COMPLETED
+        self._hand_over(first)
         outcomes = self.executor.execute(runs, replace(self.task, jobs=self.num_lanes), self)
         try:
             with self.signals.at_once(), contextlib.closing(outcomes):
-                self._hand_over(first, runs)
                 for run, ended in outcomes:
                     id_ = id_of(run)
-                    planned = self._in_progress.pop(id_)
+                    planned = self._in_progress[id_]
                     with self.signals.at_once(False):
                         outcome = self._commit(planned, ended)
+                        del self._in_progress[id_]
                         is_retried = outcome.status.is_worth_a_retry and num_retries[id_] < self.retries
                         self._tell_end(id_, outcome, is_retried=is_retried)
                         if is_retried:
@@ -119,7 +120,8 @@ class Loop:
                     if self.search:
                         more = self._decide(self.search, is_first=False)
                         self.display.add_runs([each.folder for each in more.due], self.num_more)
-                        self._hand_over(more, runs)
+                        self._hand_over(more)
+                        runs.extend(planned.run for planned in more.due)
         except KeyboardInterrupt:
             if self.task.raises:
                 raise
@@ -265,13 +267,11 @@ class Loop:
         self.states |= {planned.folder.id: planned.before for planned in created}
         return created
 
-    def _hand_over(self, batch: Plan, runs: deque[Run]) -> None:
-        """Print a decision, and hand its due runs to the executor."""
+    def _hand_over(self, batch: Plan) -> None:
+        """Print a decision; its due runs are in progress from now on."""
         for sentence in batch.sentences:
             self.say(sentence)
-        for planned in batch.due:
-            self._in_progress[planned.folder.id] = planned
-            runs.append(planned.run)
+        self._in_progress |= {planned.folder.id: planned for planned in batch.due}
 
     def _commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
         """Read the state of an ended run; commit the outcome of a process that has died, and return it."""
