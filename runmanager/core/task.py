@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # the variable that names the debugger of breakpoint(); a network debugger works in workers too
 _DEBUGGER = "PYTHONBREAKPOINT"
 _SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
-_OF_THE_RUN = (errno.EMFILE, errno.EFBIG, errno.ENOENT)
+_OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
 
 
@@ -189,6 +189,8 @@ class RunTask:
                 advice.__cause__ = error
                 error = advice.with_traceback(error.__traceback__)
         is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
+        if isinstance(error, StorageError) and error.errno == errno.ENOENT and self.experiment.path.is_dir():
+            error = LifecycleError("the folder of the run was removed while it trained")
         if is_of_the_run:
             refused = error.__cause__  # the cause is the first exception of the run, if there is one
             error = (refused and refused.__context__) or error
