@@ -93,7 +93,8 @@ class GridOutcome:
         others = self._end["states"]
         states = sorted([*others, *self._states], key=lambda state: state.folder.number)
         return conclude(
-            self.runs, self.folder, time=time_spent(total, lanes, starting, times) if runs else None,
+            runs_table(self._name, self._states, self._design), self.folder,
+            time=time_spent(total, lanes, starting, times) if runs else None,
             all_runs=runs_table(self._name, states, self._design) if others else None,
             **self._end["facts"],
         )  # fmt: skip

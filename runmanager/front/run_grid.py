@@ -373,6 +373,6 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
         loop.say(sentence)
     if progress:
         ended.panel = progress.conclude(ended.panel)
-    if not options.is_shown and ranks.is_main() and loop.is_over and (sentence := nothing_done(ended)):
+    if not options.is_shown and ranks.is_main() and (sentence := nothing_done(ended)):
         print(sentence, file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended

@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from runmanager import (
     Executor,
     GridError,
     GridOutcome,
+    InlineExecutor,
     LanesExecutor,
     RunBuilder,
     RunsWarning,
@@ -292,6 +294,21 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(own_folder
     assert [name for name in named if not any(name in problem for problem in problems)] == []
     assert len(problems) == len(named)
     assert list(own_folder.iterdir()) == []
+
+
+def test_an_executor_may_hand_the_runs_on_to_another_one():
+    class Backwards(InlineExecutor):
+        def execute(self, runs, task, watch):
+            return super().execute(deque(reversed(runs)), task, watch)
+
+    assert statuses(start(executor=Backwards())) == [("completed", 3)] * 3
+
+
+def test_an_edited_table_of_an_outcome_changes_nothing_that_is_shown():
+    outcome = start()
+    del outcome.runs["status"]
+
+    assert "completed" in outcome._repr_html_()
 
 
 def test_settings_beside_an_executor_of_its_own_are_refused(own_folder):
@@ -621,4 +638,4 @@ def test_a_run_whose_folder_is_removed_fails_and_the_others_go_on(executor, chec
     outcome = start(LRS, train, executor=executor)
 
     assert (outcome.exit_code, outcome.runs["status"].tolist()) == (1, ["completed", "failed", "completed"])
-    assert "cannot write" in outcome.runs["error"][1]
+    assert "folder of the run was removed" in outcome.runs["error"][1]
