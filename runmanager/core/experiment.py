@@ -424,10 +424,10 @@ class Experiment:
             for run in read_runs(self.path):  # other processes may have created further ones
                 self.runs.setdefault(run.id, run)
             if id_ not in self.runs:
-                number = self._free_number()
+                number = self._free_number(is_claimed=True)
                 name = files.run_folder(number, {name: params[name] for name in names})
                 folder = RunFolder(self.path / name, number, id_, _lasting(params))
-                folder.path.mkdir()
+                folder.path.mkdir(exist_ok=True)
                 files.sync(self.path)
                 write_run(folder, trials)
                 self.runs[id_] = folder
@@ -461,10 +461,17 @@ class Experiment:
         files.make_folder(self.path)
         files.write_file(self.path / files.GRID, strict_json({"v": _VERSION, **design.as_json(), **others}))
 
-    def _free_number(self) -> int:
+    def _free_number(self, *, is_claimed: bool = False) -> int:
+        """Return the number after all others; with the claim, a folder left empty by a kill keeps no number."""
         # unreadable folders keep their numbers too
         folders, others = _run_folders(self.path)
-        numbers = [files.run_number(name) or 0 for name in (*folders, *others)]
+        names = {*folders, *others}
+        if is_claimed:
+            for name in names - others - {run.path.name for run in self.runs.values()}:
+                with suppress(OSError):
+                    if all(path.name.startswith(".") for path in (self.path / name).iterdir()):
+                        names.remove(name)
+        numbers = [files.run_number(name) or 0 for name in names]
         return max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
 
 
