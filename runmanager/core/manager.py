@@ -150,7 +150,7 @@ class Manager:
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         is_loop = self.context.run is None
-        named = identified(run) if is_loop else self.context.run  # train() may have changed its copy
+        named: Any = identified(run) if is_loop else self.context.run  # train() may have changed its copy
         if not is_loop and id_of(run) != id_of(named):
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
         device = self.device_of(params_of(named), network)
