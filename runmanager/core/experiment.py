@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from runmanager.core import files
+from runmanager.core import files, lock
 from runmanager.core.files import strict_json
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import LARGEST
@@ -44,7 +44,6 @@ _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
           "x_axis": "x-axis of curves is"}  # fmt: skip
-_CLAIM = f".{files.GRID}.claim.tmp"  # a leftover is removed with those of grid.json
 
 
 @dataclass(frozen=True)
@@ -420,7 +419,7 @@ class Experiment:
     ) -> RunFolder:
         """Create the folder of a new run with the next free number, unless another process has created it."""
         files.make_folder(self.path)
-        with files.explained(self.path), files.claimed(self.path / _CLAIM):
+        with files.explained(self.path), lock.hold(self.path, waits=True):
             for run in read_runs(self.path):  # other processes may have created further ones
                 self.runs.setdefault(run.id, run)
             if id_ not in self.runs:

@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 import sys
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,6 +29,8 @@ PREVIOUS_CHECKPOINT = "checkpoint.prev.pt"
 INSIDE_CHECKPOINT = "checkpoint.inside.pt"
 WEIGHTS = "weights.pt"
 HOLDER = "holder.json"
+CLAIM = "claim.json"
+"""The lock of a process that creates the folder of a run."""
 REPORT = "report.html"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
@@ -46,7 +47,6 @@ _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
-_STALE_S, _PAUSE_S = 5.0, 0.005  # seconds after which a claim is that of a dead process, and between two looks
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -126,28 +126,6 @@ def sync(path: Path) -> None:
         _flush_drive(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Hold a file during the block, as one process or thread can at a time; others wait."""
-    before, since = None, 0.0
-    while True:
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            break
-        except FileExistsError:
-            with suppress(FileNotFoundError):  # it has just been released
-                now = version(path.stat())
-                if now != before:
-                    before, since = now, time.monotonic()
-                elif time.monotonic() - since > _STALE_S:  # its process died
-                    path.unlink(missing_ok=True)
-            time.sleep(_PAUSE_S)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:

@@ -31,6 +31,7 @@ from runmanager.errors import ExperimentLockedError, StorageError
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
+_PAUSE_S = 0.005  # between two looks at a file that another one holds
 _ANSWER_S = 1.0  # timeout for a query for a kernel lock, which may never return on a network file system
 _LARGEST = 2**20  # the maximum number of bytes of a lock file
 _LARGEST_PID = 2**31
@@ -106,9 +107,9 @@ def _started(pid: int) -> str:
 
 
 @contextmanager
-def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
-    """Hold the lock of an experiment during the block."""
-    path = experiment / files.HOLDER
+def hold(experiment: Path, say: Callable[[str], object] = str, *, waits: bool = False) -> Iterator[None]:
+    """Hold the lock of an experiment during the block; with `waits`, the lock of its folders, after others."""
+    path = experiment / (files.CLAIM if waits else files.HOLDER)
     nonce = uuid.uuid4().hex
     user = "someone"
     with suppress(OSError, KeyError, ImportError):  # without a name, as in some containers
@@ -124,7 +125,16 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
     _held[nonce] = threading.get_ident()
     try:
         with files.explained(path):
-            _take(path, {**this_process(), "user": user, "nonce": nonce}, say)
+            while True:
+                try:
+                    _take(path, {**this_process(), "user": user, "nonce": nonce}, say)
+                    break
+                except ExperimentLockedError:
+                    if not waits:
+                        raise
+                before, until = _version(path), time.monotonic() + 1.0
+                while _version(path) == before and time.monotonic() < until:
+                    time.sleep(_PAUSE_S)
         renewer = threading.Thread(target=renew, daemon=True)
         with _locked(path):
             renewer.start()

@@ -715,6 +715,19 @@ def test_a_run_whose_list_was_changed_is_the_run_of_its_new_values(manager, tmp_
     assert list(manager_in(tmp_path).remaining([run, unchanged])) == [unchanged]
 
 
+def test_no_run_waits_for_a_process_that_died_while_it_created_a_folder(manager, tmp_path):
+    with manager.run(RUN):
+        pass
+    claim = tmp_path / "exp" / "claim.json"
+    process = reading.lines(reading.run_folder(claim.parent) / "attempt-1.jsonl")[0]
+    claim.write_text(json.dumps({**process, "pid": reading.NO_PROCESS}))
+
+    with manager.run({"lr": 0.2}):
+        pass
+
+    assert (len(statuses(tmp_path)), claim.exists()) == (2, False)
+
+
 LOOP = """
 import sys, threading, time
 from pathlib import Path

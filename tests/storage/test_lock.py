@@ -442,3 +442,18 @@ def test_a_forked_child_does_not_hold_what_its_parent_holds(tmp_path):
             os._exit(0)
 
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_what_a_living_process_holds_for_long_is_waited_for(tmp_path):
+    path = held_by(tmp_path, 10_000, **PARENT).rename(tmp_path / "claim.json")
+
+    def hold():
+        with lock.hold(tmp_path, waits=True):
+            return json.loads(path.read_bytes())["pid"]
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(hold)
+        with pytest.raises(TimeoutError):
+            waiting.result(1.5)
+        path.unlink()
+        assert waiting.result(10) == os.getpid()
