@@ -393,7 +393,7 @@ def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
     """Return a single value on a device."""
     if isinstance(value, torch.Tensor):
         return value if value.device == device else value.to(device)
-    return torch.tensor(value, dtype=exact(device), device=device)
+    return torch.full((), value, dtype=exact(device), device=device)  # does not wait, unlike torch.tensor
 
 
 def warm_sums(device: torch.device) -> None:
