@@ -141,6 +141,7 @@ class EpochSums:
         self._of_labels: list[int] = []
         self._size: int | None = None  # of the last batch in another loop
         self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
+        self._num_early: dict[str, int] = {}  # the number of them for the first batch
         self._single: dict[
             str, tuple[torch.Tensor | float, int]
         ] = {}  # the first of them, and its batch's size
@@ -249,6 +250,8 @@ class EpochSums:
     def _add_early(self, size: int) -> None:
         """Add the values that have waited for the size of the current batch."""
         for name, values in self._early.items():
+            if values and len(values) != self._num_early.setdefault(name, len(values)):
+                _say_unsized(name)  # a batch was left out
             for value in values:
                 if name in self._single:
                     self._add(name, value, size)

@@ -366,6 +366,17 @@ def test_values_whose_batches_have_no_size_count_the_same_with_a_warning(manager
     assert manager.run_data[0]["mean"] == pytest.approx(74.5)
 
 
+def test_values_of_a_batch_without_a_loss_are_not_weighted_silently(manager):
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            manager.track(norm=1.0)
+            manager.track_loss(1.0, 10)
+            manager.track(norm=2.0)  # of a batch that is left out
+            manager.track(norm=3.0)
+            with pytest.warns(RunsWarning, match="'norm' count the same"):
+                manager.track_loss(1.0, 10)
+
+
 @pytest.mark.parametrize(
     "sample",
     [(torch.zeros(3, 8, 8), 1), {"x": torch.zeros(2)}, torch.zeros(7)],
