@@ -205,11 +205,13 @@ class EpochSums:
         self.is_tracked = True
         self._sizes.append(size)
         self._match()
-        if not self._number:
+        if self.measure is not None:  # the user's function counts the batch
+            return
+        if self._number:
+            self._of_labels.append(size)
+        else:
             self._size = size
             self._add_early(size)
-        elif self.measure is None:  # otherwise the user's function counts the batch
-            self._of_labels.append(size)
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of

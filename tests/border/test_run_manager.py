@@ -288,10 +288,12 @@ def test_samples_are_counted_as_asked_for(tmp_path):
     manager = manager_in(tmp_path, batch_size=lambda batch: batch["n"])
     with manager.run(RUN):
         for _ in manager.epochs(1):
-            manager.track_loss(1.0, {"n": 3})
-            manager.track_loss(2.0, {"n": 1})
+            for value, size in ((1.0, 3), (2.0, 1)):
+                manager.track(value=value)
+                manager.track_num_correct(torch.eye(3), torch.arange(3))
+                manager.track_loss(value, {"n": size})
 
-    assert manager.run_data[0]["loss"] == 1.25
+    assert manager.run_data[0]["loss"] == manager.run_data[0]["value"] == 1.25
 
 
 NUMBERS = torch.arange(210.0)
