@@ -233,21 +233,19 @@ class EpochSums:
             )
         self.is_tracked = True
         value = single(name, value)
-        if how == "sum":
-            self._add(name, value, 1)
-        elif how != "mean":
+        if how not in ("mean", "sum"):
             self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
+            return
+        if name not in self._sums:  # before its first sum, as columns keep the order of the calls
+            self._sums[name] = Sum()
+        if how == "sum":
+            self._sums[name].add(value, 1, 1)
         elif self._number:
             self._waiting.setdefault(name, []).append(value)
         elif self._size is None or name in self._early:
             self._early.setdefault(name, []).append(value)
         else:
-            self._add(name, value, self._size)
-
-    def _add(self, name: str, value: torch.Tensor | float, size: int) -> None:
-        if name not in self._sums:
-            self._sums[name] = Sum()
-        self._sums[name].add(value, size, size)
+            self._sums[name].add(value, self._size, self._size)
 
     def _add_early(self, size: int) -> None:
         """Add the values that have waited for the size of the current batch."""
@@ -256,7 +254,7 @@ class EpochSums:
                 _say_unsized(name)  # a batch was left out
             for value in values:
                 if name in self._single:
-                    self._add(name, value, size)
+                    self._sums[name].add(value, size, size)
                 else:
                     self._single[name] = value, size
             values.clear()
@@ -275,7 +273,7 @@ class EpochSums:
                 if len(values) > 1 and not given:
                     _say_unsized(name)
             for value, size in zip(values, sizes, strict=True):
-                self._add(name, value, size)
+                self._sums[name].add(value, size, size)
 
     def _whole_size(self, given: list[int]) -> int:
         """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
@@ -303,16 +301,17 @@ class EpochSums:
             self.loss.add(loss, size, size)
         self._unsized.clear()
         for name, (value, size) in self._single.items():
-            self._add(name, value, size if name in self._sums else 1)
+            weight = size if self._sums[name].weight else 1
+            self._sums[name].add(value, weight, weight)
         for name, values in self._early.items():
             num = len(values)
             sizes = [self._size or size_of_batch(self._loader, number) for number in range(1, num + 2)]
             if self._size or None in sizes[:-1] or sizes[-1]:  # not one value for each batch of the loader
-                if num > 1 or (num and name in self._sums):
+                if num > 1 or (num and self._sums[name].weight):
                     _say_unsized(name)
                 sizes = [self._size] * num
             for value, size in zip(values, sizes, strict=False):
-                self._add(name, value, size or 1)
+                self._sums[name].add(value, size or 1, size or 1)
         self._early.clear()
 
     def total(self, name: str) -> float:

@@ -411,6 +411,7 @@ def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):
 
     table = load_results(tmp_path)
     assert table["size"].tolist() == [(16 + 16 + 4) / 10] * 2
+    assert [name for name in table if name in ("size", "nan", "val_sum")] == ["size", "nan", "val_sum"]
     columns = ["val_sum", "val_last", "val_min", "val_max"]
     assert table[columns].to_numpy().tolist() == [[10, 2, 2, 4]] * 2
     assert table["nan"].isna().all()
