@@ -182,8 +182,13 @@ def run_grid(
         >>> outcome.runs[["run", "status", "loss"]].values.tolist()
         [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
-    given = locals().copy()
-    options = GridOptions(**{name: value for name, value in given.items() if name not in ("params", "train")})
+    options = GridOptions(
+        experiment=experiment, root=root, executor=executor, jobs=jobs, runs_per_device=runs_per_device,
+        timeout=timeout, retries=retries, max_seconds=max_seconds, on_error=on_error, tensorboard=tensorboard,
+        display=display, retry_failed=retry_failed, changed=changed, data=data, plan_only=plan_only,
+        check=check, prune=prune, decide=decide, search=search, goal=goal, repeats=repeats, note=note,
+        only=only, report=report, listeners=listeners,
+    )  # fmt: skip
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
     open_closed_streams()
     with ExitStack() as closing:
