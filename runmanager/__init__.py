@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from runmanager.tables.one_run import load_run as load_run
     from runmanager.tables.ranking import best as best
     from runmanager.tables.step_table import load_steps as load_steps
+    from runmanager.tensorboard.event_options import TensorBoard as TensorBoard
     from runmanager.tensorboard.import_events import from_tensorboard as from_tensorboard
-    from runmanager.tensorboard.options import TensorBoard as TensorBoard
     from runmanager.tensorboard.server import open_tensorboard as open_tensorboard
     from runmanager.trainers.mlflow import export_mlflow as export_mlflow
     from runmanager.trainers.wandb import export_wandb as export_wandb
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "tensorboard.import_events": ("from_tensorboard",),
     "tensorboard.server": ("open_tensorboard",),
-    "tensorboard.options": ("TensorBoard",),
+    "tensorboard.event_options": ("TensorBoard",),
     "datasets": ("fashion_mnist",),
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),

@@ -53,6 +53,7 @@ def test_pages_are_written_in_the_words_of_the_field(path):
 
 
 SHARED = {"RunManagerCallback", "checkpoint_path"}  # what every adapter of a trainer has
+BASES = {"manager"}  # the module of a subclass, called like that of its base in core
 
 
 @pytest.mark.slow(everywhere=True)
@@ -65,5 +66,5 @@ def test_no_two_modules_have_one_stem_and_no_two_public_names_are_alike():
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
                 names[node.name].append(path)
 
-    assert {stem: paths for stem, paths in stems.items() if len(paths) > 1} == {}
+    assert {stem: paths for stem, paths in stems.items() if len(paths) > 1 and stem not in BASES} == {}
     assert {name: paths for name, paths in names.items() if len(paths) > 1 and name not in SHARED} == {}

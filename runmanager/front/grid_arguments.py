@@ -19,7 +19,7 @@ from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.front.options import GridOptions
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
 from runmanager.search.space import SearchSpace
-from runmanager.tensorboard.options import TensorBoard
+from runmanager.tensorboard.event_options import TensorBoard
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 

@@ -11,7 +11,7 @@ from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
-from runmanager.tensorboard.options import TensorBoard, check_tensorboard, run_logs
+from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard, run_logs
 
 if TYPE_CHECKING:
     import pandas as pd

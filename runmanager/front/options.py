@@ -18,7 +18,7 @@ from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.tensorboard.options import TensorBoard, check_tensorboard
+from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

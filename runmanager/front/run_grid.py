@@ -39,7 +39,7 @@ from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
-from runmanager.tensorboard.options import TensorBoard, run_logs
+from runmanager.tensorboard.event_options import TensorBoard, run_logs
 from runmanager.user_frames import user_frames, user_level
 
 if TYPE_CHECKING:
