@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
 from runmanager.devices.torch_devices import PINNED, pinned, send, undisturbed_random
 
@@ -213,6 +220,11 @@ def size_of_batch(loader: Any, number: int) -> int | None:
         return None
     left = total - (number - 1) * size
     return min(size, left) if left > 0 else None
+
+
+def is_collated(loader: Any) -> bool:
+    """Whether a loader joins samples as torch does, so that a list is a batch's parts, not its samples."""
+    return getattr(loader, "collate_fn", None) is default_collate
 
 
 def num_batches(loader: Any) -> int | None:

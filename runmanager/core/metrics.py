@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.loaders import size_of_batch
+from runmanager.core.loaders import is_collated, size_of_batch
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
@@ -32,7 +32,6 @@ IS_CPU_READ = True
 _HOWS = get_args(How)
 _SAVED = ("_hows", "_selected", "_early", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
 _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
-_MOST_PARTS = 3  # up to as many tensors of one shape are the parts of a batch, not samples
 
 
 class Sum:
@@ -128,7 +127,7 @@ class EpochSums:
     """
 
     def __init__(self, measure: Measure | None = None, loader: Any = None) -> None:
-        self.measure, self._loader = measure, loader
+        self.measure, self._loader, self._are_parts = measure, loader, is_collated(loader)
         self.is_tracked = False  # whether the current batch has a value
         self.loss = Sum(is_watched=True)
         self._sums = {"loss": self.loss, "accuracy": Sum()}
@@ -168,7 +167,7 @@ class EpochSums:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = batch_size(batch, self._expected, self.measure)
+        size = batch_size(batch, self._expected, self.measure, are_parts=self._are_parts)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.loss.add(loss, size, size)
@@ -278,7 +277,7 @@ class EpochSums:
     def _whole_size(self, given: list[int]) -> int:
         """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
         try:
-            size = batch_size(self._batch, self._expected, self.measure)
+            size = batch_size(self._batch, self._expected, self.measure, are_parts=self._are_parts)
         except InvalidArgumentError:
             if not given:
                 raise
@@ -486,7 +485,11 @@ def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
 
 
 def batch_size(
-    batch: Any, expected: Callable[[], int | None] = lambda: None, measure: Measure | None = None
+    batch: Any,
+    expected: Callable[[], int | None] = lambda: None,
+    measure: Measure | None = None,
+    *,
+    are_parts: bool = False,
 ) -> int:
     """Return the number of samples of a batch.
 
@@ -494,6 +497,7 @@ def batch_size(
         batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
         expected: Returns the loader's number of samples, which decides between several possible sizes.
         measure: The user's function that counts the samples, None by default.
+        are_parts: Whether a list has the parts of a batch, see `is_collated`; else it may have samples.
 
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
     (7, 5, 3)
@@ -509,10 +513,6 @@ def batch_size(
         return size
     if isinstance(batch, torch.Tensor) and batch.ndim:
         return batch.shape[0]
-    return _size_of_parts(batch, expected)
-
-
-def _size_of_parts(batch: Any, expected: Callable[[], int | None]) -> int:
     parts = _sizes_of(batch, is_part=False)
     common = set.intersection(*parts) if parts else set()
     sizes = common or set().union(*parts)
@@ -523,8 +523,8 @@ def _size_of_parts(batch: Any, expected: Callable[[], int | None]) -> int:
     loaded = expected()
     if loaded in sizes:
         return loaded
-    are_tensors = isinstance(batch, list) and all(isinstance(part, torch.Tensor) for part in batch)
-    if common and are_tensors and len(batch) <= _MOST_PARTS and not may_be_images(batch):
+    is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
+    if (are_parts or is_single) and len(common) == 1:
         return common.pop()
     step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
     if sizes:

@@ -12,6 +12,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
+from runmanager.core.loaders import is_collated
 from runmanager.core.loop_options import LoopOptions
 from runmanager.core.metrics import Measure
 from runmanager.core.run import id_of, params_of
@@ -164,7 +165,7 @@ def fit(
     compute = computation(network, loss, step, memory_format, checkpoint_activations=checkpoint_activations)
     take_step = OptimizerStep(
         network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
-        clip_grad_norm=clip_grad_norm, batch_size=measure,
+        clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step

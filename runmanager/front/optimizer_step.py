@@ -24,13 +24,13 @@ from runmanager.errors import InvalidArgumentError
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def num_samples(batch: Any) -> int:
+def num_samples(batch: Any, *, are_parts: bool = False) -> int:
     """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels."""
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
         return len(batch[1])
     try:
-        return batch_size(batch)
+        return batch_size(batch, are_parts=are_parts)
     except InvalidArgumentError:
         raise InvalidArgumentError(
             f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
@@ -112,6 +112,7 @@ class OptimizerStep:
     micro_batch: int | str | None = None
     clip_grad_norm: float | None = None
     batch_size: Measure | None = None
+    are_parts: bool = False  # see `batch_size`
 
     def __post_init__(self) -> None:
         self.autocast = _autocast(self.device, self.precision)
@@ -167,7 +168,7 @@ class OptimizerStep:
             except (RuntimeError, MemoryError) as error:
                 if not self._is_auto or failure_of(error)[0] is not Status.OUT_OF_MEMORY:
                     raise
-                num = num_samples(batch)
+                num = num_samples(batch, are_parts=self.are_parts)
                 size = min(self.size or num, num)
                 if size == 1:
                     raise
@@ -178,12 +179,14 @@ class OptimizerStep:
 
     def _gradients(self, batch: Any) -> Computed:
         self.optimizer.zero_grad()
-        num = 0 if self.size is None and not self._is_auto else num_samples(batch)
+        num = 0 if self.size is None and not self._is_auto else num_samples(batch, are_parts=self.are_parts)
         if self.size is None or self.size >= num:
             return self._backward(batch)
         pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in range(0, num, self.size)]
         whole, *sizes = [
-            batch_size(part, measure=self.batch_size) if self.batch_size else num_samples(part)
+            batch_size(part, measure=self.batch_size)
+            if self.batch_size
+            else num_samples(part, are_parts=self.are_parts)
             for part in (batch, *pieces)
         ]
         if sum(sizes) != whole:

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from runmanager import (
     DeviceError,
@@ -397,6 +398,25 @@ def test_samples_in_a_list_are_counted_or_asked_for(manager, sample):
                 manager.track_loss(1.0, [sample] * 4)
 
     assert manager.run_data[0]["loss"] == pytest.approx(4.6)
+
+
+class Stream(IterableDataset):
+    def __init__(self, sample):
+        self.sample = sample
+
+    def __iter__(self):
+        yield from [self.sample] * 5
+
+
+def test_two_tensors_of_one_shape_are_parts_if_torch_has_collated_them(manager):
+    sample = torch.zeros(6)
+    for loader in (DataLoader(Stream([sample, sample]), 2), DataLoader(Stream(sample), 2, collate_fn=list)):
+        with suppress(InvalidArgumentError), manager.run({"loader": loader.collate_fn.__name__}, None, loader):
+            for _ in manager.epochs(1):
+                for number, batch in enumerate(manager.batches()):
+                    manager.track_loss(float(number), batch)
+
+    assert manager.results["loss"].tolist() == [(2 * 0 + 2 * 1 + 1 * 2) / 5]
 
 
 def test_track_adds_columns_in_the_way_that_is_asked_for(manager, tmp_path):

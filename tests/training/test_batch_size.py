@@ -27,7 +27,6 @@ class Batch:
         (np.zeros((4, 3)), 4),
         ((torch.zeros(7, 3), torch.zeros(7)), 7),
         ([torch.zeros(7, 3), torch.zeros(7)], 7),
-        ([torch.zeros(7, 3), torch.zeros(7, 3)], 7),
         ({"text": torch.zeros(7, 3), "labels": torch.zeros(7), "epoch": 3, "name": "train"}, 7),
         (([torch.zeros(7, 3), torch.zeros(7, 5)], torch.zeros(7)), 7),
         ((IMAGES, [{}] * 5), 5),
@@ -88,7 +87,7 @@ def test_a_loader_that_yields_something_else_decides_nothing():
 def test_the_batches_of_a_plain_loader_are_certain():
     loader = DataLoader(TensorDataset(torch.zeros(10, 1), torch.zeros(10, 1)), batch_size=4)
 
-    assert [batch_size(batch) for batch in loader] == [4, 4, 2]
+    assert [batch_size(batch, are_parts=True) for batch in loader] == [4, 4, 2]
 
 
 def test_each_place_that_counts_asks_the_function_that_was_given(tmp_path):
