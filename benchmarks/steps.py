@@ -50,7 +50,7 @@ def calls() -> None:
                         for _ in range(CALLS):
                             manager.log(values, every=every)
                         taken[name].append((time.perf_counter() - before) / CALLS)
-                    opened = manager.open_run("steps")  # the writing by itself
+                    opened = manager._open_run("steps")  # the writing by itself
                     before = time.perf_counter()
                     opened.steps.write()
                     taken["a block"].append(time.perf_counter() - before)

@@ -547,9 +547,9 @@ def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
     manager = RunManager("exp", tmp_path, display=False)
     with manager.run({"device": "cuda:0"}, network(), LOADERS["of torch"]()):
         for _ in manager.epochs(1):
-            assert manager.current is not None
-            assert manager.current.epoch is not None
-            epoch = manager.current.epoch
+            assert manager._current is not None
+            assert manager._current.epoch is not None
+            epoch = manager._current.epoch
             for _ in manager.batches():
                 manager.track_loss(0.5, 100)
 

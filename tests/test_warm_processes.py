@@ -28,7 +28,7 @@ def machine(tmp_path):
 
 def leave(manager, model, optimizer, tensor):
     parts = {"network": model, "optimizer": optimizer, "tensor": tensor, "manager": manager}
-    parts |= {"open run": manager.current}
+    parts |= {"open run": manager._current}
     LEFT.update({name: weakref.ref(part) for name, part in parts.items()})
 
 

@@ -266,7 +266,7 @@ class Observer(RunListener):
 
     @property
     def _opened(self) -> OpenRun:
-        opened: OpenRun = self._manager.current
+        opened: OpenRun = self._manager._current
         return opened
 
     def _use(self, functions: Functions, opened: OpenRun, *, is_first: bool) -> None:

@@ -96,10 +96,6 @@ class Manager:
         run_count: The number of runs that this manager has begun.
         run_data: One row per finished epoch of its runs.
         outcome: The outcome of the last run, None before the first run and while a run is open.
-        context: The settings.
-        folders: The run folders.
-        current: The open or the last run.
-        scope: The stack that restores the current device, and other settings, when the run ends.
     """
 
     def __init__(self, folders: "RunFolders", context: "GridContext", design: "Design | None" = None) -> None:
@@ -107,10 +103,11 @@ class Manager:
         self.run_count = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
-        self.folders, self.context = folders, context
-        self.current: OpenRun | None = None
+        # private names, as the classes of users have their own attributes
+        self._folders, self._context = folders, context
+        self._current: OpenRun | None = None  # the open or the last run
         self._evaluation: OpenEvaluation | None = None  # the open evaluation
-        self.scope = ExitStack()
+        self._scope = ExitStack()  # restores the current device, and other settings, when the run ends
         self._design = design  # the design to store; None after it was written
         self._has_warned_of_open_run = False
 
@@ -144,16 +141,16 @@ class Manager:
         """
         from runmanager.core.open_run import OpenRun
 
-        if self.is_open:
+        if self._is_open:
             self._end_open_run()
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
-        is_loop = self.context.run is None
-        named: Any = identified(run) if is_loop else self.context.run  # train() may have changed its copy
+        is_loop = self._context.run is None
+        named: Any = identified(run) if is_loop else self._context.run  # train() may have changed its copy
         if not is_loop and id_of(run) != id_of(named):
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
-        device = self.device_of(params_of(named), network)
+        device = self._device_of(params_of(named), network)
         with ExitStack() as scope:
             # the current accelerator has the pinned memory and the streams
             index = None if device.type in ("cpu", "meta") else device.index
@@ -164,17 +161,17 @@ class Manager:
             metrics.warm_sums(device)
             torch_devices.reset_peak(device)
             # a run of a grid that begins again, as after a caught error, is at its next attempt
-            again = self.context.run is not None and self.run_count > 0
-            folder = self.folders.open_on_all_ranks(named, again=again)
+            again = self._context.run is not None and self.run_count > 0
+            folder = self._folders.open_on_all_ranks(named, again=again)
             if self._design is not None and ranks.is_main():
-                for sentence in self.folders.experiment.decide(self._design):
+                for sentence in self._folders.experiment.decide(self._design):
                     warn(sentence)
-                design = self.folders.experiment.design
-                self.context = replace(self.context, goal=design.goal, x_axis=design.x_axis)
+                design = self._folders.experiment.design
+                self._context = replace(self._context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
-            opened = OpenRun(folder, device, self.context, network, loader, getattr(named, "_kinds", None))
-            self.scope = scope.pop_all()
-        self.current, self.outcome = opened, None
+            opened = OpenRun(folder, device, self._context, network, loader, getattr(named, "_kinds", None))
+            self._scope = scope.pop_all()
+        self._current, self.outcome = opened, None
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -203,7 +200,7 @@ class Manager:
             >>> manager.outcome.status
             <Status.COMPLETED: 'completed'>
         """
-        run = self.open_run("end_run()")
+        run = self._open_run("end_run()")
         if run.epoch is not None:
             if not run.epoch.is_left:
                 number = run.number
@@ -232,7 +229,7 @@ class Manager:
             >>> manager.end_epoch()
             >>> manager.end_run()
         """
-        run = self.open_run("begin_epoch()")
+        run = self._open_run("begin_epoch()")
         if run.epoch is not None:
             if run.loop is not None:
                 raise LifecycleError(
@@ -240,7 +237,7 @@ class Manager:
                 )
             raise LifecycleError(f"begin_epoch() inside epoch {run.number}: call end_epoch() first")
         if run.resume_epoch is not None and not run.has_begun:
-            self.resume_from()
+            self._resume_from()
         learning_rate = run.state.learning_rate() if run.board and run.state else None
         for listener in run.listeners:
             listener.epoch_began(learning_rate)
@@ -250,7 +247,7 @@ class Manager:
         run.number += 1
         run.epoch = run.context.epoch_type(
             run.number, run.device, run.loader, run.folder.params, run.num_epochs,
-            run.step_ended if run.hears_steps else None, self.context.measure,
+            run.step_ended if run.hears_steps else None, self._context.measure,
         )  # fmt: skip
         run.sums, run.epoch.inside = run.epoch.sums, run.inside
 
@@ -272,7 +269,7 @@ class Manager:
             0.5
             >>> manager.end_run()
         """
-        run = self.open_run("end_epoch()")
+        run = self._open_run("end_epoch()")
         if run.epoch is None and run.loop is not None and not run.is_trained:
             raise LifecycleError("end_epoch() in a loop over manager.epochs(), which calls it: leave it out")
         epoch = self._open_epoch("end_epoch()")
@@ -335,14 +332,14 @@ class Manager:
             try:
                 yield self
             except BaseException as error:
-                self.end_by(error, run)
+                self._end_by(error, run)
                 raise
-            if self.current and self.is_open:
-                if self.current.loop and (loop := self.current.loop()):
+            if self._current and self._is_open:
+                if self._current.loop and (loop := self._current.loop()):
                     loop.close()  # after a break, the user may still hold it
                 self.end_run()
         except KeyboardInterrupt:
-            self.end_interrupted()  # the run is still open if the interrupt came while the run began or ended
+            self._end_interrupted()  # the run is still open if the interrupt came while the run began or ended
             raise
 
     def epochs(
@@ -411,7 +408,7 @@ class Manager:
         from runmanager.core.checkpoint import ResumeState
         from runmanager.core.loop_options import EarlyStop, LoopOptions
 
-        run = self.open_run("epochs()")
+        run = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
         if run.loop is not None:
@@ -419,7 +416,7 @@ class Manager:
         options = LoopOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
         options.problems().raise_if_any(InvalidArgumentError)
         if patience is not None or max_seconds is not None:
-            run.listeners.insert(0, EarlyStop(options, self.watched(options)))
+            run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
             if run.has_begun:
                 raise LifecycleError(
@@ -429,9 +426,9 @@ class Manager:
             run.details |= {} if keep is None else {"keep": keep}
             every = run.context.epoch_type.commit_every
             is_checked = every is not None and checkpoint_every is not None
-            self.resume_from(state, (every, None) if is_checked else options.interval)
+            self._resume_from(state, (every, None) if is_checked else options.interval)
         elif run.resume_epoch is not None and not run.has_begun:
-            self.resume_from()
+            self._resume_from()
         loop = run.epochs(n, self.begin_epoch, self.end_epoch)
         run.num_epochs, run.loop = n, weakref.ref(loop)
         return loop
@@ -590,7 +587,7 @@ class Manager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        run = self.open_run("log()")
+        run = self._open_run("log()")
         if self._evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         epoch = self._open_epoch("log()")
@@ -621,7 +618,7 @@ class Manager:
             >>> load_runs("runs/example")["num_parameters"].tolist()
             [9.0]
         """
-        self.open_run("summary()").add_summary({**(values or {}), **named})
+        self._open_run("summary()").add_summary({**(values or {}), **named})
 
     def load_weights(self, network: nn.Module | None = None) -> None:
         """Load the weights that ``epochs(keep=...)`` has saved so far, for example for a final test.
@@ -644,7 +641,7 @@ class Manager:
         """
         from runmanager.core.checkpoint import load_weights
 
-        run = self.open_run("load_weights()")
+        run = self._open_run("load_weights()")
         network = network or run.network
         if network is None:
             raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
@@ -695,7 +692,7 @@ class Manager:
             >>> manager.results["validation_loss"].item() == means.loss, 0 <= means.accuracy <= 1
             (True, True)
         """
-        run = self.open_run("evaluate()")
+        run = self._open_run("evaluate()")
         if run.network is None:
             raise LifecycleError("evaluate() without a network: write manager.run(run, network, loader)")
         counts = run.context.boards.counts() if run.context.boards else None
@@ -768,7 +765,7 @@ class Manager:
     @property
     def folder(self) -> Path | None:
         """The folder of the current or the last run, to which you may add files; None before the first run."""
-        return self.current.folder.path if self.current else None
+        return self._current.folder.path if self._current else None
 
     @property
     def should_stop(self) -> bool:
@@ -778,22 +775,22 @@ class Manager:
         grid's pruner, stops the run. A loop over `epochs` ends by itself; another loop checks this property and
         leaves with ``break``. False while no run is open.
         """
-        return self.current is not None and self.is_open and self.current.should_stop
+        return self._current is not None and self._is_open and self._current.should_stop
 
     @settable
     def network(self) -> nn.Module | None:
         """The network of the current or the last run."""
-        return self.current.network if self.current else None
+        return self._current.network if self._current else None
 
     @settable
     def loader(self) -> Any:
         """The loader of the current or the last run."""
-        return self.current.loader if self.current else None
+        return self._current.loader if self._current else None
 
     @settable
     def epoch_count(self) -> int:
         """The number of the current epoch, 0 between runs."""
-        return self.current.number if self.current else 0
+        return self._current.number if self._current else 0
 
     @property
     def resume_epoch(self) -> int:
@@ -814,14 +811,14 @@ class Manager:
             >>> manager.results["epoch"].tolist()
             [1, 2, 3]
         """
-        run = self.open_run("resume_epoch")
+        run = self._open_run("resume_epoch")
         if run.resume_epoch is None:
             run.resume_epoch = 0 if run.has_begun else run.last_continued()
         return run.resume_epoch
 
     @resume_epoch.setter
     def resume_epoch(self, epoch: int) -> None:
-        run = self.open_run("resume_epoch")
+        run = self._open_run("resume_epoch")
         if run.has_begun:
             raise LifecycleError("resume_epoch is set after an epoch of this run: set it before the first")
         last = run.last_continued()
@@ -855,41 +852,41 @@ class Manager:
     @settable
     def epoch_loss(self) -> float:
         """The sum of the losses of the epoch's samples so far; waits for the device."""
-        return self.current.sums.total("loss") if self.current and self.current.sums else 0
+        return self._current.sums.total("loss") if self._current and self._current.sums else 0
 
     @settable
     def epoch_num_correct(self) -> int:
         """The number of correct predictions in the epoch so far; waits for the device."""
-        return int(self.current.sums.total("accuracy")) if self.current and self.current.sums else 0
+        return int(self._current.sums.total("accuracy")) if self._current and self._current.sums else 0
 
     @settable
     def epoch_start_time(self) -> float | None:
         """The start of the epoch, as a timestamp of `time.time()` (s), None between epochs."""
-        return self.current.epoch.start_time if self.current and self.current.epoch else None
+        return self._current.epoch.start_time if self._current and self._current.epoch else None
 
     @settable
     def run_start_time(self) -> float | None:
         """The start of the current or the last run, as a timestamp of `time.time()` (s), None before a run."""
-        return self.current.start_time if self.current else None
+        return self._current.start_time if self._current else None
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether a run is open."""
-        return self.current is not None and self.outcome is None
+        return self._current is not None and self.outcome is None
 
-    def open_run(self, call: str) -> "OpenRun":
+    def _open_run(self, call: str) -> "OpenRun":
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
-        if self.current is None or self.outcome is not None:
+        if self._current is None or self.outcome is not None:
             block = "with manager.run(run, network, loader):"
             around = "" if call in _OF_THE_TUTORIAL else f"write `{block}` around it, or "
             raise LifecycleError(f"{call} outside a run: {around}call begin_run(run, network, loader) first")
-        return self.current
+        return self._current
 
     def _open_epoch(self, call: str) -> "OpenEpoch":
         """Return the open epoch; `call` is the call that needs it."""
-        if self.current is not None and self.current.epoch is not None:
-            return self.current.epoch
-        if self.open_run(call).is_trained:
+        if self._current is not None and self._current.epoch is not None:
+            return self._current.epoch
+        if self._open_run(call).is_trained:
             raise LifecycleError(
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
@@ -901,7 +898,7 @@ class Manager:
     @contextmanager
     def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> "Iterator[OpenEvaluation]":
         """Collect values that are tracked in the block in the columns of an evaluation."""
-        run = self.open_run(call)
+        run = self._open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
             raise LifecycleError(f"{call} after epoch {run.number} has ended: call it before end_epoch()")
         if self._evaluation is not None:
@@ -913,7 +910,7 @@ class Manager:
         torch_devices.wait_for(run.device)
         before = run.seconds
         evaluation = self._evaluation = run.context.evaluation_type(
-            name, loader, run.device, run.report_step, self.context.measure, run.folder.params
+            name, loader, run.device, run.report_step, self._context.measure, run.folder.params
         )
         try:
             undisturbing = undisturbed(run.network, loader, run.device)
@@ -927,75 +924,75 @@ class Manager:
         torch_devices.wait_for(run.device)
         run.add_evaluation(values, run.seconds - before)
 
-    def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
+    def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
         devices = torch_devices.devices_of(network)
         of_network = devices.pop() if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))
         if not torch_devices.is_available(device):
             rule = torch_devices.missing(device)
-            if self.context.run is None:
+            if self._context.run is None:
                 rule += "; leave it out of the axis 'device', or use run_grid, "
                 rule += "which marks its runs as unavailable"
             raise DeviceError(rule)
         return device
 
-    def watched(self, options: "LoopOptions") -> "Goal | None":
+    def _watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
         from runmanager.core.checkpoint import goal_of
 
-        patience, goal = options.patience, goal_of(options.keep) or self.context.goal
-        if patience is not None and goal is None and (self.folders.name or self.folders.opened):
-            goal = self.folders.experiment.design.goal
+        patience, goal = options.patience, goal_of(options.keep) or self._context.goal
+        if patience is not None and goal is None and (self._folders.name or self._folders.opened):
+            goal = self._folders.experiment.design.goal
         if patience is not None and goal is None:
             example = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
             raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {example}"])
         return goal
 
     @contextmanager
-    def counting(self, measure: metrics.Measure | None) -> Iterator[None]:
+    def _counting(self, measure: metrics.Measure | None) -> Iterator[None]:
         """Count the samples of batches by `measure` during the block."""
-        before, self.context = self.context, replace(self.context, measure=measure)
+        before, self._context = self._context, replace(self._context, measure=measure)
         try:
             yield
         finally:
-            self.context = replace(self.context, measure=before.measure)
+            self._context = replace(self._context, measure=before.measure)
 
-    def resume_from(
+    def _resume_from(
         self, state: "ResumeState | TrainerState | None" = None, interval: "Interval" = (None, None)
     ) -> None:
         """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
 
         Without a state, the run resumes after `resume_epoch`.
         """
-        records, problems = self.open_run("resume").resume(state, interval)
+        records, problems = self._open_run("resume").resume(state, interval)
         self._add_rows(records)
         if problems:
             warn("; ".join(problems))
 
-    def end_by(self, error: BaseException, run: Any) -> None:
+    def _end_by(self, error: BaseException, run: Any) -> None:
         """End the run with the outcome for an exception that left the loop."""
         if isinstance(error, _NOT_OF_THE_RUN) or ends_grid(error):
-            self.end_interrupted()
+            self._end_interrupted()
             return
-        if self.current:
-            failure.explain_devices(error, self.current.device, self.current.network)
-        if failure.is_pruned(error) and self.current and self.is_open:
-            if self.current.loop and (loop := self.current.loop()):
+        if self._current:
+            failure.explain_devices(error, self._current.device, self._current.network)
+        if failure.is_pruned(error) and self._current and self._is_open:
+            if self._current.loop and (loop := self._current.loop()):
                 loop.close()
-            epoch = self.current.epoch
+            epoch = self._current.epoch
             if epoch is not None and epoch.is_left and epoch.is_whole:
                 epoch.is_left = False  # a resumed run continues after this epoch
                 Manager.end_epoch(self)
-        self.end_failed(error, run)
+        self._end_failed(error, run)
 
-    def end_failed(self, error: BaseException, run: Any) -> Outcome:
+    def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
         from runmanager.core.open_run import OpenRun
 
         device = torch.device("cpu")
-        if self.current and self.is_open:
-            device = self.current.device
+        if self._current and self._is_open:
+            device = self._current.device
         else:
             with suppress(RuntimeError, TypeError):  # the device that the run asks for may be missing
                 device = torch.device(params_of(run).get("device", "cpu"))
@@ -1003,37 +1000,37 @@ class Manager:
                 self.outcome = Outcome(*failure.failure_of(error, device))
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
-            named = identified(run) if self.context.run is None else run
-            folder = self.folders.open(named, again=self.outcome is not None)
-            self.current = OpenRun(folder, torch.device("cpu"), replace(self.context, boards=None))
+            named = identified(run) if self._context.run is None else run
+            folder = self._folders.open(named, again=self.outcome is not None)
+            self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
             self.outcome = None
-            self.current.keep_committed()
-        self.current.fail(error, device)
+            self._current.keep_committed()
+        self._current.fail(error, device)
         return self._close()
 
-    def end_interrupted(self) -> None:
+    def _end_interrupted(self) -> None:
         """End the run as interrupted unless it has ended; committed epochs stay."""
-        run = self.current
+        run = self._current
         if run is None:
             return
-        if self.is_open:
+        if self._is_open:
             run.set(Status.INTERRUPTED, "interrupted")
             with suppress(StorageError):  # a journal without an end line counts as interrupted too
                 self._close()
         run.commit_lost_end()
 
-    def end_left_open(self) -> None:
+    def _end_left_open(self) -> None:
         """End the open run at the exit of the program, where it is not certain that the run is complete."""
-        run = self.open_run("end_run()")
+        run = self._open_run("end_run()")
         if run.status is Status.COMPLETED:
             run.set(Status.INTERRUPTED, LEFT_OPEN)
         self._close()
 
     def _end_open_run(self) -> None:
         """End the open run when the next run begins, as the tutorial's class did."""
-        run = self.open_run("begin_run()")
+        run = self._open_run("begin_run()")
         number = run.folder.number
-        if self.context.run is not None:
+        if self._context.run is not None:
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         if run.epoch is not None and not run.epoch.is_left:
             run.set(Status.INTERRUPTED, f"run {self.run_count + 1} began inside an epoch")
@@ -1049,21 +1046,21 @@ class Manager:
             )
 
     def _close(self) -> Outcome:
-        run = self.open_run("end_run()")
+        run = self._open_run("end_run()")
         if run.resume_epoch is not None and not run.has_begun:  # all its epochs were committed before
-            self.resume_from()
+            self._resume_from()
         num_epochs = run.records[-1].epoch if run.records else 0
         self.outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
         try:
             run.end(self.outcome)
         finally:
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
-                self.scope.close()
+                self._scope.close()
         return self.outcome
 
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         """Add the rows of epochs of the open run."""
-        folder = self.open_run("end_epoch()").folder
+        folder = self._open_run("end_epoch()").folder
         params = {column(name): value for name, value in folder.params.items()}
         for record in records:
             row = in_order(folder.number, record.epoch, params, record.metrics)

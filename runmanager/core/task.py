@@ -110,7 +110,7 @@ class RunTask:
                 copy = copy_of(run)  # `train` may modify its values
                 with self._reserving(run):
                     self.train(copy, manager, **arguments_of(self.train, copy))
-                if manager.is_open:
+                if manager._is_open:
                     with as_before(before):
                         manager.end_run()
                 if manager.outcome is None:
@@ -126,7 +126,7 @@ class RunTask:
                     outcome = self._outcome_of(error, run, manager)
             except BaseException as left:
                 if isinstance(left, KeyboardInterrupt) or ends_grid(left):
-                    manager.end_interrupted()
+                    manager._end_interrupted()
                 raise
             if self.raises:
                 raise
@@ -179,7 +179,7 @@ class RunTask:
 
         if isinstance(error, bdb.BdbQuit):
             if os.getpid() == self.process:  # a user who quits the debugger stops the grid
-                manager.end_interrupted()
+                manager._end_interrupted()
                 if self.raises:
                     raise error
                 raise KeyboardInterrupt from error
@@ -210,9 +210,9 @@ class RunTask:
 
 def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:
     try:
-        return manager.end_failed(error, run)
+        return manager._end_failed(error, run)
     except StorageError:
         raise
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         name = type(error).__name__
-        return manager.end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)
+        return manager._end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)

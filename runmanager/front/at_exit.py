@@ -39,7 +39,7 @@ _watched: list[_Watched] = []  # a single list for all managers, as the program 
 
 def watch(manager: Manager) -> None:
     """Make the program end the open run of a manager at its exit, unless `forget` is called before."""
-    run = manager.open_run("begin_run()")
+    run = manager._open_run("begin_run()")
     if not _watched:
         atexit.unregister(_end_open_runs)
         atexit.register(_end_open_runs)  # the handler is registered last, so that it is called first
@@ -61,7 +61,7 @@ def _end_open_runs() -> None:
     is_prompt = hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
     for manager_of, folder, attempt, begun_at, process, is_first in runs:
         manager = manager_of()
-        has_ended = manager is not None and not manager.is_open  # the disk was full
+        has_ended = manager is not None and not manager._is_open  # the disk was full
         is_ours = process == os.getpid() and ranks.is_main()
         if has_ended or not is_ours or not folder.path.exists():  # a temporary folder may be removed
             continue
@@ -70,10 +70,10 @@ def _end_open_runs() -> None:
             if manager is None:
                 outcome: Outcome | None = _end_without(folder, attempt)
             elif error is None:
-                manager.end_left_open()
+                manager._end_left_open()
                 outcome = manager.outcome
             else:
-                manager.end_by(error, manager.run_params)
+                manager._end_by(error, manager.run_params)
                 continue
             assert outcome
             results = files.for_people(folder.path.parent / files.RESULTS_CSV)

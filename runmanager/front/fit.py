@@ -125,8 +125,8 @@ def fit(
     _refuse({rule: not isinstance(network, nn.Module)})
     id_of(run)  # refuses a run with names or values that cannot be stored
     params = params_of(run)
-    is_open = manager.is_open
-    device = manager.device_of(params, network)
+    is_open = manager._is_open
+    device = manager._device_of(params, network)
     problems = _problems_of_values(manager, options, epochs, batch_size, scheduler_every, step)
     problems.check_choice(f"precision on {device}", precision, usable_precisions(device))
     has_statistics = any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())
@@ -161,7 +161,7 @@ def fit(
     if scheduler is not None and not isinstance(scheduler, LRScheduler):
         scheduler = scheduler(optimizer)
     _check_made(network, optimizer, scheduler)
-    measure = batch_size or manager.context.measure
+    measure = batch_size or manager._context.measure
     compute = computation(network, loss, step, memory_format, checkpoint_activations=checkpoint_activations)
     take_step = OptimizerStep(
         network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
@@ -174,7 +174,7 @@ def fit(
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
     options = replace(options, checkpoint=parts)
-    with manager.counting(measure), nullcontext() if is_open else manager.run(run, network, loader):
+    with manager._counting(measure), nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, **vars(options)):
             for sent in manager.batches():
                 batch = sent if step else pair_of(sent, "fit()")
@@ -212,7 +212,7 @@ def _problems_of_values(
         problems.check_function("step", step, "the network and a batch")
     try:
         with problems.collecting():
-            manager.watched(options)
+            manager._watched(options)
     except CheckpointError as error:
         problems.append(str(error))
     return problems

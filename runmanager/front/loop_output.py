@@ -59,8 +59,8 @@ class LoopOutput(RunListener):
 
     @property
     def _opened(self) -> OpenRun:
-        assert self._manager.current
-        return self._manager.current
+        assert self._manager._current
+        return self._manager._current
 
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Register the run for the exit of the program; warn of settings that the earlier run left changed."""

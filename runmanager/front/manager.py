@@ -142,7 +142,7 @@ class RunManager(Manager):
         """
         from runmanager.core import artifacts
 
-        folder = self.open_run("artifact()").folder.path
+        folder = self._open_run("artifact()").folder.path
         return artifacts.keep(folder, content, name, is_writer=ranks.is_main())
 
     def save(self, fileName: str | PathLike[str]) -> None:  # noqa: N803 - the tutorial's name
@@ -195,9 +195,9 @@ class RunManager(Manager):
         from runmanager.core.run import identified
         from runmanager.core.state import read_run
 
-        if self.folders.name is None:
+        if self._folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        experiment = self.folders.experiment
+        experiment = self._folders.experiment
         if ranks.is_main():
             check_free(experiment.path)
         for run in runs:
@@ -211,7 +211,7 @@ class RunManager(Manager):
     @property
     def results(self) -> "pd.DataFrame":
         """The table of `load_results` for this experiment so far, one row per finished epoch."""
-        experiment = self.folders.opened
+        experiment = self._folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
             from runmanager.front import loop_output
 
@@ -223,7 +223,7 @@ class RunManager(Manager):
     @settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter for the run's event file; None before the first run."""
-        run = self.current
+        run = self._current
         if run is None:
             return None
         if run.writer is None:

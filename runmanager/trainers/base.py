@@ -38,12 +38,12 @@ class TrainedRun:
     @property
     def opened(self) -> "OpenRun":
         """The open run."""
-        return self.manager.open_run("a trainer's epoch")
+        return self.manager._open_run("a trainer's epoch")
 
     @property
     def is_in_epoch(self) -> bool:
         """Whether an epoch is open."""
-        return self.manager.is_open and self.opened.epoch is not None
+        return self.manager._is_open and self.opened.epoch is not None
 
     @property
     def most_steps(self) -> int | None:
@@ -73,7 +73,7 @@ class TrainedRun:
             if ranks.is_main():
                 shutil.rmtree(self.folder, ignore_errors=True)
 
-        self.manager.resume_from(TrainerState(last=last, forget=forget))
+        self.manager._resume_from(TrainerState(last=last, forget=forget))
         if not opened.number:
             forget()  # these checkpoints come from changed code
         return saved.get(opened.number)
@@ -137,7 +137,7 @@ class TrainedRun:
 
     def add_test(self, values: Mapping[str, Any]) -> None:
         """Add the metrics of a test after the epochs to the summary of the open run."""
-        if self.manager.is_open and not self.is_in_epoch:
+        if self.manager._is_open and not self.is_in_epoch:
             of_test = {name: value for name, value in values.items() if name.startswith("test")}
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
 

@@ -60,7 +60,7 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     logger = logging.getLogger(f"{Logger.__module__.partition('.loggers')[0]}.utilities.rank_zero")
     if not logger.level and logger.getEffectiveLevel() == logging.INFO:
         logger.setLevel(logging.WARNING)
-        manager.scope.callback(logger.setLevel, logging.NOTSET)
+        manager._scope.callback(logger.setLevel, logging.NOTSET)
     lists: dict[str, list[Any]] = {"callbacks": [], "logger": []}
     for name in lists:
         given = options.pop(name, None)
@@ -341,7 +341,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # as above
         Raises:
             LifecycleError: No epoch is open.
         """
-        if self.is_followed and not self.manager.is_open:
+        if self.is_followed and not self.manager._is_open:
             return
         run = TrainedRun(self.manager)
         if not run.is_in_epoch:

@@ -29,7 +29,7 @@ def manager(tmp_path):
     manager = RunManager("e", tmp_path, display=False)
     manager.begin_run(RUN, make_network())
     yield manager
-    if manager.is_open:
+    if manager._is_open:
         manager.end_run()
 
 

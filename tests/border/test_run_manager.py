@@ -702,6 +702,23 @@ def test_a_subclass_may_set_what_the_tutorials_class_has(tmp_path):
     assert manager.results["loss"].tolist() == [0.5]
 
 
+def test_a_subclass_may_have_names_of_its_own(tmp_path):
+    class Mine(RunManager):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.context = self.current = self.folders = self.is_open = self.scope = self.watched = None
+
+        def device_of(self):
+            return "cpu"
+
+    manager = Mine("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run(RUN):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 4)
+
+    assert statuses(tmp_path) == [("completed", 1)]
+
+
 def test_a_name_of_somebodys_copy_says_where_to_look(manager):
     with pytest.raises(AttributeError, match=r"track_r2"):
         manager.track_r2  # noqa: B018

@@ -96,7 +96,7 @@ def test_an_optimizer_is_made_of_parameters_that_are_in_their_place_and_format(m
 
     def make_optimizer(parameters):
         parameters = list(parameters)
-        seen.append((manager.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
+        seen.append((manager._is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
         return SGD(parameters, lr=0.1)
 
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
@@ -113,7 +113,7 @@ def test_a_run_that_is_open_is_trained_and_not_ended(manager):
 
     with manager.run(RUN, network, loader):
         fit(RUN, network, loader, manager, optimizer=functools.partial(SGD, lr=0.1), epochs=2)
-        is_open = manager.is_open
+        is_open = manager._is_open
 
     assert is_open
     assert manager.outcome.epochs == 2

@@ -146,7 +146,7 @@ class Life(RuleBasedStateMachine):
 
     def end_manager(self) -> None:
         if self.manager and self.run:
-            self.manager.end_interrupted()
+            self.manager._end_interrupted()
             self.models[self.run.seed].attempts[-1].end = "interrupted"
         if self.hold:
             self.hold.__exit__(None, None, None)
@@ -213,7 +213,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         assert self.manager
-        self.manager.end_failed(ValueError("no"), self.run)
+        self.manager._end_failed(ValueError("no"), self.run)
         self.models[self.run.seed].attempts[-1].end = "failed"
         self.run = None
 
@@ -229,7 +229,7 @@ class Life(RuleBasedStateMachine):
         held = json.loads((self.path / "holder.json").read_bytes())
         if self.run:
             assert self.manager
-            opened = self.manager.current
+            opened = self.manager._current
             assert opened
             assert opened.journal
             opened.journal.close()

@@ -96,7 +96,7 @@ def test_it_is_that_of_the_checkpoint_where_epochs_has_one(start):
             for _ in manager.epochs(last, checkpoint={"state": {}}):
                 seen.append(manager.resume_epoch)
                 manager.track_loss(0.5, 1)
-            manager.current.set(Status.INTERRUPTED, "as by Ctrl-C")
+            manager._current.set(Status.INTERRUPTED, "as by Ctrl-C")
 
     assert seen == [2]
 
@@ -167,4 +167,4 @@ def interrupted(manager, num_epochs):
             manager.begin_epoch()
             manager.track_loss(1.0, 1)
             manager.end_epoch()
-        manager.current.set(Status.INTERRUPTED, "as by Ctrl-C")
+        manager._current.set(Status.INTERRUPTED, "as by Ctrl-C")
