@@ -7,7 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,8 @@ def _train(device: torch.device) -> None:
     for optimizer in (adam, sgd):
         for precision in (torch.float32, torch.bfloat16, torch.float16):
             is_reduced = precision is not torch.float32
-            with suppress(RuntimeError):  # an unsupported precision needs no warming
+            # an unsupported reduced precision needs no warming
+            with suppress(RuntimeError) if is_reduced else nullcontext():
                 with torch.autocast(device.type, precision if is_reduced else None, enabled=is_reduced):
                     loss = nn.functional.cross_entropy(network(images), labels)
                 optimizer.zero_grad()
