@@ -452,10 +452,14 @@ def _loaded(content: bytes | memoryview) -> Any:
 
 
 def _types_in(state: Any) -> set[type]:
-    types, left = set(), [state]
+    types, left, seen = set(), [state], set()
     while left:
         item = left.pop()
         types.add(type(item))
+        if isinstance(item, (Mapping, list)):  # may contain itself
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
         if isinstance(item, Mapping):
             left += [*item.keys(), *item.values()]
         elif isinstance(item, (list, tuple)):

@@ -499,9 +499,14 @@ class Own:
         self.state = state["state"]
 
 
+CYCLE: dict[str, Any] = {}
+CYCLE["itself"] = CYCLE
+
+
 @pytest.mark.parametrize(
     ("parts", "keep", "named"),
     [
+        ({"own": Own([CYCLE, object()])}, None, "executing code"),
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
         ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
