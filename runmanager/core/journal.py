@@ -243,7 +243,8 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
 
 def check_line(line: bytes) -> None:
     """Compare a line, without newline, with its checksum."""
-    if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
+    body = line[:-_CRC_LENGTH]
+    if not body or line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(body)):
         raise ValueError("checksum differs")
 
 
