@@ -239,7 +239,7 @@ class ResumeState:
         score = self.score(record)
         if self._keep == "last" or score > self._best:
             # a plain state_dict, for torch.load(path, weights_only=True)
-            files.write_file(self._folder.path / files.WEIGHTS, [self._dumped(network.state_dict())])
+            files.write_file(self._folder.path / files.WEIGHTS, [self._dumped(_inner(network).state_dict())])
         self._best = max(self._best, score)
 
     def score(self, record: EpochRecord) -> float:
@@ -416,10 +416,18 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     except Exception as error:
         raise CheckpointError(f"{where / path.name} cannot be loaded: {_cause(error)}") from error
     try:
-        network.load_state_dict(state)
+        _inner(network).load_state_dict(state)
     except RuntimeError as error:
         why, step = " ".join(str(error).split()), f"build it with load_run({str(where)!r}).params"
         raise CheckpointError(f"{where / path.name} does not fit the network ({why:.500}): {step}") from error
+
+
+def _inner(network: nn.Module) -> nn.Module:
+    """Return the network within torch.compile, DataParallel and DistributedDataParallel."""
+    if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return _inner(network.module)
+    inner = getattr(network, "_orig_mod", None)
+    return network if inner is None else _inner(inner)
 
 
 def remove_files(folder: Path, *names: str) -> None:

@@ -30,6 +30,7 @@ from runmanager import (
     RunsWarning,
     TensorLoader,
     load_results,
+    load_run,
     load_runs,
 )
 from tests.border import reading
@@ -519,6 +520,16 @@ def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
         loop(parts, keep=keep, network=nn.Linear(1, 1))
 
     assert load_runs("runs")["status"].tolist() == ["failed"]
+
+
+@pytest.mark.parametrize("wrapped", [lambda net: torch.compile(net, backend="eager"), nn.DataParallel])
+def test_weights_of_a_wrapped_network_fit_the_network_itself(wrapped):
+    network, other = wrapped(nn.Linear(1, 1)), nn.Linear(1, 1)
+    loop({}, keep="last", network=network)
+    load_run("runs/exp/1").load_weights(other)
+    load_run("runs/exp/1").load_weights(network)
+
+    assert other.weight.item() == next(network.parameters()).item()
 
 
 def keeping(value):
