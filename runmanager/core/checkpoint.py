@@ -42,14 +42,11 @@ _HASH = 32  # number of bytes of a SHA-256
 _GENERATIONS = (files.PREVIOUS_CHECKPOINT, files.CHECKPOINT)
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
+# The content of a checkpoint: the `id` of the run, the `states` of its parts by name, and for each of its
+# `ranks` what differs between them: the `random` states, and the `states` of generators and plain state.
+# After an epoch, also its `record`, which repairs a journal without it, and `is_left`, whether break ended
+# the loop in this epoch. Inside an epoch, `inside` has its partial metrics and the position of the loader.
 Saved = dict[str, Any]
-"""The content of a checkpoint.
-
-The `id` of the run, the `states` of its parts by name, and for each of its `ranks` what differs between them:
-the `random` states, and the `states` of generators and plain state. After an epoch, also its `record`, which
-repairs a journal without it, and `is_left`, whether break ended the loop in this epoch. Inside an epoch,
-`inside` has its partial metrics and the position of the loader.
-"""
 
 
 class ResumeState:

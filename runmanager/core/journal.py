@@ -234,6 +234,9 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
                 break
             attempt.num_lines += 1
             attempt.size += len(line)
+            if len(line) <= _CRC_LENGTH:
+                attempt.damaged.append(attempt.num_lines)
+                continue
             try:
                 (take or _take)(attempt, line[:-1])
             except DAMAGED:
@@ -243,8 +246,7 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
 
 def check_line(line: bytes) -> None:
     """Compare a line, without newline, with its checksum."""
-    body = line[:-_CRC_LENGTH]
-    if not body or line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(body)):
+    if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
         raise ValueError("checksum differs")
 
 
