@@ -65,19 +65,19 @@ class Status(StrEnum):
     STALE = "stale"
 
     def __init__(self, text: str) -> None:
-        self.is_success = text in ("completed", "pruned")
-        self.is_exception = text in ("failed", "out of memory")
-        self.is_fault = self.is_exception or text in ("diverged", "hung")
-        self.is_lost = self.is_fault or text == "killed"
-        self.is_stopped = text in ("interrupted", "killed")
-        self.is_due = self.is_stopped or text == "pending"
-        self.is_in_progress = text in ("running", "stale")
-        self.is_open = self.is_in_progress or text in ("pending", "interrupted")
-        self.can_go_on = self.is_stopped or text == "pruned"
-        self.is_worth_a_retry = text in ("killed", "hung")
-        self.has_error_log = self.is_exception or text == "hung"
-        self.exit_code = 0 if self.is_success or text == "unavailable" else 1
-        self.sign = {"completed": "✓", "running": "…", "stale": "!"}.get(text, "·")
+        self.is_success: bool = text in ("completed", "pruned")
+        self.is_exception: bool = text in ("failed", "out of memory")
+        self.is_fault: bool = self.is_exception or text in ("diverged", "hung")
+        self.is_lost: bool = self.is_fault or text == "killed"
+        self.is_stopped: bool = text in ("interrupted", "killed")
+        self.is_due: bool = self.is_stopped or text == "pending"
+        self.is_in_progress: bool = text in ("running", "stale")
+        self.is_open: bool = self.is_in_progress or text in ("pending", "interrupted")
+        self.can_go_on: bool = self.is_stopped or text == "pruned"
+        self.is_worth_a_retry: bool = text in ("killed", "hung")
+        self.has_error_log: bool = self.is_exception or text == "hung"
+        self.exit_code: int = 0 if self.is_success or text == "unavailable" else 1
+        self.sign: str = {"completed": "✓", "running": "…", "stale": "!"}.get(text, "·")
         if self.is_fault or self.is_stopped:
             self.sign = "✗" if self.is_fault else "!"
 

@@ -55,7 +55,8 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = tuple.__hash__
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
