@@ -51,10 +51,10 @@ class OpenEpoch:
         measure: metrics.Measure | None = None,
     ) -> None:
         self.number = number
-        self.step = 0  # the number of the current batch, from 1
-        self.sums = metrics.EpochSums(measure, loader)
-        self.counts_batches = False  # whether `step` counts batches of `batches` instead of losses
-        self.is_whole = True  # false while batches of `batches` remain
+        self.step: int = 0  # the number of the current batch, from 1
+        self.sums: metrics.EpochSums = metrics.EpochSums(measure, loader)
+        self.counts_batches: bool = False  # whether `step` counts batches of `batches` instead of losses
+        self.is_whole: bool = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
@@ -69,7 +69,8 @@ class OpenEpoch:
         self._is_cold = first_use not in _begun
         _begun.add(first_use)
         torch_devices.wait_for(device)
-        self.start, self.start_time = perf_counter(), time.time()  # perf_counter (s), and wall time (s)
+        self.start: float = perf_counter()
+        self.start_time: float = time.time()  # wall time (s)
 
     @property
     def resume_batch(self) -> int:

@@ -79,7 +79,7 @@ class OpenEvaluation:
         measure: Measure | None = None,
         params: Container[str] = (),
     ) -> None:
-        self.sums = EpochSums(measure, loader)
+        self.sums: EpochSums = EpochSums(measure, loader)
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name

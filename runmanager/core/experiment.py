@@ -486,7 +486,7 @@ class RunFolders:
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         # name of the experiment; None for a name with date and time
-        self.name = None if name is None else files.check_experiment(name)
+        self.name: str | None = None if name is None else files.check_experiment(name)
         if self.opened is None:
             files.check_root(root, self.name)
         self._root = Path(root).absolute()  # the loop may change the working directory

@@ -44,7 +44,7 @@ class RunListener(Listener):
     """
 
     rule: str | None = ""
-    seconds = 0.0
+    seconds: float = 0.0
 
     def attempt_began(
         self,

@@ -100,7 +100,7 @@ class Manager:
 
     def __init__(self, folders: "RunFolders", context: "GridContext", design: "Design | None" = None) -> None:
         self.run_params: Any = None
-        self.run_count = 0
+        self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         # private names, as the classes of users have their own attributes

@@ -45,8 +45,8 @@ class Sum:
     """
 
     def __init__(self, *, is_watched: bool = False) -> None:
-        self.weight = 0  # the number of samples of the values
-        self.of_numbers = 0.0
+        self.weight: int = 0  # the number of samples of the values
+        self.of_numbers: float = 0.0
         self.chunk: list[torch.Tensor] | None = None  # None before the first tensor
         self._factors: list[int] = []  # of the chunk
         self._of_tensors: torch.Tensor | float = 0.0  # the sum of earlier chunks
@@ -127,9 +127,10 @@ class EpochSums:
     """
 
     def __init__(self, measure: Measure | None = None, loader: Any = None) -> None:
-        self.measure, self._loader, self._are_parts = measure, loader, is_collated(loader)
-        self.is_tracked = False  # whether the current batch has a value
-        self.loss = Sum(is_watched=True)
+        self.measure: Measure | None = measure
+        self._loader, self._are_parts = loader, is_collated(loader)
+        self.is_tracked: bool = False  # whether the current batch has a value
+        self.loss: Sum = Sum(is_watched=True)
         self._sums = {"loss": self.loss, "accuracy": Sum()}
         self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value

@@ -41,8 +41,8 @@ class StepLog:
         listeners: Iterable[RunListener] = (),
         x_axis: str | None = None,
     ) -> None:
-        self.before = 0  # number of steps of ended epochs
-        self.step = 0  # the last logged step of the epoch, from 1; 0 before the first
+        self.before: int = 0  # number of steps of ended epochs
+        self.step: int = 0  # the last logged step of the epoch, from 1; 0 before the first
         self._samples = 0.0  # number of samples of ended epochs
         self.attempt = attempt  # may change until the first block
         self._folder = folder
