@@ -400,7 +400,7 @@ def test_samples_in_a_list_are_counted_or_asked_for(manager, sample):
     assert manager.run_data[0]["loss"] == pytest.approx(4.6)
 
 
-class Stream(IterableDataset):
+class Stream(IterableDataset[Any]):
     def __init__(self, sample):
         self.sample = sample
 
