@@ -32,13 +32,10 @@ class GridOutcome:
 
     Attributes:
         outcomes: Each run of the grid with its outcome, in the order of the grid.
-        results: One row per epoch of these runs, as from `load_results`.
-        runs: One row per run, as from `load_runs`.
         exit_code: 0 if all runs are done, or done but for unavailable ones, 1 if some runs failed or were not
             executed, or if all are unavailable, 74 after a storage failure, 129 after SIGHUP, 130 after Ctrl-C,
             143 after SIGTERM.
         folder: The experiment's folder.
-        panel: The panel shown at the end, which a notebook draws; None if the grid was only planned.
 
     Example:
         >>> from runmanager import run_grid
@@ -59,7 +56,7 @@ class GridOutcome:
 
     @cached_property
     def results(self) -> "pd.DataFrame":
-        """One row per epoch of the runs."""
+        """One row per epoch of these runs, as from `load_results`."""
         from runmanager.tables import columns
 
         table = columns.epochs_table(columns.by_column(self._states))
@@ -67,14 +64,14 @@ class GridOutcome:
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
-        """One row per run."""
+        """One row per run, as from `load_runs`."""
         from runmanager.tables.columns import runs_table
 
         return runs_table(self._name, self._states, self._design)
 
     @cached_property
     def panel(self) -> Any:
-        """The panel at the end; None if the grid was only planned."""
+        """The panel shown at the end, which a notebook draws; None if the grid was only planned."""
         if self._end is None:
             return None
         from runmanager.screen.panel import Panel
