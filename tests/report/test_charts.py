@@ -263,11 +263,8 @@ def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
     assert "pictures" not in views["1"]
 
 
-def test_no_control_character_of_a_name_gets_into_the_page(tmp_path):
-    grid = [{"a\x00b": value, "lr\x1b[31m": lr} for value in (1, 2) for lr in (0.1, 0.2)]
-    path = write_report(
-        write_runs(tmp_path / "grid", grid, lambda run: run["a\x00b"] * run["lr\x1b[31m"]),
-        tmp_path / "page.html",
-    )
+def test_no_control_character_of_a_value_gets_into_the_page(tmp_path):
+    grid = [{"a": value, "lr": lr} for value in ("a\x00b", "\x1b[31m") for lr in (0.1, 0.2)]
+    path = write_report(write_runs(tmp_path / "grid", grid, lambda run: run["lr"]), tmp_path / "page.html")
 
     assert [char for char in path.read_text("utf-8") if not char.isprintable() and char != "\n"] == []
