@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -46,6 +47,7 @@ _TAKEN = re.compile(f"{_FOLDER.pattern}|{_RESERVED.pattern}")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
+_DEAD_AFTER_S = 60  # age (s) of a temporary file from which its writer counts as dead
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
@@ -129,11 +131,12 @@ def sync(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove temporary files of writers that died."""
+    """Remove temporary files of writers that died, not those of a minute, whose writers may live."""
     for name in names or ("*",):
         for path in folder.glob(f".{name}.*.tmp"):
-            with explained(path):
-                path.unlink(missing_ok=True)
+            with explained(path), suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _DEAD_AFTER_S:
+                    path.unlink()
 
 
 class AppendFile:

@@ -268,11 +268,13 @@ def test_folders_survive_a_power_failure_with_their_parents(tmp_path, faulty):
 def test_what_writers_left_that_died_is_removed_by_name_or_all(tmp_path):
     for name in (".a.1.tmp", ".b.1.tmp", "a", ".a"):
         (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ".a.2.tmp").touch()  # its writer may live
 
     remove_leftovers(tmp_path, "a")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", ".b.1.tmp", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", ".a.2.tmp", ".b.1.tmp", "a"]
     remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", ".a.2.tmp", "a"]
 
 
 def test_what_is_removed_by_another_meanwhile_is_removed(tmp_path, monkeypatch):
