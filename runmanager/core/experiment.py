@@ -322,11 +322,13 @@ class Experiment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
+        self._read: object = None  # the version of grid.json when the runs were read
 
     @property
     def runs(self) -> dict[str, RunFolder]:
         """The runs of the experiment by identity, read once."""
         if self._runs is None:
+            self._read = files.version_of(self.path / files.GRID)
             self._runs = {run.id: run for run in read_runs(self.path)}
         return self._runs
 
@@ -419,9 +421,12 @@ class Experiment:
     ) -> RunFolder:
         """Create the folder of a new run with the next free number, unless another process has created it."""
         files.make_folder(self.path)
-        with files.explained(self.path), lock.hold(self.path, waits=True):
-            for run in read_runs(self.path):  # other processes may have created further ones
-                self.runs.setdefault(run.id, run)
+        with files.explained(self.path), lock.claim(self.path):
+            before = self.runs
+            further = _run_folders(self.path)[0].keys() - {run.path.name for run in before.values()}
+            if further or files.version_of(self.path / files.GRID) != self._read:
+                self._runs = None  # other processes have created or planned further ones
+                self._runs = self.runs | before
             if id_ not in self.runs:
                 number = self._free_number(is_claimed=True)
                 name = files.run_folder(number, {name: params[name] for name in names})
@@ -466,7 +471,7 @@ class Experiment:
         folders, others = _run_folders(self.path)
         names = {*folders, *others}
         if is_claimed:
-            for name in names - others - {run.path.name for run in self.runs.values()}:
+            for name in folders.keys() - {run.path.name for run in self.runs.values()}:
                 with suppress(OSError):
                     if all(path.name.startswith(".") for path in (self.path / name).iterdir()):
                         names.remove(name)
@@ -482,12 +487,12 @@ class RunFolders:
     """
 
     def __init__(self, experiment: str | Experiment | None, root: str | os.PathLike[str]) -> None:
-        # the experiment; None until its folder exists
-        self.opened = experiment if isinstance(experiment, Experiment) else None
-        name = experiment.path.name if isinstance(experiment, Experiment) else experiment
-        # name of the experiment; None for a name with date and time
-        self.name: str | None = None if name is None else files.check_experiment(name)
-        if self.opened is None:
+        self.opened: Experiment | None = None  # the experiment; None until its folder exists
+        self.name: str | None = None  # name of the experiment; None for a name with date and time
+        if isinstance(experiment, Experiment):
+            self.opened, self.name = experiment, experiment.path.name
+        else:
+            self.name = None if experiment is None else files.check_experiment(experiment)
             files.check_root(root, self.name)
         self._root = Path(root).absolute()  # the loop may change the working directory
         self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun

@@ -266,6 +266,13 @@ def version(state: os.stat_result) -> tuple[int, int, int]:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
+def version_of(path: Path) -> tuple[int, int, int] | None:
+    """Return the version of a file's content, None if there is no such file."""
+    with suppress(OSError):
+        return version(path.stat())
+    return None
+
+
 def strict_json(content: Any) -> bytes:
     """Return a JSON document as bytes: indented, UTF-8, no NaN."""
     document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)

@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from runmanager.errors import ExperimentLockedError, StorageError
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
-_PAUSE_S = 0.005  # between two looks at a file that another one holds
+_PAUSE_S = 0.02  # between two attempts to claim
 _ANSWER_S = 1.0  # timeout for a query for a kernel lock, which may never return on a network file system
 _LARGEST = 2**20  # the maximum number of bytes of a lock file
 _LARGEST_PID = 2**31
@@ -92,11 +92,8 @@ def _started(pid: int) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             words = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
-            fixed = {
-                **os.environ,
-                "LC_ALL": "C",
-                "TZ": "UTC",
-            }  # each process would write its own language and zone
+            # each process would write in its own language and time zone
+            fixed = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
             printed = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True, env=fixed)  # noqa: S603
             state, _, started = printed.stdout.strip().partition(" ")
         else:
@@ -107,34 +104,18 @@ def _started(pid: int) -> str:
 
 
 @contextmanager
-def hold(experiment: Path, say: Callable[[str], object] = str, *, waits: bool = False) -> Iterator[None]:
-    """Hold the lock of an experiment during the block; with `waits`, the lock of its folders, after others."""
-    path = experiment / (files.CLAIM if waits else files.HOLDER)
-    nonce = uuid.uuid4().hex
-    user = "someone"
-    with suppress(OSError, KeyError, ImportError):  # without a name, as in some containers
-        user = getpass.getuser()
+def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
+    """Hold the lock of an experiment during the block."""
+    path = experiment / files.HOLDER
     done = threading.Event()
+    with _owned(path, say) as nonce:
 
-    def renew() -> None:
-        while not done.wait(RENEWED_EVERY_S):
-            if _read(path).get("nonce") == nonce:
-                with suppress(OSError):
-                    os.utime(path)
+        def renew() -> None:
+            while not done.wait(RENEWED_EVERY_S):
+                if _read(path).get("nonce") == nonce:
+                    with suppress(OSError):
+                        os.utime(path)
 
-    _held[nonce] = threading.get_ident()
-    try:
-        with files.explained(path):
-            while True:
-                try:
-                    _take(path, {**this_process(), "user": user, "nonce": nonce}, say)
-                    break
-                except ExperimentLockedError:
-                    if not waits:
-                        raise
-                before, until = _version(path), time.monotonic() + 1.0
-                while _version(path) == before and time.monotonic() < until:
-                    time.sleep(_PAUSE_S)
         renewer = threading.Thread(target=renew, daemon=True)
         with _locked(path):
             renewer.start()
@@ -143,6 +124,34 @@ def hold(experiment: Path, say: Callable[[str], object] = str, *, waits: bool = 
             finally:
                 done.set()
                 renewer.join()
+
+
+@contextmanager
+def claim(experiment: Path) -> Iterator[None]:
+    """Hold the lock of an experiment's folders during the block, after others; it is held for milliseconds."""
+    path = experiment / files.CLAIM
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(_owned(path))
+                break
+            except ExperimentLockedError:
+                time.sleep(_PAUSE_S)
+        yield
+
+
+@contextmanager
+def _owned(path: Path, say: Callable[[str], object] = str) -> Iterator[str]:
+    """Own a lock file during the block; yield its nonce."""
+    nonce = uuid.uuid4().hex
+    user = "someone"
+    with suppress(OSError, KeyError, ImportError):  # without a name, as in some containers
+        user = getpass.getuser()
+    _held[nonce] = threading.get_ident()
+    try:
+        with files.explained(path):
+            _take(path, {**this_process(), "user": user, "nonce": nonce}, say)
+        yield nonce
     finally:
         try:
             if _read(path).get("nonce") == nonce:
@@ -259,21 +268,15 @@ def _is_alive(path: Path, process: dict[str, Any], say: Callable[[str], object])
         may_be_slow = is_free is None or process.get("host") != _host()
         if is_free is False or (process and may_be_slow and _age(path) < GONE_AFTER_S):
             return True
-    before, watched_s = _version(path), 1.5 * RENEWED_EVERY_S
+    before, watched_s = files.version_of(path), 1.5 * RENEWED_EVERY_S
     holder = _name(process) if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s for a sign of life")
     until = time.monotonic() + watched_s
     while time.monotonic() < until:
         time.sleep(RENEWED_EVERY_S / 20)
-        if _version(path) != before:
+        if files.version_of(path) != before:
             return True
     return False
-
-
-def _version(path: Path) -> object:
-    with suppress(OSError):
-        return files.version(path.stat())
-    return None
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:

@@ -448,7 +448,7 @@ def test_what_a_living_process_holds_for_long_is_waited_for(tmp_path):
     path = held_by(tmp_path, 10_000, **PARENT).rename(tmp_path / "claim.json")
 
     def hold():
-        with lock.hold(tmp_path, waits=True):
+        with lock.claim(tmp_path):
             return json.loads(path.read_bytes())["pid"]
 
     with ThreadPoolExecutor(1) as pool:
