@@ -251,12 +251,3 @@ def first_line(error: BaseException) -> str:
         return str(error).strip().partition("\n")[0]
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         return "it cannot be written as text"
-
-
-def gib(num_bytes: float) -> str:
-    """Format an amount of memory as torch does.
-
-    >>> gib(2**29)
-    '0.50 GiB'
-    """
-    return f"{num_bytes / 2**30:.2f} GiB"

@@ -188,9 +188,13 @@ class Loop:
                 self.task.experiment.forget(others)
         return [(planned, self.states[planned.folder.id]) for planned in asked_for]
 
-    @cached_property
+    @property
     def others(self) -> list[RunResult]:
-        """The states of the experiment's runs that are not in this grid."""
+        """The states of the experiment's runs that are not in this grid, also not by the search since then."""
+        return [state for state in self._others if state.folder.id not in self.runs]
+
+    @cached_property
+    def _others(self) -> list[RunResult]:
         folders = self.task.experiment.runs.values()
         return [read_run(folder) for folder in folders if folder.id not in self.runs]
 
@@ -199,7 +203,7 @@ class Loop:
 
         A changed run has its earlier epochs until it has an epoch.
         """
-        states = [state for state in self.others if state.folder.id not in self.runs]
+        states = self.others
         for id_, planned in self.runs.items():
             if id_ in self._begun:
                 self.states[id_] = read_run(planned.folder)

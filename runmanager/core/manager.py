@@ -758,7 +758,7 @@ class Manager:
             >>> RunManager().get_num_correct(preds, labels), TopTwo().get_num_correct(preds, labels)
             (0, 1)
         """
-        return int(metrics.num_correct(preds, labels).item())
+        return int(metrics.are_correct(preds, labels).count_nonzero())
 
     _get_num_correct = get_num_correct
 

@@ -142,9 +142,8 @@ class EpochSums:
         self._size: int | None = None  # of the last batch in another loop
         self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
         self._num_early: dict[str, int] = {}  # the number of them for the first batch
-        self._single: dict[
-            str, tuple[torch.Tensor | float, int]
-        ] = {}  # the first of them, and its batch's size
+        # the first of them, and its batch's size
+        self._single: dict[str, tuple[torch.Tensor | float, int]] = {}
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
         self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
@@ -450,15 +449,6 @@ def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
         for index, number in zip(of_device, read, strict=True):
             numbers[index] = number
     return numbers
-
-
-def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count the samples whose label has the largest score, on the device, for `RunManager.track_num_correct`.
-
-    Raises:
-        InvalidArgumentError: As `are_correct`.
-    """
-    return are_correct(preds, labels).count_nonzero()
 
 
 def are_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ def git_commit() -> str:
 
 def command() -> str:
     """Return the name of the program without its arguments, as arguments may contain secrets."""
-    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+    return Path(sys.argv[0]).name if sys.argv else ""
 
 
 def _git(*arguments: str) -> str:

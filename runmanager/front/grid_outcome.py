@@ -138,7 +138,7 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
         starting = (loop.first_began or loop.began) - loop.began
         end = {
             "time": (time.monotonic() - loop.began, loop.num_lanes, starting, times),
-            "states": [each for each in loop.others if each.folder.id not in loop.runs],
+            "states": loop.others,
             "facts": facts,
         }
     experiment = loop.task.experiment

@@ -20,7 +20,7 @@ from runmanager.core.experiment import Experiment, check_beginning
 from runmanager.core.files import open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.lock import hold
-from runmanager.core.loop import COMPLETED, STORAGE_FAILED, Loop, unavailable_runs
+from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
 from runmanager.core.nested import Grid
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
@@ -190,7 +190,6 @@ def run_grid(
         only=only, report=report, listeners=listeners,
     )  # fmt: skip
     __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
-    open_closed_streams()
     with ExitStack() as closing:
         loop, progress, notes = open_grid(params, train, options, closing)
         if plan_only:
@@ -204,7 +203,7 @@ def run_grid(
         if check and not options.is_alone:
             notes += check_settings(loop, ResumeTask(loop.task) if check == "resume" else CheckTask(loop.task))
         first = _begin(loop, progress, notes, options, closing)
-        exit_code = None
+        exit_code = SOME_FAILED if options.is_alone else STORAGE_FAILED  # if the loop raises an exception
         try:
             # a live display would hide the prompt of a debugger
             with nullcontext() if options.is_alone or not progress else progress:
@@ -214,10 +213,7 @@ def run_grid(
                 raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
             raise
         finally:
-            has_failed = (
-                exit_code == STORAGE_FAILED if options.is_alone else exit_code in (None, STORAGE_FAILED)
-            )
-            if ranks.is_main() and not has_failed:
+            if ranks.is_main() and exit_code != STORAGE_FAILED:
                 try:
                     results_files.write_results(loop.of_tables(), options.path)
                 except StorageError as error:
@@ -280,15 +276,14 @@ def open_grid(
         serialize.dump(listener)
     unavailable = unavailable_runs([*listed, *runs], executor)
     chosen = choose(numbers, runs, unavailable, Experiment(path)) if numbers else range(len(runs))
-    if progress and (options.plan_only or numbers or callable(data)):
+    if options.plan_only or numbers or callable(data):
         # the function `data` may download files for minutes, with its own progress bar
         display.clear()
-        starting = "" if options.plan_only or numbers else starting
     unseen: list[str] = []
     with stop.at_once():
         now = fingerprint(train, data() if callable(data) else data, unseen)
-    if progress and callable(data):
-        display.clear(starting)
+    if callable(data):
+        display.clear("" if options.plan_only or numbers else starting)
     for note in unseen if ranks.is_main() else ():
         warnings.warn(note, RunsWarning, stacklevel=user_level())
     notes += [
@@ -353,10 +348,8 @@ def _begin(
     if options.report and ranks.is_main() and not options.is_alone:
         from runmanager.report.live_page import LivePage  # imports pandas
 
-        is_alone = loop.executor.is_in_process
-        loop.listeners.append(
-            closing.enter_context(LivePage(path, options.report, loop.say, is_alone=is_alone))
-        )
+        page = LivePage(path, options.report, loop.say, is_alone=loop.executor.is_in_process)
+        loop.listeners.append(closing.enter_context(page))
     if options.max_seconds is not None and not options.is_alone:
         loop.signals.end_after(loop.began, options.max_seconds)
     return first
