@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.sampled import in_parts, is_sampled
-from runmanager.core.experiment import assumption
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
@@ -31,6 +30,7 @@ from runmanager.tables.ranking import (
     settings_without,
     t_quantile,
 )
+from runmanager.tables.usual_goals import assumption
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""

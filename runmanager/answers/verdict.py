@@ -11,7 +11,7 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.core.experiment import Rule, assumption
+from runmanager.core.experiment import Rule
 from runmanager.core.goal import Goal
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, Problems
@@ -28,6 +28,7 @@ from runmanager.tables.ranking import (
     repeats_of,
     scores_of,
 )
+from runmanager.tables.usual_goals import assumption
 
 _SETTING = "setting"  # the value of `axis` that compares settings
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from runmanager.core import files
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
 
@@ -104,10 +103,9 @@ def write_json(content: Any) -> None:
 
 def find_experiment(path: Path) -> Path:
     """Find the folder of an experiment; links are not followed."""
-    from runmanager.core import files
-    from runmanager.core.experiment import is_experiment, no_experiment
+    from runmanager.tables.roots import absolute_path, is_experiment, no_experiment
 
-    absolute = files.absolute(path)
+    absolute = absolute_path(path)
     if absolute.is_symlink():
         raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
     if not absolute.is_dir() or not is_experiment(absolute):
@@ -117,28 +115,29 @@ def find_experiment(path: Path) -> Path:
 
 def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     """Find an experiment, or a run in an experiment; links are not followed."""
-    from runmanager.core import files
-    from runmanager.core.experiment import is_experiment
     from runmanager.tables.one_run import find_run
+    from runmanager.tables.roots import absolute_path, is_experiment
 
-    parent = files.absolute(path).parent
+    parent = absolute_path(path).parent
     is_run = parent.is_dir() and is_experiment(parent)
     return find_run(path) if is_run else (find_experiment(path), None)
 
 
 def check_folder(root: Path) -> None:
     """Raise an error unless the path is a folder."""
+    from runmanager.tables.roots import nearest
+
     if not root.is_dir():
         rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
-        raise FileNotFoundError(f"no folder {str(root)!r}: {files.nearest(root) or rule}")
+        raise FileNotFoundError(f"no folder {str(root)!r}: {nearest(root) or rule}")
 
 
 def check_target(path: Path) -> None:
     """Raise an error if the folder of a file does not exist."""
+    from runmanager.tables.roots import nearest
+
     if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"no folder {str(path.parent)!r}: {files.nearest(path.parent) or 'make it first'}"
-        )
+        raise FileNotFoundError(f"no folder {str(path.parent)!r}: {nearest(path.parent) or 'make it first'}")
 
 
 @contextmanager

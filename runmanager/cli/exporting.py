@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from runmanager.cli.common import check_target, say
-from runmanager.core import files
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 
@@ -42,6 +41,7 @@ def report_command(
     """
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
+    from runmanager.tables.roots import absolute_path
 
     goal = goals[0] if goals and len(goals) == 1 else goals or None
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
@@ -51,7 +51,7 @@ def report_command(
         watch_runs(path, output, goal, repeats, say=say)
         return
     page = write_report(path, output, goal, repeats=repeats)
-    say(f"{files.absolute(page)} is written: open it in a browser")
+    say(f"{absolute_path(page)} is written: open it in a browser")
 
 
 def export_command(
@@ -104,9 +104,9 @@ def export_command(
 
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
-    from runmanager.core.experiment import no_runs
     from runmanager.tables.formats import export as write
     from runmanager.tables.loading import load_results, load_runs
+    from runmanager.tables.roots import no_runs
 
     problems = [
         f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'"

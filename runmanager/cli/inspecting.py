@@ -93,9 +93,9 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     from runmanager.answers.view import TIMES
     from runmanager.console import print_fitted
     from runmanager.table import Table
-    from runmanager.tables.usual_goals import default_goal
+    from runmanager.tables.usual_goals import default_goal, goal_of_kept
 
-    goal = design.decisive([run.start])
+    goal = design.goal or goal_of_kept([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
     goal = goal if goal and goal.metric in names else default_goal(names)
     best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
@@ -139,12 +139,12 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
 
 def _files_of(run: "RunFolder") -> dict[str, int]:
     """Return the files in a run's folder, including its artifacts: name -> size in bytes."""
-    from runmanager.core import artifacts
+    from runmanager.tables.one_run import artifacts_in
 
     if not run.path.is_dir():
         return {}
     names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
-    inside = [f"{files.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
+    inside = [f"{files.ARTIFACTS}/{name}" for name in artifacts_in(run.path, files_only=True)]
     names = [name for name in names if not inside or name != files.ARTIFACTS] + inside
     return {name: (run.path / name).lstat().st_size for name in names}
 

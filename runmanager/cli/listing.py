@@ -46,8 +46,8 @@ def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
 
     Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
-    from runmanager.core.experiment import experiments, no_runs
     from runmanager.core.state import read_experiment
+    from runmanager.tables.roots import experiments, no_runs
 
     check_folder(root)
     if (root / files.RUN).is_file():

@@ -106,8 +106,9 @@ def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
 
 def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
     """Yield the experiment and the folder of each run that is a target or inside a target."""
-    from runmanager.core.experiment import experiments, is_experiment, read_runs
+    from runmanager.core.experiment import read_runs
     from runmanager.tables.one_run import find_run
+    from runmanager.tables.roots import experiments, is_experiment
 
     for path in targets:
         folders = experiments(path) if path.is_dir() and not path.is_symlink() else []

@@ -55,8 +55,8 @@ class Selection:
 
 def load_selected(*folders: Path, where: Sequence[str] | None = None) -> "pd.DataFrame":
     """Load those runs of the folders that meet a condition."""
-    from runmanager.core.experiment import no_runs
     from runmanager.tables.loading import load_runs
+    from runmanager.tables.roots import no_runs
 
     runs = load_runs(folders)
     if runs.empty:

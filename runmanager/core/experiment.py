@@ -27,7 +27,7 @@ from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run import RunLike, id_of, params_of
 from runmanager.core.values import decode, encode, key_of, text
-from runmanager.core.wording import listed, printable
+from runmanager.core.wording import printable
 from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError
@@ -39,7 +39,6 @@ SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that count as repeat axes by default."""
 
 _VERSION = 1
-_MOST_NAMES = 8  # the maximum number of experiments named in a message
 _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
@@ -57,11 +56,6 @@ class RunFolder:
     # reason why the run cannot be executed on this machine, empty if the run can be executed
     unavailable: str = ""
     since: int = 0  # the last attempt that does not count, as code, data or versions have changed since
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the run has begun, or can be executed on this machine."""
-        return not self.unavailable or self.path.is_dir()
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -150,24 +144,10 @@ class Design:
         """Return the repeat axes: those set by the user, or by default the given axes named in `SEEDS`."""
         return tuple(name for name in axes if name in SEEDS) if self.repeats is None else self.repeats
 
-    def assumption(self, axes: Iterable[str]) -> str:
-        """Return a sentence that the repeat axes were chosen by name; "" if no axis was chosen by name."""
-        return assumption(self.repeating(axes)) if self.repeats is None else ""
-
     @property
     def all_goals(self) -> tuple[Goal, ...]:
         """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
-
-    def decisive(self, starts: Iterable[Mapping[str, Any]]) -> Goal | None:
-        """Return the goal; by default, the last metric of `keep=` in the first lines of journals."""
-        goal = self.goal
-        for start in () if goal else starts:
-            keep = start.get("keep")
-            if isinstance(keep, str) and keep != "last":
-                with suppress(InvalidArgumentError):
-                    goal = parse_goal(keep)
-        return goal
 
     def as_json(self) -> dict[str, Any]:
         """Return the entries of grid.json for the fields that are set."""
@@ -224,19 +204,6 @@ def _in_words(value: Goal | Rule | str | Sequence[str]) -> str:
     if isinstance(value, (Goal, Rule)):
         return printable(str(value))
     return repr(value) if isinstance(value, str) else printable(", ".join(value)) or "none"
-
-
-def assumption(axes: Sequence[str]) -> str:
-    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes.
-
-    >>> assumption(["seed"])
-    'By its name, seed only repeats a setting; repeats=() says that no axis does'
-    """
-    if not axes:
-        return ""
-    subject = "By its name," if len(axes) == 1 else "By their names,"
-    verb = "repeats" if len(axes) == 1 else "repeat"
-    return f"{subject} {' and '.join(axes)} only {verb} a setting; repeats=() says that no axis does"
 
 
 def check_note(note: object) -> str:
@@ -423,7 +390,7 @@ class Experiment:
         files.make_folder(self.path)
         with files.explained(self.path), lock.claim(self.path):
             before = self.runs
-            further = _run_folders(self.path)[0].keys() - {run.path.name for run in before.values()}
+            further = run_folders(self.path)[0].keys() - {run.path.name for run in before.values()}
             if further or files.version_of(self.path / files.GRID) != self._read:
                 self._runs = None  # other processes have created or planned further ones
                 self._runs = self.runs | before
@@ -468,7 +435,7 @@ class Experiment:
     def _free_number(self, *, is_claimed: bool = False) -> int:
         """Return the number after all others; with the claim, a folder left empty by a kill keeps no number."""
         # unreadable folders keep their numbers too
-        folders, others = _run_folders(self.path)
+        folders, others = run_folders(self.path)
         names = {*folders, *others}
         if is_claimed:
             for name in folders.keys() - {run.path.name for run in self.runs.values()}:
@@ -569,7 +536,7 @@ def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
     damaged = [] if damaged is None else damaged
-    folders, others = _run_folders(experiment)
+    folders, others = run_folders(experiment)
     entries = files.read_json(experiment / files.GRID, damaged=damaged).get("runs")
     runs: dict[str, RunFolder] = {}
     for entry in entries if isinstance(entries, list) else []:
@@ -580,7 +547,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
         run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
         if run:
             runs[name] = run
-        elif not entry and _has_journals(experiment / name):
+        elif not entry and has_journals(experiment / name):
             damaged.append(f"{experiment / name} (no {files.RUN})")
     once: dict[str, RunFolder] = {}
     # grid.json may name a folder that does not exist beside a folder of the same run
@@ -610,7 +577,7 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         return None
 
 
-def _run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:
+def run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:
     """Return the names of run folders in order, and similar names: links and files."""
     entries: list[os.DirEntry[str]] = []
     with suppress(OSError):
@@ -620,38 +587,8 @@ def _run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:
     return dict.fromkeys(folders), {entry.name for entry in entries}.difference(folders)
 
 
-def _has_journals(folder: Path) -> bool:
+def has_journals(folder: Path) -> bool:
+    """Whether a run's folder has an attempt."""
     with suppress(OSError):
         return bool(files.journals_by_attempt(folder))
     return False
-
-
-def is_experiment(path: Path) -> bool:
-    """Whether a folder holds the runs of a grid; False if the folder is not readable."""
-    with suppress(OSError):
-        folders = [path / name for name in _run_folders(path)[0]]  # the name may also be a date
-        is_run = ((folder / files.RUN).exists() or _has_journals(folder) for folder in folders)
-        return (path / files.GRID).is_file() or any(is_run)
-    return False
-
-
-def experiments(root: Path) -> list[Path]:
-    """Return the experiments in a folder; if the folder is an experiment, only the folder itself."""
-    if not root.is_dir() or is_experiment(root):
-        return [root]
-    return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
-
-
-def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
-    """Return a message with advice for a folder without runs or epochs."""
-    return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
-
-
-def no_experiment(path: Path, asked: Path | None = None) -> str:
-    """Return a message that the user's path `asked` is not an experiment, with existing experiments."""
-    root = path if path.is_dir() and not is_experiment(path) else path.parent
-    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
-    if not folders:
-        return f"{path} is no experiment, and none is beside it"
-    names = listed((folder.name for folder in folders), _MOST_NAMES)
-    return f"{path} is no experiment; {files.nearest(asked or path) or f'{root} has: {names}'}"

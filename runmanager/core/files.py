@@ -16,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from runmanager.core.values import closest, text
+from runmanager.core.values import text
 from runmanager.errors import InvalidArgumentError, StorageError
 
 GRID = "grid.json"
@@ -37,13 +37,14 @@ ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
 
+RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
+"""The names of devices of Windows, with any suffix."""
+
 _EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
 # a hyphen is allowed only before a setting; a date has other hyphens
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
-# devices of Windows, with any suffix
-_RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
-_TAKEN = re.compile(f"{_FOLDER.pattern}|{_RESERVED.pattern}")
+_TAKEN = re.compile(f"{_FOLDER.pattern}|{RESERVED.pattern}")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 _LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
@@ -287,24 +288,6 @@ def for_people(path: Path) -> Path:
     return path
 
 
-def absolute(path: Path) -> Path:
-    """Return the absolute path, without following links."""
-    return Path(os.path.normpath(path.absolute()))
-
-
-def nearest(path: Path) -> str:
-    """Suggest an existing path similar to a missing path, "" if there is none."""
-    missing = path
-    while not missing.parent.is_dir() and missing != missing.parent:
-        missing = missing.parent
-    if not path.exists():
-        with suppress(OSError):
-            names = [entry.name for entry in missing.parent.iterdir() if not entry.name.startswith(".")]
-            if close := closest(missing.name, names):
-                return f"did you mean {str(missing.parent / close / path.relative_to(missing))!r}?"
-    return ""
-
-
 def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
     """Refuse a root that cannot be a folder, or that has a folder of a name that differs in case alone."""
     path = Path(root).absolute()
@@ -330,15 +313,6 @@ def check_experiment(name: str) -> str:
     better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
     rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
     raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
-
-
-def is_reserved(name: str) -> bool:
-    """Whether Windows takes the name of a file or folder for a device.
-
-    >>> is_reserved("con"), is_reserved("NUL.txt"), is_reserved("console")
-    (True, True, False)
-    """
-    return bool(_RESERVED.fullmatch(name))
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:

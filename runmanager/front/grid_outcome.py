@@ -13,12 +13,12 @@ from runmanager.core.contracts import Listener
 from runmanager.core.experiment import Design
 from runmanager.core.files import for_people
 from runmanager.core.loop import COMPLETED, SOME_FAILED, Loop
-from runmanager.core.missing_goal import missing_goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import printable
 from runmanager.tables import results_files
+from runmanager.tables.run_numbers import missing_goal
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,6 @@ from runmanager.console import choose_screen
 from runmanager.core.goal import Goal
 from runmanager.core.listeners import RunListener
 from runmanager.core.manager import Manager
-from runmanager.core.missing_goal import missing_goal
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.state import read_experiment
@@ -31,6 +30,7 @@ from runmanager.errors import warn
 from runmanager.front import at_exit
 from runmanager.tables.cells import durations, join, steady
 from runmanager.tables.results_files import write_results
+from runmanager.tables.run_numbers import missing_goal
 
 # The widths of most values and durations; shorter ones are padded, so that the lines of a run are aligned.
 _VALUE = len("0.0000")

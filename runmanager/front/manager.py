@@ -140,7 +140,7 @@ class RunManager(Manager):
             >>> path.name, path.read_text()
             ('notes.txt', '3 of 4 are right')
         """
-        from runmanager.core import artifacts
+        from runmanager.front import artifacts
 
         folder = self._open_run("artifact()").folder.path
         return artifacts.keep(folder, content, name, is_writer=ranks.is_main())

@@ -19,8 +19,7 @@ from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.answers.view import TIMES
 from runmanager.core import files
-from runmanager.core.experiment import experiments as folders_of
-from runmanager.core.experiment import first_line_of_note, no_runs, read_runs
+from runmanager.core.experiment import first_line_of_note, read_runs
 from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
@@ -33,6 +32,8 @@ from runmanager.report.svg import spaced
 from runmanager.tables.cells import aligned, cell, durations
 from runmanager.tables.loading import Paths, read_results
 from runmanager.tables.ranking import metrics_of
+from runmanager.tables.roots import absolute_path, no_runs
+from runmanager.tables.roots import experiments as folders_of
 from runmanager.tables.usual_goals import companion
 
 if TYPE_CHECKING:
@@ -429,13 +430,13 @@ def watch_runs(
             if now != before:
                 page = write_page(path, target, goal, repeats, seconds=interval)
             if before is None:
-                say(f"{files.absolute(page)} is written and renewed until Ctrl-C: open it in a browser")
+                say(f"{absolute_path(page)} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
         page = write_page(path, target, goal, repeats)
-        say(f"{files.absolute(page)} is written for the last time")
+        say(f"{absolute_path(page)} is written for the last time")
 
 
 def _state(path: Paths) -> list[Any]:

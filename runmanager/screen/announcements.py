@@ -8,14 +8,15 @@ from runmanager.core.loop import Loop
 from runmanager.core.outcome import Status, advice, retry_failed
 from runmanager.core.plan import Action, Plan
 from runmanager.core.wording import counted
+from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
 
 
 def announce(loop: Loop, first: Plan) -> None:
     """Print the numbers of changed, executed and skipped runs, and what is assumed."""
     say, repeats = loop.say, loop.design.repeating(first.varying)
-    if assumption := loop.design.assumption(first.varying):
-        say(assumption)
+    if repeats and loop.design.repeats is None:
+        say(assumption(repeats))
     if first.due:
         run = first.due[0].run
         # a run of expand() also has values of its configuration, which are not axes

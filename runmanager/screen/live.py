@@ -33,7 +33,7 @@ from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
 from runmanager.tables.run_numbers import ranked_numbers
-from runmanager.tables.usual_goals import default_goal
+from runmanager.tables.usual_goals import default_goal, goal_of_kept
 from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class GridProgress(Display):
         metrics = dict(running.metrics) if running else {}
         if self.is_shown:
             result = self.states[folder.id]
-            (numbers,) = ranked_numbers([result], self._design.decisive([result.start]))
+            (numbers,) = ranked_numbers([result], self._design.goal or goal_of_kept([result.start]))
             metrics |= numbers if running else {}
             self._best.add(result)
             self._is_best_old = True

@@ -20,6 +20,7 @@ from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.results_files import COLD, unique_names
 from runmanager.tables.run_numbers import ranked_numbers
+from runmanager.tables.usual_goals import goal_of_kept
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -99,7 +100,7 @@ def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = Non
     """Build the table of `load_runs` for one experiment; the design in its folder is the default design."""
     if design is None:
         design = Experiment(runs[0].folder.path.parent).design if runs else Design()
-    goal = design.decisive(run.start for run in runs)
+    goal = design.goal or goal_of_kept(run.start for run in runs)
     return with_design(_of_runs(runs, goal), name, design, goal)
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.core import files
-from runmanager.core.experiment import Experiment, experiments, is_experiment, read_runs
+from runmanager.core.experiment import Experiment, read_runs
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.tables.results_files import COLD
+from runmanager.tables.roots import experiments, is_experiment, nearest
 from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is a run."""
     if not path.exists():
-        hint = files.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
+        hint = nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
         raise InvalidArgumentError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
         raise InvalidArgumentError(

@@ -1,22 +1,27 @@
 """Load one run: its parameters, epochs, status and weights."""
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import artifacts, files
-from runmanager.core.experiment import RunFolder, is_experiment, no_experiment, read_runs
+from runmanager.core import files
+from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.state import note_run, read_run
 from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.tables.loading import load_results, warn_of
+from runmanager.tables.roots import absolute_path, is_experiment, nearest, no_experiment
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
+
+# temporary names of artifacts
+_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp", re.DOTALL)
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +101,7 @@ class _Artifacts(Mapping[str, Path]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._names = artifacts.names(folder)
+        self._names = artifacts_in(folder)
 
     def __getitem__(self, name: str) -> Path:
         if name not in self._names:
@@ -162,9 +167,21 @@ def path_of(run: Any) -> Path:
     raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
 
 
+def artifacts_in(folder: Path, *, files_only: bool = False) -> list[str]:
+    """List the artifacts in a run's folder: files and folders, no links."""
+    top = folder / files.ARTIFACTS
+    listed: list[str] = []
+    for path in top.rglob("*") if not top.is_symlink() else ():
+        name = path.relative_to(top)
+        is_regular = path.is_file() or (path.is_dir() and not files_only)
+        if is_regular and not path.is_symlink() and not any(map(_LEFTOVER.fullmatch, name.parts)):
+            listed.append(name.as_posix())
+    return sorted(listed)
+
+
 def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
     """Find a run by its folder, or by its number in an experiment; a link to a folder is not followed."""
-    absolute = files.absolute(path)
+    absolute = absolute_path(path)
     experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
@@ -180,5 +197,5 @@ def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFol
         if run.path.name == absolute.name or (is_number and run.number == int(path.name)):
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    hint = "" if is_number else files.nearest(path)
+    hint = "" if is_number else nearest(path)
     raise InvalidArgumentError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")

@@ -2,12 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from runmanager.core.experiment import Design
+from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import KEPT, Goal
 from runmanager.core.outcome import Status
-from runmanager.core.state import RunResult
+from runmanager.core.state import RunResult, read_run
+from runmanager.core.values import closest
+from runmanager.tables.usual_goals import goal_of_kept
 
 
 def ranked_numbers(runs: Sequence[RunResult], goal: Goal | None) -> list[dict[str, float]]:
@@ -41,7 +43,7 @@ def _summary(run: RunResult) -> dict[str, float]:
 
 def keeps(run: RunResult) -> Goal | None:
     """Return the goal by which a run keeps its best weights, None if it does not keep its best weights."""
-    return Design().decisive([run.start])
+    return goal_of_kept([run.start])
 
 
 def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
@@ -56,3 +58,21 @@ def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
         return math.nan
     values = [r.metrics[goal.metric] for r in records if r.epoch <= best.epoch and goal.metric in r.metrics]
     return values[-1] if values else math.nan
+
+
+def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
+    """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
+    from runmanager.core.steps import read_steps
+
+    run = read_run(folder)
+    metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}
+    names = sorted(name for name in metrics if not name.endswith("duration"))
+    for goal in goals:
+        if goal.metric.removeprefix("best ").removeprefix(KEPT) in names:  # columns of the table
+            continue
+        fact = f"the goal is {str(goal)!r}, but run {folder.number} has no such metric"
+        if goal.metric in read_steps(folder, []):
+            return f"{fact}: log() writes single steps, without a column; write track() in place of log()"
+        if close := closest(goal.metric, names):
+            return f"{fact}; did you mean {close!r}? Another goal= executes nothing again"
+    return ""

@@ -1,9 +1,12 @@
-"""The metrics that decide without a goal, and that are shown beside it, by their names."""
+"""What decides without a goal, what is shown beside it, and which axes repeat: all by their names."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from runmanager.core.goal import ACCURACY, EVALUATED, Goal, read_metric
+from runmanager.core.goal import ACCURACY, EVALUATED, Goal, parse_goal, read_metric
+from runmanager.errors import InvalidArgumentError
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
@@ -55,3 +58,27 @@ def companion(metric: str, names: Iterable[str]) -> str:
         candidates = [name for name in candidates if others[name][1][-1:] == ["loss"]]
         candidates.sort(key=lambda name: others[name][1] != ["loss"])
     return next(iter(candidates), "")
+
+
+def goal_of_kept(starts: Iterable[Mapping[str, Any]]) -> Goal | None:
+    """Return the last metric of `keep=` in the first lines of journals, None if they keep no best weights."""
+    goal = None
+    for start in starts:
+        keep = start.get("keep")
+        if isinstance(keep, str) and keep != "last":
+            with suppress(InvalidArgumentError):
+                goal = parse_goal(keep)
+    return goal
+
+
+def assumption(axes: Sequence[str]) -> str:
+    """Return a sentence that the given axes were chosen as repeat axes by name; "" without axes.
+
+    >>> assumption(["seed"])
+    'By its name, seed only repeats a setting; repeats=() says that no axis does'
+    """
+    if not axes:
+        return ""
+    subject = "By its name," if len(axes) == 1 else "By their names,"
+    verb = "repeats" if len(axes) == 1 else "repeat"
+    return f"{subject} {' and '.join(axes)} only {verb} a setting; repeats=() says that no axis does"

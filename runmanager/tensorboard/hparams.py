@@ -125,11 +125,16 @@ def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> Ses
     return replace(form, kinds={**further, **form.kinds})
 
 
+def runs_here(experiment: Path) -> list[RunFolder]:
+    """Return the runs of an experiment that have begun, or can be executed on this machine."""
+    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
+
+
 def decide(experiment: Path) -> None:
     """Choose the format of an experiment's hyperparameters, and update runs in an earlier format."""
     try:
         stored = read_format(experiment)
-        runs = [run for run in read_runs(experiment) if run.is_here]
+        runs = runs_here(experiment)
         names = varying([run.params for run in runs])
         repeats = Experiment(experiment).design.repeating(names)
         rows = [{name: value for name, value in run.params.items() if name not in repeats} for run in runs]

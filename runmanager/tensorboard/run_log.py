@@ -19,7 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.writer import FileWriter
 
 from runmanager.core import files
-from runmanager.core.experiment import Design, Experiment, RunFolder
+from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal
 from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -27,7 +27,7 @@ from runmanager.core.steps import Block
 from runmanager.core.values import text
 from runmanager.core.x_axis import x_of, x_value
 from runmanager.errors import RunsWarning
-from runmanager.tables.usual_goals import default_goal
+from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, hparams, network_content, pictures
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.user_frames import user_level
@@ -139,7 +139,7 @@ class RunLog(RunListener):
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
             folder, params = self.folder.path, self.folder.params
-            self.goal = Design(self.goal).decisive([{"keep": keep}])
+            self.goal = self.goal or goal_of_kept([{"keep": keep}])
             self._has_goal = self.goal is not None
             steps = [x_of(record, self.x_axis) for record in records]
             epochs = [
@@ -174,7 +174,9 @@ class RunLog(RunListener):
                         drawn.chart.add(title=name).multiline.tag.extend(tags)
                 custom = "custom_scalars__config__", layout.SerializeToString(), "custom_scalars"
                 values.append(event_file.text_value(*custom))
-                repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
+                design, repeats = Experiment(folder.parent).design, ", ".join(form.repeats)
+                if design.repeats is None:
+                    repeats = assumption(form.repeats)
                 facts = {"goal": str(self.goal) if self.goal else "", "repeats": repeats}
                 details = {**{name: fact for name, fact in facts.items() if fact}, **self.details}
                 values.append(event_file.text_value("run/config", _settings_table(params, details)))

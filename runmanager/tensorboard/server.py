@@ -18,14 +18,15 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.console import in_notebook
-from runmanager.core.experiment import Experiment, RunFolder, experiments, read_runs, telling_first, varying
+from runmanager.core.experiment import Experiment, RunFolder, telling_first, varying
 from runmanager.core.files import slug
 from runmanager.core.state import read_run
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
-from runmanager.tables.usual_goals import companion, default_goal
-from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, tag
+from runmanager.tables.roots import experiments
+from runmanager.tables.usual_goals import companion, default_goal, goal_of_kept
+from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, runs_here, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -270,7 +271,7 @@ class TensorBoardPage:
 
 def shared_hparams(root: Path) -> list[str]:
     """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
-    of_experiments = [[run.params for run in read_runs(folder) if run.is_here] for folder in experiments(root)]
+    of_experiments = [[run.params for run in runs_here(folder)] for folder in experiments(root)]
     first, *others = [*filter(None, map(common_kinds, of_experiments))] or [{}]
     return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
@@ -280,7 +281,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     if not root.is_dir():
         raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
-    all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
+    all_runs = {name: runs_here(folder) for name, folder in folders.items()}
     runs = {name: runs for name, runs in all_runs.items() if runs}
     if experiment is not None and experiment not in runs:
         hint = did_you_mean(experiment, runs, "it has those of")
@@ -322,7 +323,7 @@ def _query(runs_of: Mapping[str, Sequence[RunFolder]]) -> str:
         begun = (read_run(run) for run in runs if run.path.is_dir())
         first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
         metrics = first.epochs[-1].metrics if first else {}
-        if goal := design.decisive([first.start] if first else []) or default_goal(metrics):
+        if goal := design.goal or goal_of_kept([first.start] if first else []) or default_goal(metrics):
             deciding.setdefault(goal.metric, metrics)
     few = (
         name

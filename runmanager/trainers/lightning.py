@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from runmanager.core import artifacts, files
+from runmanager.core import files
 from runmanager.core.loaders import generators
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MissingExtraError
@@ -106,8 +106,19 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     run = TrainedRun(manager)
     path = run.resume_trainer(_saved(run.folder))
     if path is None and run.opened.attempt > 1:  # on rank 0, else ModelCheckpoint would write last-v1.ckpt
-        artifacts.move_aside(run.opened.folder.path, run.opened.attempt - 1)
+        _move_aside(run.opened.folder.path, run.opened.attempt - 1)
     return path
+
+
+def _move_aside(folder: Path, attempt: int) -> None:
+    """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
+    source = folder / files.ARTIFACTS / "checkpoints"
+    target = folder / f"attempt-{attempt}.{files.ARTIFACTS}" / source.name
+    with files.explained(source):
+        if source.exists() and not target.exists():
+            files.make_folder(target.parent)
+            source.replace(target)
+            files.sync(target.parent)
 
 
 class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not follow lightning

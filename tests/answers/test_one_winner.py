@@ -32,7 +32,7 @@ from runmanager.answers.importance import importances
 from runmanager.checks.check import settings_of
 from runmanager.cli.app import app
 from runmanager.cli.listing import overview
-from runmanager.core.experiment import Design, Experiment, assumption, varying
+from runmanager.core.experiment import Design, Experiment, varying
 from runmanager.core.goal import Goal
 from runmanager.core.grid import RunBuilder
 from runmanager.core.journal import Journal
@@ -43,6 +43,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.panel import Panel
 from runmanager.tables.ranking import ranking_of
+from runmanager.tables.usual_goals import assumption
 from tests.nightly import of_night_but
 from tests.report.reading import by_id, parse, text_of
 

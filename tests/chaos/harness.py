@@ -21,7 +21,8 @@ import torch
 
 from runmanager import load_results, load_runs, load_steps
 from runmanager.core import checkpoint, files
-from runmanager.core.experiment import is_experiment, read_runs
+from runmanager.core.experiment import read_runs
+from runmanager.tables.roots import is_experiment
 from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]

@@ -36,9 +36,9 @@ from runmanager.answers.failures import failures
 from runmanager.answers.findings import find
 from runmanager.cli.app import app
 from runmanager.core import files
-from runmanager.core.experiment import experiments
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.tables import ranking
+from runmanager.tables.roots import experiments
 from tests.fuzz import hostile
 from tests.nightly import of_night
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from runmanager.core import artifacts, files
-from runmanager.core.artifacts import keep
+from runmanager.core import files
 from runmanager.errors import InvalidArgumentError, StorageError
+from runmanager.front.artifacts import keep
+from runmanager.tables.one_run import artifacts_in
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_what_saves_itself_to_a_path_is_kept(folder):
         keep(folder, content, name)
 
     kept = folder / "artifacts"
-    assert artifacts.names(folder) == ["mask.jpg", "mask.png", "model", "model/weights"]
+    assert artifacts_in(folder) == ["mask.jpg", "mask.png", "model", "model/weights"]
     assert Image.open(kept / "mask.png").getpixel((1, 2)) == 7
     assert (kept / "model" / "weights").read_text() == "of a model"
 
@@ -143,7 +144,7 @@ def test_links_in_the_folder_of_a_run_are_not_followed(folder, tmp_path):
     (folder / "artifacts").symlink_to(outside)
     with pytest.raises(InvalidArgumentError, match="artifacts' is a link or a file: remove it"):
         keep(folder, "table.csv", None)
-    assert artifacts.names(folder) == []
+    assert artifacts_in(folder) == []
     (folder / "artifacts").unlink()
     keep(folder, "table.csv", "plots/table.csv")
     (folder / "artifacts" / "link").symlink_to(outside)
@@ -155,8 +156,8 @@ def test_links_in_the_folder_of_a_run_are_not_followed(folder, tmp_path):
     with pytest.raises(InvalidArgumentError, match="is a link or a file"):
         keep(folder, "a text", "plots/table.csv/x")
     assert list(outside.iterdir()) == []
-    assert artifacts.names(folder) == ["plots", "plots/table.csv"]
-    assert artifacts.names(folder, files_only=True) == ["plots/table.csv"]
+    assert artifacts_in(folder) == ["plots", "plots/table.csv"]
+    assert artifacts_in(folder, files_only=True) == ["plots/table.csv"]
 
 
 def test_an_artifact_may_be_given_again_and_a_part_of_it_replace_it(folder):

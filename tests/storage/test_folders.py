@@ -15,7 +15,8 @@ import torch
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
-from runmanager.core.experiment import Experiment, RunFolders, experiments, is_experiment, read_runs, varying
+from runmanager.core.experiment import Experiment, RunFolders, read_runs, varying
+from runmanager.tables.roots import experiments, is_experiment
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from runmanager import RunManager, run_grid
 from runmanager.core import files
 from runmanager.errors import GridError
+from runmanager.tables.roots import nearest
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -115,7 +116,7 @@ def test_the_path_that_was_meant_is_asked_for(tmp_path, monkeypatch, missing, hi
     Path("runs/sweep").mkdir(parents=True)
     Path(".got").mkdir()
 
-    assert files.nearest(Path(missing)) == hint
+    assert nearest(Path(missing)) == hint
 
 
 def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import stat
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -13,9 +12,9 @@ from typing import Any
 
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.roots import absolute_path, nearest
 
 _LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer
-_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.(new|old))?\.tmp", re.DOTALL)
 _RULE = (
     "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..', a dot "
     "in front, or a device such as 'con'"
@@ -31,7 +30,7 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
     source = _source(content, name)
     save, suffix = (None, "") if source or isinstance(content, str) else _save_of(content)
     if name is None and source:
-        name = files.absolute(source).name
+        name = absolute_path(source).name
     if name is None:
         kind = type(content).__name__
         raise InvalidArgumentError(
@@ -48,47 +47,16 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
         if save:  # save first, so that an object that cannot be saved changes no file of the run
             source = Path(temporary, target.name)
             _save(save, source, suffix)
-            if not source.exists():
-                step = "save it to a file, and give the file: artifact(path)"
-                raise InvalidArgumentError(
-                    [f"{source.name!r} is not the name under which it saves itself: {step}"]
-                )
         parents = [folder / parent for parent in target.relative_to(folder).parents]
-        if link := next(
-            (p for p in (target, *parents) if p.is_symlink() or (p != target and p.is_file())), None
-        ):
-            raise InvalidArgumentError([f"{str(link)!r} is a link or a file: remove it, or write another name"])
+        for path in (target, *parents):
+            if path.is_symlink() or (path != target and path.is_file()):
+                raise InvalidArgumentError(
+                    [f"{str(path)!r} is a link or a file: remove it, or write another name"]
+                )
         files.make_folder(target.parent)
-        _write(source, content, target)
+        if source is None or source.resolve() != target.resolve():
+            _write(source, content, target)
     return target
-
-
-def names(folder: Path, *, files_only: bool = False) -> list[str]:
-    """List the artifacts in a run's folder: files and folders, no links."""
-    top = folder / files.ARTIFACTS
-    listed: list[str] = []
-    for path in top.rglob("*") if not top.is_symlink() else ():
-        inside = path.relative_to(top)
-        is_left = any(map(_LEFTOVER.fullmatch, inside.parts))
-        if not is_left and _is_regular(path) and not (files_only and path.is_dir()):
-            listed.append(inside.as_posix())
-    return sorted(listed)
-
-
-def move_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoints of callbacks of a superseded attempt, if there are any."""
-    name = "checkpoints"
-    source, target = folder / files.ARTIFACTS / name, folder / f"attempt-{attempt}.{files.ARTIFACTS}" / name
-    with files.explained(source):
-        if source.exists() and not target.exists():
-            files.make_folder(target.parent)
-            source.replace(target)
-            files.sync(target.parent)
-
-
-def _is_regular(path: Path) -> bool:
-    mode = path.lstat().st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _source(content: Any, name: str | None) -> Path | None:
@@ -105,7 +73,7 @@ def _source(content: Any, name: str | None) -> Path | None:
         return None
     hint = ""
     with suppress(OSError, ValueError):  # the errors for a long text, or a text with a NUL
-        hint = files.nearest(path)
+        hint = nearest(path)
     hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
 
@@ -129,38 +97,35 @@ def _save(save: Callable[[str], Any], path: Path, suffix: str) -> None:
             raise
         fact = f"{path.name!r} has no suffix of a format ({error})"
         raise InvalidArgumentError([f"{fact}: write {path.name + suffix!r}"]) from error
+    if not path.exists():
+        step = "save it to a file, and give the file: artifact(path)"
+        raise InvalidArgumentError([f"{path.name!r} is not the name under which it saves itself: {step}"])
 
 
 def _checked(name: Any) -> PurePosixPath:
     """Return a name as a relative path."""
     parts = name.split("/") if isinstance(name, str) else [""]
-    if all(map(_is_usable, parts)):
-        return PurePosixPath(*parts)
-    better = re.sub(r"[^\w.-]+", "_", str(name).rpartition("/")[2]).strip("._")[:40] or "artifact"
-    raise InvalidArgumentError([f"{_RULE}, got {name!r:.200}: write {better!r}"])
-
-
-def _is_usable(part: str) -> bool:
-    is_plain = part.isprintable() and "\\" not in part and not files.is_reserved(part)
-    return is_plain and bool(part) and part[0] not in ". " and len(part.encode()) <= _LONGEST
+    for part in parts:
+        is_plain = part.isprintable() and "\\" not in part and not files.RESERVED.fullmatch(part)
+        if not (is_plain and part and part[0] not in ". " and len(part.encode()) <= _LONGEST):
+            better = re.sub(r"[^\w.-]+", "_", str(name).rpartition("/")[2]).strip("._")[:40] or "artifact"
+            raise InvalidArgumentError([f"{_RULE}, got {name!r:.200}: write {better!r}"])
+    return PurePosixPath(*parts)
 
 
 def _check_source(source: Path, target: Path, folder: Path) -> None:
     """Refuse a source that cannot be copied."""
     inside = source.rglob("*") if source.is_dir() and not source.is_symlink() else []
-    if odd := next((path for path in (source, *inside) if not _is_regular(path)), None):
-        raise InvalidArgumentError([f"{str(odd)!r} is a link, or neither a file nor a folder: {_KINDS}"])
-    real = source.resolve()
-    if folder.resolve().is_relative_to(real) or (
-        real != target.resolve() and target.resolve().is_relative_to(real)
-    ):
+    for path in (source, *inside):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise InvalidArgumentError([f"{str(path)!r} is a link, or neither a file nor a folder: {_KINDS}"])
+    real, written = source.resolve(), target.resolve()
+    if folder.resolve().is_relative_to(real) or (real != written and written.is_relative_to(real)):
         raise InvalidArgumentError([f"{str(source)!r} contains the artifact itself: give a part of it"])
 
 
 def _write(source: Path | None, content: Any, target: Path) -> None:
     """Copy a file or folder, or write a text, beside the target, and rename it."""
-    if source and source.resolve() == target.resolve():
-        return
     with files.explained(target):
         new, old = (target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{kind}.tmp")
                     for kind in ("new", "old"))  # fmt: skip
