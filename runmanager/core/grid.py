@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, plain_config, replaced
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
-from runmanager.core.values import check_names, check_values, identity, kind_of, plain
+from runmanager.core.values import check_names, check_values, plain
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, Problems, first_line
 
@@ -70,7 +70,7 @@ class RunBuilder:
         size, most = math.prod(map(len, axes)), max_runs or _MOST_RUNS
         if size > (limit := most if where is None else max(most, _MOST_RUNS)):
             raise GridError(_too_many(axes, size, limit))
-        runs = _kept(map(maker_of(space), itertools.product(*axes)), where)
+        runs = _kept(_made(space, itertools.product(*axes)), where)
         if len(runs) > most:
             raise GridError(_too_many(axes, len(runs), most))
         return runs
@@ -118,12 +118,12 @@ class RunBuilder:
         )
         if n > size:
             raise GridError(f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}")
-        tried = map(maker_of(space), itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS)))
+        tried = _made(space, itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS)))
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(runs) < n:
             kept = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
             raise GridError(f"only {len(runs):,} {kept}, a sample of {n:,} was asked for: lower n")
-        return _kept(runs)
+        return runs
 
     @staticmethod
     def num_runs(params: Grid) -> int:
@@ -219,10 +219,9 @@ def expand(
     problems += check_names(columns)
     problems += check_values((name, value) for name, values in columns.items() for value in values)
     problems.raise_if_any()
-    kinds = {name: kind_of(values) for name, values in columns.items()}
     runs: list[Run] = []
     for values, copied in zip(grid, configs, strict=True):
-        runs.append(make_run(tuple(values), values.values(), tuple(kinds[name] for name in values)))
+        runs.append(make_run(tuple(values), values.values()))
         vars(runs[-1])["config"] = copied
     return _kept(runs, where)
 
@@ -242,12 +241,10 @@ def _copies(config: Any, runs: Iterable[Run], *, has_device: bool) -> list[Any]:
 
 
 def _kept(runs: Iterable[Run], where: Callable[[Run], bool] | None = None) -> list[Run]:
-    """Return the runs for which a filter is true; they carry their ids from now on."""
+    """Return the runs for which a filter is true."""
     kept = [run for run in runs if where is None or where(run)]
     if not kept:
         raise GridError("where= keeps no run of the grid: keep at least one")
-    for run in kept:
-        vars(run)["_id"] = identity(run._asdict())
     return kept
 
 
@@ -322,27 +319,16 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
     return [tuple(map(plain, value)) if names else (value,) for value in row]
 
 
+def _made(space: Space, rows: Iterable[Iterable[tuple[Any, ...]]]) -> Iterator[Run]:
+    """Yield the run of each row, which has a value of each axis."""
+    names = tuple(itertools.chain.from_iterable(space))
+    return (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
+
+
 def _too_many(axes: Sequence[Sequence[Any]], size: int, most: int) -> str:
     factors = " x ".join(str(len(values)) for values in axes)
     step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
     return f"this grid has {size:,} runs ({factors}), the limit is {most:,}: {step}"
-
-
-def maker_of(space: Space) -> Callable[[Iterable[tuple[Any, ...]]], Run]:
-    """Return the function that makes a run from a value of each axis.
-
-    >>> from runmanager.core.ranges import LogUniform
-    >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
-    >>> maker_of(space)([(0.02,), (3, 4)])
-    Run(lr=0.02, a=3, b=4)
-    """
-    names = tuple(itertools.chain.from_iterable(space))
-    kinds: list[str] = []
-    for values in space.values():
-        columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
-        kinds += map(kind_of, columns)
-    of_grid = tuple(kinds)
-    return lambda values: make_run(names, itertools.chain.from_iterable(values), of_grid)
 
 
 def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:

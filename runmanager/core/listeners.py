@@ -88,11 +88,10 @@ class Boards(Protocol):
         folder: RunFolder,
         attempt: int,
         details: Mapping[str, Any],
-        kinds: Mapping[str, str] | None,
         goal: Goal | None,
         x_axis: str | None,
     ) -> RunListener:
-        """Return the listener of an attempt at a run; `kinds` are the types of the grid's hyperparameters."""
+        """Return the listener of an attempt at a run."""
 
     def counts(self) -> Counts:
         """Return the object that counts predictions per class; all ranks get such an object."""

@@ -169,7 +169,7 @@ class Manager:
                 design = self._folders.experiment.design
                 self._context = replace(self._context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
-            opened = OpenRun(folder, device, self._context, network, loader, getattr(named, "_kinds", None))
+            opened = OpenRun(folder, device, self._context, network, loader)
             self._scope = scope.pop_all()
         self._current, self.outcome = opened, None
         self.run_count += 1

@@ -2,10 +2,9 @@
 
 import copy
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from operator import itemgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runmanager.core.values import check_names, check_values, identity
@@ -27,7 +26,6 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
     """
 
     _fields: tuple[str, ...] = ()
-    _kinds: Mapping[str, str] = MappingProxyType({})  # types of the fields in the whole grid
     _name: str = "run"  # name of the run in messages
 
     if TYPE_CHECKING:
@@ -63,12 +61,12 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
         return f"Run({pairs})"
 
     def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...], dict[str, Any]]:
-        return make_run, (self._fields, tuple(self), tuple(self._kinds.values()), self._name), vars(self)
+        return make_run, (self._fields, tuple(self)), vars(self)
 
     def _replace(self, /, **values: Any) -> "Run":
-        if unknown := [name for name in values if name not in self._fields]:
-            raise ValueError(f"Got unexpected field names: {unknown!r}")  # any namedtuple raises this error
-        run: Run = self._make(map(values.pop, self._fields, self))
+        run = self._make(map(values.pop, self._fields, self))
+        if values:
+            raise ValueError(f"Got unexpected field names: {[*values]!r}")  # any namedtuple raises this error
         id_of(run)
         return run
 
@@ -79,39 +77,34 @@ RunLike: TypeAlias = Run | Mapping[str, Any]
 """A run, or its hyperparameters in a loop without a grid."""
 
 
-def make_run(
-    names: tuple[str, ...], values: Iterable[Any], kinds: tuple[str, ...] = (), name: str = "run"
-) -> Run:
-    """Create a run from its fields, their values and their types in the whole grid."""
-    run: Run = _run_type(names, kinds, name)._make(values)
+def make_run(names: tuple[str, ...], values: Iterable[Any]) -> Run:
+    """Create a run from its fields and their values."""
+    run: Run = _run_type(names)._make(values)
     return run
 
 
 @lru_cache(maxsize=256)
-def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str) -> Any:
+def _run_type(names: tuple[str, ...]) -> Any:
     # the fields come before tuple, as a field may have the name of its methods, such as count
     fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
-    members: dict[str, Any] = {
-        "_fields": names,
-        "__match_args__": names,
-        "_kinds": dict(zip(names, kinds, strict=False)),
-    }
-    members["_name"] = name
-    below: dict[str, list[int]] = {}
-    for index, field in enumerate(names):
-        group, dot, _ = field.partition(".")
+    members: dict[str, Any] = {"_fields": names, "__match_args__": names}
+    for index, name in enumerate(names):
+        group, dot, _ = name.partition(".")
         if dot:
-            below.setdefault(group, []).append(index)
-        if fields._fields[index] != field:
-            members[field] = property(itemgetter(index))
-    for group, indexes in below.items():
-        inner = tuple(names[index].partition(".")[2] for index in indexes)
-        members[group] = property(partial(_part, _run_type(inner, (), f"{name}.{group}"), indexes))
+            members[group] = property(partial(_part, group))
+            members[name] = property(itemgetter(index))
     return type("Run", (Run, fields), members)
 
 
-def _part(part_type: Any, indexes: Sequence[int], run: Run) -> Any:
-    return part_type._make(run[index] for index in indexes)
+def _part(group: str, run: Run) -> Run:
+    """Return the run of the fields below a dotted name."""
+    dotted = f"{group}."
+    below = {
+        name.removeprefix(dotted): value for name, value in run._asdict().items() if name.startswith(dotted)
+    }
+    part = make_run(tuple(below), below.values())
+    vars(part)["_name"] = f"{run._name}.{group}"  # noqa: SLF001 - a function, as Run has no names but fields
+    return part
 
 
 def id_of(run: Any) -> str:
@@ -157,9 +150,12 @@ def params_of(run: Any) -> Mapping[str, Any]:
 def copy_of(run: Run) -> Run:
     """Return a copy of a run for code that may modify its values, the run itself if it cannot be copied."""
     try:
-        return copy.deepcopy(run)
+        values, carried = copy.deepcopy((tuple(run), vars(run)))
     except Exception:  # noqa: BLE001 - whatever the class of a value does
         return run
+    copied = run._make(values)
+    vars(copied).update(carried)
+    return copied
 
 
 def device_of(run: Run) -> str:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.core.experiment import RunFolder
-from runmanager.core.grid import maker_of, space_of
+from runmanager.core.grid import space_of
 from runmanager.core.nested import Grid
 from runmanager.core.ranges import IntRange, Range
-from runmanager.core.run import Run, id_of
+from runmanager.core.run import Run, id_of, make_run
 from runmanager.core.values import decode, encode, key_of
 
 Point = Mapping[str, Any]
@@ -69,7 +69,6 @@ class SearchSpace:
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
         space = space_of(params)
-        self._make = maker_of(space)
         self._order = [
             SearchAxis(names, range=values) if isinstance(values, Range) else SearchAxis(names, values)
             for names, values in space.items()
@@ -123,7 +122,7 @@ class SearchSpace:
 
     def _run(self, values: Mapping[str, Any]) -> Run:
         """Return the run for the index or number of each axis."""
-        return self._make(axis.row(values[axis.name]) for axis in self._order)
+        return make_run(self.names, (value for axis in self._order for value in axis.row(values[axis.name])))
 
 
 def _key(row: Sequence[Any]) -> str:

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,22 +107,19 @@ def session_start(run: RunFolder, form: SessionFormat, start_time: float | None 
     return Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=content, tensor=metadata.NULL_TENSOR)
 
 
-def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
-    """Read the format of an experiment; `kinds` has types of hyperparameters that the format lacks."""
-    form = SessionFormat()
+def read_format(experiment: Path) -> SessionFormat:
+    """Read the format of an experiment, the default format if there is none."""
     try:
         document = json.loads(files.read_file(experiment / files.HPARAMS, _LARGEST)[0])
         names = document["grouped_by"]
-        form = SessionFormat(
+        return SessionFormat(
             {str(name): str(kind) for name, kind in document["kinds"].items()},
             None if names is None else [str(name) for name in names],
             () if names is None else tuple(str(name) for name in document["repeats"]),
             document["is_settled"] is True,
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
-    further = {name: kind for name, kind in (kinds or {}).items() if name not in form.repeats}
-    return replace(form, kinds={**further, **form.kinds})
+        return SessionFormat()
 
 
 def runs_here(experiment: Path) -> list[RunFolder]:

@@ -68,12 +68,11 @@ class RunLogs:
         folder: RunFolder,
         attempt: int,
         details: Mapping[str, Any],
-        kinds: Mapping[str, str] | None,
         goal: Goal | None,
         x_axis: str | None,
     ) -> "RunLog":
         """Return the TensorBoard listener of an attempt at a run."""
-        return RunLog(folder, attempt, details, self.histogram_every, kinds, goal, x_axis)
+        return RunLog(folder, attempt, details, self.histogram_every, goal, x_axis)
 
     def counts(self) -> pictures.Confusion:
         """Return a confusion matrix."""
@@ -106,15 +105,13 @@ class RunLog(RunListener):
     """Writes the event file of one attempt. No method raises.
 
     The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
-    never. `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
-    experiment's.
+    never. `goal` and `x_axis` are the experiment's.
     """
 
     folder: RunFolder
     attempt: int
     details: Mapping[str, Any]
     histogram_every: int = 1
-    kinds: Mapping[str, str] | None = None
     goal: Goal | None = None
     x_axis: str | None = None
     _has_goal: bool = False
@@ -164,7 +161,7 @@ class RunLog(RunListener):
                 first_step = 1 + max([last_step, *steps]) if is_resumed else 0
             self._is_described = bool(written)
             self._file = event_file.begin_file(folder, self.attempt, first_step)
-            form = hparams.read_format(folder.parent, self.kinds)
+            form = hparams.read_format(folder.parent)
             values = [hparams.session_start(self.folder, form)]
             if not (first_step and earlier):
                 layout = Layout()
