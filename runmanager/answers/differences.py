@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
+from runmanager.checks.changed import changes_between
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
-from runmanager.core.state import RunResult, changes_between
+from runmanager.core.state import RunResult
 from runmanager.core.values import NUMBER, kind_of, text
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError

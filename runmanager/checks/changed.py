@@ -20,7 +20,8 @@ from typing import Any
 
 from runmanager.checks import source
 from runmanager.core.provenance import versions
-from runmanager.core.state import Fingerprint
+from runmanager.core.state import RunResult, files_digest
+from runmanager.core.task import Fingerprint
 from runmanager.core.values import full_name, is_torch, plain
 
 MOST_BYTES = 1 << 20
@@ -483,3 +484,43 @@ def _digest(array: Any) -> str:
         flat = array.detach().to_dense().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
         array = (torch.view_as_real(flat) if flat.is_complex() else flat).view(torch.uint8).numpy()
     return hashlib.sha256(array.tobytes()).hexdigest()[:16]
+
+
+def changes_since(run: RunResult, now: Fingerprint) -> list[str]:
+    """Return the changes since a run began: loaded files, code, data and versions."""
+    changes: list[str] = []
+    for path, digest in sorted(run.loaded.items()):
+        present = files_digest(run.folder.path.parent.parent / path)
+        if present not in ("", digest):
+            changes.append(f"files of {path}")
+    for kind, name, old, new in changes_between(run.start.get("fingerprint", {}), now):
+        if kind in ("code", "statements"):
+            changes.append(f"source of {name}")
+        elif kind == "values":
+            changes.append(f"{name} was {old}, is {new}")
+        elif kind == "data":
+            changes.append("the data" if old else "data= is given now")
+        else:
+            changes.append(f"{name} {old or 'none'} -> {new or 'none'}")
+    return changes
+
+
+def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, str, str, str]]:
+    """Return (kind, name, old, new) of each difference; kinds that only one fingerprint has are not compared.
+
+    >>> changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})
+    [('values', 'BATCH', '32', '64')]
+    """
+    changes: list[tuple[str, str, str, str]] = []
+    for kind in ("code", "statements", "values", "data", "versions"):
+        old, new = before.get(kind, {} if kind == "data" and before else None), now.get(kind)
+        if old is None or new is None:
+            continue
+        # code that no longer reads a value has changed too
+        names = old.keys() & new.keys() if kind in ("statements", "values") else {*old, *new}
+        for name in sorted(names):
+            pair = old.get(name, ""), new.get(name, "")
+            parts = [text.partition("+")[0].split(".")[:2] if kind == "versions" else text for text in pair]
+            if parts[0] != parts[1]:
+                changes.append((kind, name, *pair))
+    return changes

@@ -1,6 +1,6 @@
 """The settings that a manager has from its grid, or from its user, for every run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runmanager.core.epoch import OpenEpoch
@@ -10,7 +10,7 @@ from runmanager.core.listeners import Boards, RunListener
 from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
-from runmanager.core.state import Fingerprint, RunResult, changes_since
+from runmanager.core.state import RunResult
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,9 @@ class GridContext:
     Attributes:
         run: The only run that may begin, whose tables the grid writes; None if any run may begin.
         jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
-        fingerprint: The code, data and versions that results depend on. A run that began with a different
-            fingerprint starts over.
-        keep_changed: Whether a run with a different fingerprint is resumed instead; such a run is marked as
-            mixed.
+        fingerprint: The code, data and versions that results depend on, for the journal.
+        changes_since: Returns the changes since a run began; a changed run starts over.
+        keep_changed: Whether a changed run is resumed instead; such a run is marked as mixed.
         goal: The experiment's goal, which TensorBoard shows.
         x_axis: The x-axis of the experiment's curves.
         listeners: The listeners in the run's process, called after TensorBoard.
@@ -35,7 +34,8 @@ class GridContext:
 
     run: Run | None = None
     jobs: int = 1
-    fingerprint: Fingerprint = field(default_factory=dict)
+    fingerprint: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    changes_since: Callable[[RunResult], Sequence[str]] = lambda _: ()
     keep_changed: bool = False
     goal: Goal | None = None
     x_axis: str | None = None
@@ -47,7 +47,7 @@ class GridContext:
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether code, data, versions or loaded files have changed since a run began."""
-        return bool(changes_since(earlier, self.fingerprint))
+        return bool(self.changes_since(earlier))
 
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run is executed from its first epoch, even if it has a checkpoint."""

@@ -339,7 +339,7 @@ class OpenRun:
         facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
         facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
         facts |= {"items": self.num_items} if self.num_items else {}
-        facts |= loading_facts(self.folder.path)
+        facts |= self.newly_loaded()
         self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)

@@ -11,15 +11,8 @@ from runmanager.core import files
 from runmanager.core.experiment import RunFolder, varying
 from runmanager.core.outcome import Status, argument
 from runmanager.core.run import Run
-from runmanager.core.state import (
-    Fingerprint,
-    FingerprintChange,
-    RunResult,
-    changes_since,
-    files_digest,
-    read_run,
-)
-from runmanager.core.task import RunTask
+from runmanager.core.state import RunResult, files_digest, read_run
+from runmanager.core.task import Fingerprint, RunTask
 from runmanager.core.wording import counted
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
@@ -94,7 +87,7 @@ def resumed(before: RunResult) -> Action:
 
 def make_plan(runs: Sequence[Run], folders: Sequence[RunFolder], task: RunTask, *, retry_failed: bool) -> Plan:
     """Plan runs according to their journals and the options of `run_grid`."""
-    now, keep_changed = task.fingerprint, task.keep_changed
+    keep_changed = task.keep_changed
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
@@ -103,10 +96,12 @@ def make_plan(runs: Sequence[Run], folders: Sequence[RunFolder], task: RunTask, 
         if folder.unavailable:
             planned.append(PlannedRun(run, folder, before, Action.LEAVE))
             continue
-        changes = changes_since(before, now)
-        if changes and before.error and before.status is Status.COMPLETED and not keep_changed:
-            before, changes = _undone(before, now, changes)
-        differences = list(map(str, changes))
+        differences = task.changes_since(before)
+        if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
+            # a completed run keeps its state if later attempts fail before their first epoch
+            failed = read_run(replace(folder, since=before.start.get("attempt", 0)))
+            if not task.changes_since(failed):  # the change was undone
+                before, differences = failed, []
         if not differences:
             differences = [f"files of {path} (executed again)" for path in before.loaded if path in again]
         if differences:
@@ -120,19 +115,8 @@ def make_plan(runs: Sequence[Run], folders: Sequence[RunFolder], task: RunTask, 
         planned.append(PlannedRun(run, before.folder, before, Action.LEAVE if is_left else resumed(before)))
     sentences = [_changes(changed, keep_changed=keep_changed)] if changed else []
     if any(run.before.attempts for run in planned):
-        sentences += _unnoticed(planned, now)
+        sentences += _unnoticed(planned, task.fingerprint)
     return Plan(planned, sentences)
-
-
-def _undone(
-    before: RunResult, now: Fingerprint, changes: list[FingerprintChange]
-) -> tuple[RunResult, list[FingerprintChange]]:
-    """Return the state after a failed attempt if no change is left since then, as the change was undone.
-
-    A completed run keeps its state if later attempts fail before their first epoch.
-    """
-    failed = read_run(replace(before.folder, since=before.start.get("attempt", 0)))
-    return (before, changes) if changes_since(failed, now) else (failed, [])
 
 
 def _unnoticed(planned: Sequence[PlannedRun], now: Fingerprint) -> list[str]:

@@ -1,14 +1,14 @@
-"""The state of a run, read from its journals: status, epochs and outcome, and changes since it began."""
+"""The state of a run, read from its journals: status, epochs and outcome."""
 
 import functools
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,10 +23,7 @@ _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
 _MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: number of cells, and number of cells per value
 
-Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
-
-_loaded_now: dict[Path, str] | None = None
+loaded_now: dict[Path, str] | None = None
 """Folder -> digest of the runs that the current run has loaded from; the loading code does not know the run."""
 
 
@@ -213,21 +210,10 @@ def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
             end_abandoned_attempt(folder.path, outcome, {})
 
 
-@contextmanager
-def noting_files() -> Iterator[None]:
-    """Record the runs from which files are loaded during the block."""
-    global _loaded_now  # noqa: PLW0603 - there is one run at a time
-    _loaded_now = {}
-    try:
-        yield
-    finally:
-        _loaded_now = None
-
-
 def note_run(folder: Path) -> None:
     """Record the files of another run, if a run is being executed."""
-    if _loaded_now is not None:
-        _loaded_now[folder.resolve()] = files_digest(folder)
+    if loaded_now is not None:
+        loaded_now[folder.resolve()] = files_digest(folder)
 
 
 def loading_facts(run: Path) -> dict[str, Any]:
@@ -235,7 +221,7 @@ def loading_facts(run: Path) -> dict[str, Any]:
     root = run.parent.parent
     loaded = {
         Path(os.path.relpath(path, root)).as_posix(): digest
-        for path, digest in (_loaded_now or {}).items()
+        for path, digest in (loaded_now or {}).items()
         if path != run.resolve()
     }
     return {"loaded": loaded} if loaded else {}
@@ -255,58 +241,3 @@ def files_digest(run: Path) -> str:
 def _digest_of_file(path: Path, _version: object) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class FingerprintChange(NamedTuple):
-    """A difference between two fingerprints."""
-
-    kind: str  # the kind of the changed part, as in a fingerprint
-    name: str
-    before: str  # the value before the change; "" if there was no value
-    now: str
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "code" | "statements":
-                return f"source of {self.name}"
-            case "loaded":  # files of another run, such as "files of pretrain/001"
-                return self.name
-            case "values":
-                return f"{self.name} was {self.before}, is {self.now}"
-            case "data":
-                return "the data" if self.before else "data= is given now"
-            case _:
-                return f"{self.name} {self.before or 'none'} -> {self.now or 'none'}"
-
-
-def changes_since(run: RunResult, now: Fingerprint) -> list[FingerprintChange]:
-    """Return the changes since a run began: loaded files, code, data and versions."""
-    changes: list[FingerprintChange] = []
-    for path, digest in sorted(run.loaded.items()):
-        present = files_digest(run.folder.path.parent.parent / path)
-        if present not in ("", digest):
-            changes.append(FingerprintChange("loaded", f"files of {path}", digest, present))
-    return [*changes, *changes_between(run.start.get("fingerprint", {}), now)]
-
-
-def changes_between(before: Fingerprint, now: Fingerprint) -> list[FingerprintChange]:
-    """Return the differences between two fingerprints; kinds that only one fingerprint has are not compared.
-
-    >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
-    ['BATCH was 32, is 64']
-    """
-    changes: list[FingerprintChange] = []
-    for kind in ("code", "statements", "values", "data", "versions"):
-        old, new = before.get(kind, {} if kind == "data" and before else None), now.get(kind)
-        if old is None or new is None:
-            continue
-        # code that no longer reads a value has changed too
-        names = old.keys() & new.keys() if kind in ("statements", "values") else {*old, *new}
-        for name in sorted(names):
-            change = FingerprintChange(kind, name, old.get(name, ""), new.get(name, ""))
-            pair = [
-                text.partition("+")[0].split(".")[:2] if kind == "versions" else text for text in change[2:]
-            ]
-            if pair[0] != pair[1]:
-                changes.append(change)
-    return changes

@@ -6,18 +6,18 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import files
+from runmanager.core import files, state
 from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of
-from runmanager.core.state import Fingerprint, noting_files, read_run
+from runmanager.core.state import RunResult, read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from runmanager.core.grid_context import GridContext
     from runmanager.core.listeners import Boards
     from runmanager.core.manager import Manager
+
+Fingerprint = Mapping[str, Mapping[str, str]]
+"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
 
 # the variable that names the debugger of breakpoint(); a network debugger works in workers too
 _DEBUGGER = "PYTHONBREAKPOINT"
@@ -65,6 +68,7 @@ class RunTask:
     manager_of: "Callable[[Experiment, GridContext], Manager]"  # -> the manager for `train`
     experiment: Experiment
     fingerprint: Fingerprint
+    changes_since: Callable[[RunResult], Sequence[str]]  # state of a run -> its changes since it began
     keep_changed: bool
     boards_of: "Callable[[], Boards | None] | None" = None  # returns the factory of TensorBoard listeners
     jobs: int = 1  # the maximum number of runs of the grid that share the machine
@@ -96,7 +100,8 @@ class RunTask:
         # the messenger comes last, as it may stop the grid
         listeners.append(Messenger(report, self.asks, self.rule))
         context = GridContext(
-            run=run, jobs=self.jobs, fingerprint=self.fingerprint, keep_changed=self.keep_changed,
+            run=run, jobs=self.jobs, fingerprint=self.fingerprint,
+            changes_since=self.changes_since, keep_changed=self.keep_changed,
             goal=self.goal, x_axis=self.x_axis, listeners=listeners,
             boards=self.boards_of() if self.boards_of else None,
             epoch_type=self.epoch_type or OpenEpoch, evaluation_type=self.evaluation_type or OpenEvaluation,
@@ -105,8 +110,9 @@ class RunTask:
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
         process, before = os.getpid(), process_state()
+        state.loaded_now = {}  # the files that `train` loads
         try:
-            with threads, noting_files():  # the threads before train() computes its first sum
+            with threads:  # the threads before train() computes its first sum
                 copy = copy_of(run)  # `train` may modify its values
                 with self._reserving(run):
                     self.train(copy, manager, **arguments_of(self.train, copy))
@@ -132,6 +138,7 @@ class RunTask:
                 raise
             return outcome
         finally:
+            state.loaded_now = None
             if "torch._dynamo" in sys.modules:  # do not import the module here, which takes seconds
                 import torch
 

@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.changed import fingerprint, note_changes_by_runs
+from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs
 from runmanager.checks.check import CheckTask, try_settings
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
@@ -298,6 +298,7 @@ def open_grid(
     users = [listener for listener in options.listeners if listener.where == "parent"]
     task = RunTask(
         train=train, manager_of=manager_of, experiment=Experiment(path), fingerprint=now,
+        changes_since=partial(changes_since, now=now),
         keep_changed=options.changed == "keep", rule="; ".join(rules),
         boards_of=partial(run_logs, options.tensorboard) if options.tensorboard else None,
         # whether a listener of this process may stop runs; the value is the same on all ranks

@@ -1,7 +1,9 @@
 """Differences between fingerprints, as they are told to the user."""
 
-from runmanager.core.state import changes_between
+from types import SimpleNamespace
+
+from runmanager.checks.changed import changes_since
 
 
-def fingerprint_changes(before, now, **options):
-    return [str(change) for change in changes_between(before, now, **options)]
+def fingerprint_changes(before, now):
+    return changes_since(SimpleNamespace(loaded={}, start={"fingerprint": before}), now)

@@ -6,9 +6,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 from runmanager import load_run, load_runs, run_grid, write_report
+from runmanager.checks.changed import changes_since
 from runmanager.cli.app import app
 from runmanager.core.experiment import read_runs
-from runmanager.core.state import changes_since, read_run
+from runmanager.core.state import read_run
 
 SCALE = {"value": 1.0}
 

@@ -11,15 +11,15 @@ from tests.nightly import of_night_but
 HOME = Path(__file__).parents[2]
 NUM_STARTS = 5
 TELLING = """
-import runmanager.core.plan as _plan
+from runmanager.checks import changed as _changed
 
-def _telling(*given, _since=_plan.changes_since):
-    changes = _since(*given)
+def _telling(*given, _since=_changed.changes_since, **options):
+    changes = _since(*given, **options)
     if changes:
-        print("CHANGED", [str(change) for change in changes])
+        print("CHANGED", changes)
     return changes
 
-_plan.changes_since = _telling
+_changed.changes_since = _telling
 """
 HEAD = """
 import argparse, dataclasses, datetime, functools, os, random, secrets, socket, sys, tempfile, time, uuid
