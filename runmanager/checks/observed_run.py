@@ -24,10 +24,10 @@ import torch
 from runmanager.checks.shortened import CheckedEvaluation, Cut
 from runmanager.core import checkpoint
 from runmanager.core.checkpoint import ResumeState, TrainerState
+from runmanager.core.contracts import RunListener
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import Experiment
 from runmanager.core.failure import failure_of
-from runmanager.core.listeners import RunListener
 from runmanager.core.manager import LeaveTrain
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from runmanager.core.contracts import RunListener
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
-from runmanager.core.listeners import RunListener
 from runmanager.core.manager import LeaveTrain
 from runmanager.core.metrics import How
 from runmanager.core.outcome import EpochRecord, Outcome, Status

@@ -349,8 +349,6 @@ def goal_of(keep: str | None) -> Goal | None:
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     """Return the attempt whose weights a new attempt must not overwrite when the run starts over."""
-    if not (folder.path / files.WEIGHTS).exists():
-        return 0
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from runmanager.core import loaders, metrics
-from runmanager.core.outcome import LEADING, BatchProgress, EpochRecord
-from runmanager.core.step_log import StepLog
+from runmanager.core import metrics
+from runmanager.core.outcome import LEADING, EpochRecord
+from runmanager.core.x_axis import seen
 from runmanager.devices import ranks, torch_devices
 
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
@@ -28,9 +28,7 @@ class OpenEpoch:
 
     Args:
         params: The run's hyperparameters; a metric cannot have such a name.
-        num_epochs: The number of epochs of the loop, None without a loop.
-        on_step: Called at each batch with a function that returns the progress; returns the seconds that are
-            not part of the epoch's duration. None if nobody listens.
+        on_step: Called at each batch.
         measure: The user's function that counts the samples of a batch, None by default.
     """
 
@@ -46,8 +44,7 @@ class OpenEpoch:
         device: torch.device,
         loader: Any = None,
         params: Mapping[str, Any] = MappingProxyType({}),
-        num_epochs: int | None = None,
-        on_step: Callable[[Callable[[], BatchProgress]], float] | None = None,
+        on_step: Callable[[], None] = lambda: None,
         measure: metrics.Measure | None = None,
     ) -> None:
         self.number = number
@@ -58,7 +55,6 @@ class OpenEpoch:
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
-        self._num_epochs = num_epochs
         self._columns: set[str] = set()  # columns that `track` has checked
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
@@ -99,7 +95,7 @@ class OpenEpoch:
             batch = torch_devices.send(batch, self._device)
             self.step += 1
             self.sums.begin_batch(batch)
-            self.report_step()
+            self._on_step()
             yield batch
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
@@ -107,7 +103,7 @@ class OpenEpoch:
         self.sums.add_loss(loss, batch)
         if not self.counts_batches:
             self.step += 1
-            self.report_step()
+            self._on_step()
             if self.inside is not None:
                 self.inside.is_uncounted()
 
@@ -119,19 +115,6 @@ class OpenEpoch:
                 metrics.check_column(column, self._params)
                 self._columns.add(column)
             self.sums.track(column, value, how)
-
-    def report_step(self) -> None:
-        """Report progress to the listeners."""
-        if self._on_step is not None and (seconds := self._on_step(self._progress)):
-            self.add_seconds("phase_log_s", seconds)
-
-    def _progress(self) -> BatchProgress:
-        """Return the progress in the epoch, without waiting for the device."""
-        loss = self.sums.loss
-        mean = (
-            loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
-        )  # None on an accelerator
-        return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), mean)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns and the duration of an evaluation."""
@@ -172,8 +155,21 @@ class OpenEpoch:
             outside = sum(self._times.get(name, 0.0) for name in _OUTSIDE)
             self._seconds = self._end - self.start - outside
 
-    def record(self, run_start: float, steps: StepLog) -> EpochRecord:
-        """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s)."""
+    def record(
+        self,
+        run_start: float,
+        earlier: Sequence[EpochRecord] = (),
+        num_logged: int = 0,
+        x_axis: str | None = None,
+    ) -> EpochRecord:
+        """Stop the clock and read the sums of all ranks.
+
+        Args:
+            run_start: The start of the run's clock (perf_counter, s).
+            earlier: The earlier epochs.
+            num_logged: The number of logged steps.
+            x_axis: The x-axis of curves.
+        """
         self.stop_clock()
         assert self._end is not None
         means = self.sums.means()
@@ -185,8 +181,8 @@ class OpenEpoch:
             self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        num_steps, counted = steps.end_epoch(self.step, sum(num_samples))
-        values = {**columns, **self._evaluated, **means, **counted}
+        num_steps = max(self.step, num_logged)
+        values = {**columns, **self._evaluated, **means, **seen(x_axis, earlier, num_steps, sum(num_samples))}
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, record: EpochRecord, earlier: Sequence[EpochRecord]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import nn
 
-from runmanager.core.listeners import Counts
+from runmanager.core.contracts import Counts
 from runmanager.core.metrics import EpochSums, How, Measure, are_classes, check_column, column_of, single
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import send

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runmanager.core.contracts import Boards, Report, RunListener
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
 from runmanager.core.goal import Goal
-from runmanager.core.listeners import Boards, RunListener
 from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
@@ -26,6 +26,9 @@ class GridContext:
         goal: The experiment's goal, which TensorBoard shows.
         x_axis: The x-axis of the experiment's curves.
         listeners: The listeners in the run's process, called after TensorBoard.
+        report: Reports the events of the run to the process that started the grid.
+        asks: Whether a listener in the parent may stop runs; then the run waits for an answer after each epoch.
+        rule: The rule to record for runs that the answers stop.
         boards: The factory of TensorBoard listeners, None for no TensorBoard.
         measure: The user's function that counts the samples of a batch, None by default.
         epoch_type: The class of an open epoch.
@@ -40,6 +43,9 @@ class GridContext:
     goal: Goal | None = None
     x_axis: str | None = None
     listeners: Sequence[RunListener] = ()
+    report: Report | None = None
+    asks: bool = False
+    rule: str = ""
     boards: Boards | None = None
     measure: Measure | None = None
     epoch_type: type[OpenEpoch] = OpenEpoch

@@ -19,6 +19,7 @@ from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.loop_options import Interval
 from runmanager.core.outcome import EpochRecord, Inside
+from runmanager.core.state import loading_facts
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
 
@@ -142,20 +143,23 @@ class InsideEpoch:
     def _commit(self, epoch: OpenEpoch, of_loader: Any) -> None:
         run = self._run
         torch_devices.wait_for(run.device)
-        epoch.add_seconds("phase_log_s", run.steps.write())
+        logged: tuple[int, Mapping[str, int]] = (0, {})
+        if run.steps:
+            epoch.add_seconds("phase_log_s", run.steps.write())
+            logged = run.steps.position(epoch.number)
         before = perf_counter()
-        step = run.steps.before + max(epoch.step, run.steps.step)
+        step = run.num_steps + max(epoch.step, logged[0])
         position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
         inside: dict[str, Any] = {
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,
-            "steps": run.steps.state(),
+            "steps": logged,
             "loader": of_loader,
             "gradients": [parameter.grad for parameter in _parameters(self._state.parts)],
             "position": msgspec.to_builtins(position),
         }
         self._state.save_inside(inside)
-        run.journal.inside(position, **run.newly_loaded())
+        run.journal.inside(position, **loading_facts(run.folder.path))
         epoch.add_seconds("phase_checkpoint_s", perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: checkpoint.Saved) -> None:
@@ -164,7 +168,8 @@ class InsideEpoch:
         parameters = _parameters(self._state.parts)
         for parameter, gradient in zip(parameters, inside["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
-        run.steps.load(inside["steps"])
+        if inside["steps"][1]:
+            run.step_log().resume(epoch.number, inside["steps"])
         torch_devices.wait_for(run.device)
         run.start -= inside["run_seconds"] - self._seconds_before
         epoch.load(inside["epoch"])

@@ -1,9 +1,9 @@
-"""The listeners of an open run, in the process that executes it."""
+"""The listeners of a user, in the process that executes the run."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -11,91 +11,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runmanager.core import loaders
-from runmanager.core.contracts import Listener, guarded
-from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import Goal
+from runmanager.core.contracts import Listener, RunListener, guarded
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
-from runmanager.core.steps import Block
 from runmanager.core.user_code import caller
 from runmanager.core.wording import printable
 from runmanager.devices.torch_devices import wait_for
 from runmanager.errors import RunsWarning
-
-
-class Counts(Protocol):
-    """Counts predictions per class in an evaluation."""
-
-    def add(self, outputs: Any, targets: Any) -> None:
-        """Count the predictions of a batch."""
-
-    def add_ranks(self) -> None:
-        """Add the counts of the other ranks."""
-
-
-class RunListener(Listener):
-    """A listener within this package, which follows one run and receives further events.
-
-    Its exceptions end the run. The answer None continues the run; any text stops the run, even "".
-
-    Attributes:
-        rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
-            if the listener stops no run; None if the stopped run counts as completed.
-        seconds: The time (s) spent in the listener so far that is part of no duration.
-    """
-
-    rule: str | None = ""
-    seconds: float = 0.0
-
-    def attempt_began(
-        self,
-        records: Sequence[EpochRecord] = (),
-        *,
-        keep: str | None = None,
-        last_step: int = 0,
-    ) -> None:
-        """Called when the journal is created.
-
-        Args:
-            records: The epochs of earlier attempts that are not executed again.
-            keep: The rule that selects the kept weights.
-            last_step: The last step that is not executed again; later steps of earlier attempts do not count.
-        """
-
-    def epoch_began(self, learning_rate: float | None) -> None:
-        """Called when an epoch begins, with its learning rate, None if it is unknown."""
-
-    def asked_again(self, record: EpochRecord) -> str | None:
-        """Answer again for the epoch after which the run was resumed: return the reason to stop, or None."""
-
-    def steps_logged(self, block: Block) -> None:
-        """Called when values of single steps are written."""
-
-    def image_logged(self, name: str, image: Any) -> None:
-        """Called with the first image of a name in an epoch: a figure, or uint8 ``(C, H, W)`` on the CPU."""
-
-    def evaluated(self, values: Mapping[str, float]) -> None:
-        """Called when the network was evaluated before the first epoch."""
-
-    def classes_counted(self, name: str, counts: Any, loader: Any) -> None:
-        """Called when the predictions per class were counted in an evaluation."""
-
-
-class Boards(Protocol):
-    """Creates the TensorBoard listeners of runs."""
-
-    def follow(
-        self,
-        folder: RunFolder,
-        attempt: int,
-        details: Mapping[str, Any],
-        goal: Goal | None,
-        x_axis: str | None,
-    ) -> RunListener:
-        """Return the listener of an attempt at a run."""
-
-    def counts(self) -> Counts:
-        """Return the object that counts predictions per class; all ranks get such an object."""
-
 
 # id -> listener of this process that a warning was about
 _warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()

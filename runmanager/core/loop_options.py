@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runmanager.core.contracts import RunListener
 from runmanager.core.goal import Goal
-from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord
 from runmanager.errors import CheckpointError, Problems, is_count
 

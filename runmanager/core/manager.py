@@ -16,10 +16,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.core import failure, metrics
+from runmanager.core import failure, files, metrics
+from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_weights, set_aside
 from runmanager.core.loaders import undisturbed
 from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.core.run import id_of, identified, params_of
+from runmanager.core.state import end_if_running, loading_facts, read_run
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
@@ -33,7 +35,6 @@ from runmanager.errors import (
 )
 
 if TYPE_CHECKING:
-    from runmanager.core.checkpoint import ResumeState, TrainerState
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
     from runmanager.core.experiment import Design, RunFolders
@@ -246,9 +247,8 @@ class Manager:
         run.begin_attempt()
         run.number += 1
         run.epoch = run.context.epoch_type(
-            run.number, run.device, run.loader, run.folder.params, run.num_epochs,
-            run.step_ended if run.hears_steps else None, self._context.measure,
-        )  # fmt: skip
+            run.number, run.device, run.loader, run.folder.params, run.report_step, self._context.measure
+        )
         run.sums, run.epoch.inside = run.epoch.sums, run.inside
 
     def end_epoch(self) -> None:
@@ -274,7 +274,13 @@ class Manager:
             raise LifecycleError("end_epoch() in a loop over manager.epochs(), which calls it: leave it out")
         epoch = self._open_epoch("end_epoch()")
         assert run.journal is not None
-        record = epoch.record(run.start + run.outside, run.steps)  # stops the clock; one read per device
+        epoch.stop_clock()
+        num_logged = 0
+        if run.steps:
+            run.steps.write()
+            num_logged, _ = run.steps.position(run.number)
+        # one read per device
+        record = epoch.record(run.start + run.outside, run.records, num_logged, self._context.x_axis)
         run.epoch = None
         if not math.isfinite(record.metrics.get("loss", 0.0)):
             cause = epoch.divergence(record, run.records)
@@ -284,16 +290,18 @@ class Manager:
         if state:
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
-            run.set_weights_aside()
+            set_aside(run.folder.path, run.replaced, files.WEIGHTS)
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
-        run.journal.epoch(record, **run.newly_loaded())  # on disk: from here on the epoch counts
+        # on disk: from here on the epoch counts
+        run.journal.epoch(record, **loading_facts(run.folder.path))
         record = ranks.broadcast(record)  # other ranks continue only after the commit
         run.records.append(record)
+        run.num_steps += record.steps
         self._add_rows([record])
         # read the peak now, as TensorBoard's listener allocates memory too
         run.peak = torch_devices.peak_memory(run.device, run.peak)
-        run.ask(lambda listener: listener.epoch_ended(record, run.network), record, is_left=epoch.is_left)
+        run.ask(record, is_left=epoch.is_left)
         torch_devices.reset_peak(run.device)
 
     @contextmanager
@@ -405,7 +413,6 @@ class Manager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
-        from runmanager.core.checkpoint import ResumeState
         from runmanager.core.loop_options import EarlyStop, LoopOptions
 
         run = self._open_run("epochs()")
@@ -591,7 +598,9 @@ class Manager:
         if self._evaluation is not None:
             raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
         epoch = self._open_epoch("log()")
-        if seconds := run.steps.add({**(values or {}), **named}, every, epoch=run.number, batch=epoch.step):
+        values = {**(values or {}), **named}
+        add = run.step_log().add
+        if seconds := add(values, every, epoch=run.number, batch=epoch.step, before=run.num_steps):
             epoch.add_seconds("phase_log_s", seconds)
 
     def summary(
@@ -639,8 +648,6 @@ class Manager:
             ...     manager.load_weights()  # those of epoch 2
             ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
-        from runmanager.core.checkpoint import load_weights
-
         run = self._open_run("load_weights()")
         network = network or run.network
         if network is None:
@@ -939,8 +946,6 @@ class Manager:
 
     def _watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
-        from runmanager.core.checkpoint import goal_of
-
         patience, goal = options.patience, goal_of(options.keep) or self._context.goal
         if patience is not None and goal is None and (self._folders.name or self._folders.opened):
             goal = self._folders.experiment.design.goal
@@ -959,7 +964,7 @@ class Manager:
             self._context = replace(self._context, measure=before.measure)
 
     def _resume_from(
-        self, state: "ResumeState | TrainerState | None" = None, interval: "Interval" = (None, None)
+        self, state: ResumeState | TrainerState | None = None, interval: "Interval" = (None, None)
     ) -> None:
         """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
 
@@ -1004,7 +1009,9 @@ class Manager:
             folder = self._folders.open(named, again=self.outcome is not None)
             self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
             self.outcome = None
-            self._current.keep_committed()
+            # the epochs of earlier attempts stay valid
+            committed = read_run(folder).epochs
+            self._current.begin_attempt(committed, num_committed=len(committed))
         self._current.fail(error, device)
         return self._close()
 
@@ -1017,7 +1024,8 @@ class Manager:
             run.set(Status.INTERRUPTED, "interrupted")
             with suppress(StorageError):  # a journal without an end line counts as interrupted too
                 self._close()
-        run.commit_lost_end()
+        if ranks.is_main():
+            end_if_running(run.folder, run.attempt, "interrupted")  # a signal may have prevented the end line
 
     def _end_left_open(self) -> None:
         """End the open run at the exit of the program, where it is not certain that the run is complete."""

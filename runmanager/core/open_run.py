@@ -1,5 +1,6 @@
 """An open run: its folder, journal, state, clock, listeners and outcome."""
 
+import math
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,19 +12,18 @@ import msgspec
 import torch
 from torch import nn
 
-from runmanager.core import checkpoint, failure, files, provenance
+from runmanager.core import checkpoint, failure, files, loaders, provenance
 from runmanager.core.checkpoint import ResumeState, TrainerState
-from runmanager.core.contracts import Listener, Slot
+from runmanager.core.contracts import Listener, RunListener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.listeners import RunListener
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
-from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.state import end_if_running, loading_facts, read_run
+from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Question, Status
+from runmanager.core.state import loading_facts, read_run
 from runmanager.core.step_log import StepLog
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import as_many_threads, settings_of_numbers
@@ -68,15 +68,15 @@ class OpenRun:
         self.stopped_early = ""  # the reason why the loop ends before its last epoch
         self.start, self.start_time = 0.0, 0.0  # of the run's clock: perf_counter (s), and wall time (s)
         self.sums: EpochSums | None = None  # the sums of the current or last epoch
+        self.num_steps = 0  # number of steps of ended epochs
+        self.steps: StepLog | None = None  # the logged values of single steps; the first value creates it
         self.peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
         self.replaced = 0  # the earlier attempt whose weights must not be overwritten
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
         self._summary: dict[str, float] = {}  # column -> result of the whole run
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
-        self._loaded: dict[str, Any] = {}  # facts in the journal about files of other runs
         self._threads = ExitStack()  # restores torch's number of threads
-        self._next = 0.0  # time of the next report of a step
-        self._waited = 0.0  # time of waiting for rank 0's listeners (s)
+        self._waited = 0.0  # time of waiting for the process that started the grid, and for rank 0 (s)
         parameters = [] if network is None else list(network.parameters())
         is_built = parameters and not any(isinstance(part, nn.UninitializedParameter) for part in parameters)
         details = {
@@ -102,10 +102,11 @@ class OpenRun:
             # a loop of a user may have a mapping as its run
             listener.run = context.run or folder.params  # type: ignore[assignment]
             listener.slot = Slot(folder.id, device=str(device))
-        self.hears_steps = any(
-            type(listener).step_ended is not Listener.step_ended for listener in self.listeners
-        )
-        self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, context.x_axis)
+        self._hearing = [
+            listener for listener in self.listeners if type(listener).step_ended is not Listener.step_ended
+        ]
+        # the time of the next report of a step
+        self._next = 0.0 if self._hearing or context.report else math.inf
 
     @property
     def outside(self) -> float:
@@ -173,59 +174,40 @@ class OpenRun:
         inside = self.inside.position if self.inside else None
         if ranks.is_main():
             files.remove_leftovers(self.folder.path)
-            self.replaced = 0 if records or inside else checkpoint.attempt_to_keep(self.folder, self.context)
+            if not (records or inside) and (self.folder.path / files.WEIGHTS).exists():
+                self.replaced = checkpoint.attempt_to_keep(self.folder, self.context)
             facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
             facts |= {"restored": len(records)} if len(records) > num_committed else {}
             facts |= {"mixed": True} if is_mixed and (records or inside) else {}
             facts |= {"inside": msgspec.to_builtins(inside)} if inside else {}
-            facts |= self.details | self.newly_loaded()
+            facts |= self.details | loading_facts(self.folder.path)
             if self.device.type not in ("cpu", "meta"):
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
-            if self.journal.attempt != self.attempt:  # another process began an attempt at this run
-                self.attempt = self.steps.attempt = self.journal.attempt
+            self.attempt = self.journal.attempt  # another one, if another process began an attempt at this run
         else:
             self.journal = NoJournal()
         for record in records[num_committed:]:
             self.journal.epoch(record)
-        last_step = inside.step if inside else sum(record.steps for record in records)
+        self.num_steps = sum(record.steps for record in records)
         for listener in self.listeners:
-            listener.attempt_began(records, keep=self.details.get("keep"), last_step=last_step)
+            listener.attempt_began(
+                records, keep=self.details.get("keep"), last_step=inside.step if inside else self.num_steps
+            )
         if records:
             self.records = [*records]
             # the clock continues from the duration of the earlier attempts
             self.start -= records[-1].metrics["run duration"]
-            self.steps.resume(records)
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
         return ranks.from_main(lambda: len(checkpoint.continued(read_run(self.folder), self.context)))
 
-    def keep_committed(self) -> None:
-        """Begin an attempt after which the epochs of earlier attempts stay valid."""
-        committed = read_run(self.folder).epochs
-        self.begin_attempt(committed, num_committed=len(committed))
-
-    def set_weights_aside(self) -> None:
-        """Rename the weights of an earlier attempt, which must not be overwritten."""
-        checkpoint.set_aside(self.folder.path, self.replaced, files.WEIGHTS)
-
-    def commit_lost_end(self) -> None:
-        """Commit "interrupted" if the journal has no end line, which a signal may have prevented."""
-        if ranks.is_main():
-            end_if_running(self.folder, self.attempt, "interrupted")
-
-    def newly_loaded(self) -> dict[str, Any]:
-        """Return facts for the journal about files of other runs, if the run has loaded further files."""
-        before, self._loaded = self._loaded, loading_facts(self.folder.path)
-        return self._loaded if self._loaded != before else {}
-
     def epochs(self, num_epochs: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Yield the numbers of the epochs; the hooks `begin` and `end` are the manager's."""
         if not (self.state and self.state.was_left):
             if self.records and self.number == self.resume_epoch:  # the answer after this epoch may be lost
-                resumed = self.records[-1]
-                self.ask(lambda listener: listener.asked_again(resumed), resumed)
+                self.ask(self.records[-1], is_new=False)
             while self.number < num_epochs and not self.should_stop:
                 begin()
                 try:
@@ -239,19 +221,24 @@ class OpenRun:
                 end()
         self.is_trained = True
 
-    def ask(
-        self,
-        question: Callable[[RunListener], str | None],
-        record: EpochRecord,
-        *,
-        is_left: bool = False,
-    ) -> None:
-        """Stop the run by the first answer of a listener on rank 0.
+    def ask(self, record: EpochRecord, *, is_new: bool = True, is_left: bool = False) -> None:
+        """Report a committed epoch; the first answer on rank 0 stops the run.
 
         Answers about the last epoch, of a run that has failed, or if the loop was left, do not count.
         """
-        answers = [(question(listener), listener.rule) for listener in self.listeners]
-        before = perf_counter()
+        answers = [
+            (
+                listener.epoch_ended(record, self.network) if is_new else listener.asked_again(record),
+                listener.rule,
+            )
+            for listener in self.listeners
+        ]
+        before, report = perf_counter(), self.context.report
+        # the process that started the grid comes last, as it may stop the grid
+        if report and self.context.asks:
+            answers.append((report(Question(record, is_new)) or None, self.context.rule))
+        elif report and is_new:
+            report(record)
         # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
         reason = ranks.broadcast(next(((why, rule) for why, rule in answers if why is not None), None))
         self._waited += perf_counter() - before
@@ -274,23 +261,31 @@ class OpenRun:
         """Whether the loop should stop before its last epoch."""
         return self.status is not Status.COMPLETED or bool(self.stopped_early)
 
-    def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Report a step to the listeners at intervals; return the time (s) that is part of no duration."""
-        now = perf_counter()
-        if now < self._next:
-            return 0.0
-        self._next = now + EVERY_S
-        before, step = self.outside, progress()
-        for listener in self.listeners:
-            listener.step_ended(step)
-        return self.outside - before
-
     def report_step(self) -> None:
-        """Report a batch of an evaluation to the listeners."""
-        if self.epoch is not None:
-            self.epoch.report_step()
-        else:
-            self.step_ended(lambda: BatchProgress(self.number, 0, self.num_epochs))
+        """Report a batch of the epoch or of an evaluation at intervals, without waiting for the device."""
+        now, epoch = perf_counter(), self.epoch
+        if now < self._next:
+            return
+        self._next, before = now + EVERY_S, self.outside
+        progress = BatchProgress(self.number, 0, self.num_epochs)
+        if epoch is not None:
+            loss = epoch.sums.loss
+            # the loss on an accelerator is not read
+            mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
+            num_batches = loaders.num_batches(self.loader)
+            progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches, mean)
+        for listener in self._hearing:
+            listener.step_ended(progress)
+        if self.context.report:
+            self.context.report(progress)  # its time is part of the epoch's duration, but is short
+        if epoch is not None and self.outside > before:
+            epoch.add_seconds("phase_log_s", self.outside - before)
+
+    def step_log(self) -> StepLog:
+        """Return the log of single steps; the first call creates it."""
+        if self.steps is None:
+            self.steps = StepLog(self.folder.path, self.attempt, self.folder.params, self.listeners)
+        return self.steps
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""
@@ -339,8 +334,9 @@ class OpenRun:
         facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
         facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
         facts |= {"items": self.num_items} if self.num_items else {}
-        facts |= self.newly_loaded()
-        self.steps.close()
+        facts |= loading_facts(self.folder.path)
+        if self.steps:
+            self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)
             if self.state and outcome.status is Status.COMPLETED:

@@ -1,7 +1,8 @@
 """The values of `manager.log`: collected on their device, and written in blocks; images go to the listeners."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -10,11 +11,9 @@ import numpy as np
 import torch
 
 from runmanager.core import files
-from runmanager.core.listeners import RunListener
+from runmanager.core.contracts import RunListener
 from runmanager.core.metrics import check_column, column_of, read_values, single
-from runmanager.core.outcome import EpochRecord
 from runmanager.core.steps import STEP, block_line
-from runmanager.core.x_axis import samples_of, seen
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count
 
@@ -34,46 +33,37 @@ class StepLog:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        attempt: int,
-        params: Mapping[str, Any],
-        listeners: Iterable[RunListener] = (),
-        x_axis: str | None = None,
+        self, folder: Path, attempt: int, params: Mapping[str, Any], listeners: Iterable[RunListener] = ()
     ) -> None:
-        self.before: int = 0  # number of steps of ended epochs
-        self.step: int = 0  # the last logged step of the epoch, from 1; 0 before the first
-        self._samples = 0.0  # number of samples of ended epochs
-        self.attempt = attempt  # may change until the first block
-        self._folder = folder
+        self._folder, self._attempt, self._params, self._listeners = folder, attempt, params, listeners
         self._file: files.AppendFile | None = None
-        self._params, self._listeners, self._x_axis = params, listeners, x_axis
         self._epoch = 0
+        self._step = 0  # the last logged step of the epoch, from 1; 0 before the first
         self._last: dict[str, int] = {}  # column -> the last step of the epoch with a value
         self._images: set[str] = set()  # columns of the images of the epoch
-        self._seconds = 0.0  # the time of drawing images in the current call
         # column -> steps and values that are not written yet
         self._pending: dict[str, tuple[list[int], list[torch.Tensor | float]]] = {}
         self._num_pending = 0  # number of values that are not written yet
         self._since = 0.0  # time of the first of them
 
-    def resume(self, records: Sequence[EpochRecord]) -> None:
-        """Continue counting after earlier epochs."""
-        self.before, self._samples = sum(record.steps for record in records), samples_of(records)
+    def add(
+        self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0, before: int = 0
+    ) -> float:
+        """Add values of the current step; return the time (s) of drawing images and of writing.
 
-    def add(self, values: Mapping[str, Any], every: int, *, epoch: int = 1, batch: int = 0) -> float:
-        """Add values of the current step; return the time (s) of drawing images and of writing."""
+        `before` is the number of steps of earlier epochs.
+        """
         if not is_count(every, 1):
             rule = "every must be a whole number, 1 or more"
             raise InvalidArgumentError(f"{rule}, got {every!r}; a value of that name: log({{'every': ...}})")
-        by_column = {self._column_of(name): value for name, value in values.items()}
-        numbers = {column: value for column, value in by_column.items() if not self._is_drawn(column, value)}
-        seconds, self._seconds = self._seconds, 0.0
-        self._epoch, last = epoch, self._last
-        self.step = max(batch, self.step + any(last.get(column, 0) == self.step for column in numbers))
-        step = self.before + self.step
+        if epoch != self._epoch:
+            self._epoch, self._step, self._last, self._images = epoch, 0, {}, set()
+        numbers, seconds = self._numbers(values)
+        last = self._last
+        self._step = max(batch, self._step + any(last.get(column, 0) == self._step for column in numbers))
+        step = before + self._step
         for column, value in numbers.items():
-            if step // every > (self.before + last.get(column, 0)) // every:
+            if step // every > (before + last.get(column, 0)) // every:
                 number = single(column, value)
                 if ranks.is_main():
                     self._since = self._since if self._num_pending else perf_counter()
@@ -81,10 +71,33 @@ class StepLog:
                     steps, pending = self._pending.setdefault(column, ([], []))
                     steps.append(step)
                     pending.append(number)
-            last[column] = self.step
+            last[column] = self._step
         if self._num_pending >= BLOCK or (self._num_pending and perf_counter() - self._since > LATEST_S):
             seconds += self.write()
         return seconds
+
+    def _numbers(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+        """Return the values that are no images by column, and the time (s) of drawing the first images."""
+        numbers: dict[str, Any] = {}
+        seconds = 0.0
+        for name, value in values.items():
+            column = column_of(name)
+            if column == STEP:
+                rule = "'step' is a column of load_steps() already: give the value another name"
+                raise InvalidArgumentError(rule)
+            check_column(column, self._params)
+            if may_be_image(value) and column in self._images:
+                continue
+            image = image_of(column, value) if may_be_image(value) else None
+            if image is None:
+                numbers[column] = value
+                continue
+            self._images.add(column)
+            before = perf_counter()
+            for listener in self._listeners:
+                listener.image_logged(column, image)
+            seconds += perf_counter() - before
+        return numbers, seconds
 
     def write(self) -> float:
         """Read pending values from their device and write them; return the duration of writing (s)."""
@@ -95,9 +108,9 @@ class StepLog:
         numbers = iter(read_values([value for _, values in pending.values() for value in values]))
         before = perf_counter()
         block = {column: (steps, [next(numbers) for _ in steps]) for column, (steps, _) in pending.items()}
-        line = block_line(self.attempt, self._epoch, block)
+        line = block_line(self._attempt, self._epoch, block)
         if self._file is None:
-            path = self._folder / files.steps(self.attempt)
+            path = self._folder / files.steps(self._attempt)
             with files.explained(path):
                 path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
                 files.write_file(path, line, is_new=True)
@@ -108,59 +121,21 @@ class StepLog:
             listener.steps_logged(block)
         return perf_counter() - before
 
-    def end_epoch(self, num_batches: int, num_samples: int) -> tuple[int, dict[str, float]]:
-        """Write pending values; return the epoch's number of steps, and the column of an x-axis that counts."""
-        if self._pending:
-            self.write()
-        num_steps = max(num_batches, self.step)
-        self.before, self._samples = self.before + num_steps, self._samples + num_samples
-        self.step, self._last = 0, {}
-        self._images.clear()
-        return num_steps, seen(self._x_axis, self.before, self._samples) if self._x_axis else {}
+    def position(self, epoch: int) -> tuple[int, dict[str, int]]:
+        """Return the last logged step of an epoch, and column -> the last step with a value."""
+        return (self._step, dict(self._last)) if epoch == self._epoch else (0, {})
 
-    def state(self) -> tuple[int, dict[str, int]]:
-        """Return the position in the epoch to save; all values must have been written before."""
-        return self.step, dict(self._last)
-
-    def load(self, state: tuple[int, Mapping[str, int]]) -> None:
-        """Restore a position in an epoch."""
-        self.step, self._last = state[0], dict(state[1])
-        self._pending, self._num_pending = {}, 0
+    def resume(self, epoch: int, position: tuple[int, Mapping[str, int]]) -> None:
+        """Restore a position in an epoch; values that were logged again before it are dropped."""
+        self._epoch, (self._step, last) = epoch, position
+        self._last, self._pending, self._num_pending = dict(last), {}, 0
 
     def close(self) -> None:
         """Write pending values of an unfinished epoch if possible; close the file."""
-        try:
-            if self._pending:
-                self.write()
-        except (RuntimeError, OSError):  # the outcome of the run already names the failure of a device or disk
-            return
-        finally:
-            if self._file is not None:
-                self._file.close()
-
-    def _column_of(self, name: str) -> str:
-        column = column_of(name)
-        if column == STEP:
-            raise InvalidArgumentError(
-                "'step' is a column of load_steps() already: give the value another name"
-            )
-        check_column(column, self._params)
-        return column
-
-    def _is_drawn(self, column: str, value: Any) -> bool:
-        """Whether a value is an image; the epoch's first image of a column is reported."""
-        if not may_be_image(value):
-            return False
-        if column not in self._images:
-            image = image_of(column, value)
-            if image is None:
-                return False
-            self._images.add(column)
-            before = perf_counter()
-            for listener in self._listeners:
-                listener.image_logged(column, image)
-            self._seconds += perf_counter() - before
-        return True
+        with suppress(RuntimeError, OSError):  # the outcome already names the failure of a device or disk
+            self.write()
+        if self._file is not None:
+            self._file.close()
 
 
 def may_be_image(value: Any) -> bool:

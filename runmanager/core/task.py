@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files, state
-from runmanager.core.contracts import Listener, Report
+from runmanager.core.contracts import Boards, Listener, Report, RunListener
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import OpenEvaluation
     from runmanager.core.grid_context import GridContext
-    from runmanager.core.listeners import Boards
     from runmanager.core.manager import Manager
 
 Fingerprint = Mapping[str, Mapping[str, str]]
@@ -87,8 +86,7 @@ class RunTask:
         from runmanager.core.epoch import OpenEpoch
         from runmanager.core.evaluate import OpenEvaluation
         from runmanager.core.grid_context import GridContext
-        from runmanager.core.listeners import RunListener, UserListeners
-        from runmanager.core.messenger import Messenger
+        from runmanager.core.listeners import UserListeners
         from runmanager.devices import ranks
         from runmanager.devices.settings import as_before, as_many_threads, process_state
 
@@ -97,12 +95,11 @@ class RunTask:
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
         if users and ranks.is_main():
             listeners.append(UserListeners(users, copy_of(run), self.rule))
-        # the messenger comes last, as it may stop the grid
-        listeners.append(Messenger(report, self.asks, self.rule))
         context = GridContext(
             run=run, jobs=self.jobs, fingerprint=self.fingerprint,
             changes_since=self.changes_since, keep_changed=self.keep_changed,
             goal=self.goal, x_axis=self.x_axis, listeners=listeners,
+            report=report, asks=self.asks, rule=self.rule,
             boards=self.boards_of() if self.boards_of else None,
             epoch_type=self.epoch_type or OpenEpoch, evaluation_type=self.evaluation_type or OpenEvaluation,
         )  # fmt: skip

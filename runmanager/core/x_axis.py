@@ -45,23 +45,26 @@ def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
     >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
     120000
     """
-    value = record.metrics.get(x_column(x_axis), math.nan)
     if x_axis in (None, EPOCH):
         return record.epoch
+    value = record.metrics.get(x_column(x_axis), math.nan)
     return int(value) if 0 <= value <= LARGEST else None
 
 
-def seen(x_axis: str | None, num_steps: int, num_samples: float) -> dict[str, float]:
-    """Return the column of steps or samples seen, if the x-axis is one of these."""
-    numbers = {"steps": num_steps, "samples": num_samples}
-    return {_SEEN[x_axis]: float(numbers[x_axis])} if x_axis in _SEEN and x_axis else {}
+def seen(
+    x_axis: str | None, earlier: Iterable[EpochRecord], num_steps: int, num_samples: float
+) -> dict[str, float]:
+    """Return the column of steps or samples seen, if the x-axis is one of these.
 
-
-def samples_of(records: Iterable[EpochRecord]) -> float:
-    """Return the number of samples seen: from the last epoch that records it, else from the throughput."""
+    The samples of an earlier epoch without the column follow from its throughput.
+    """
+    if x_axis == "steps":
+        return {_SEEN[x_axis]: float(num_steps + sum(record.steps for record in earlier))}
+    if x_axis != "samples":
+        return {}
     total = 0.0
-    for record in records:
+    for record in earlier:
         per_second = record.times.get("throughput_images_per_s", 0.0)
         total += round(per_second * record.metrics.get("epoch duration", 0.0))
-        total = record.metrics.get(_SEEN["samples"], total)
-    return total
+        total = record.metrics.get(_SEEN[x_axis], total)
+    return {_SEEN[x_axis]: total + num_samples}

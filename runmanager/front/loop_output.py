@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 from rich.cells import cell_len
 
 from runmanager.console import choose_screen
+from runmanager.core.contracts import RunListener
 from runmanager.core.goal import Goal
-from runmanager.core.listeners import RunListener
 from runmanager.core.manager import Manager
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status

@@ -19,9 +19,9 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.writer import FileWriter
 
 from runmanager.core import files
+from runmanager.core.contracts import RunListener
 from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal
-from runmanager.core.listeners import RunListener
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
 from runmanager.core.values import text
@@ -223,8 +223,9 @@ class RunLog(RunListener):
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write scalars, images and histograms; the first time also sample images and the graph."""
         with self.guard("epoch_ended"):
-            step = x_of(record, self.x_axis)
-            if x_value(record, self.x_axis) is None:
+            step = x_value(record, self.x_axis)
+            if step is None:
+                step = record.epoch
                 axis = f"no x_axis={self.x_axis!r} in epoch {record.epoch}"
                 self._warn(f"{axis}, so its number is the x value: track it")
             self._last = step, network

@@ -146,7 +146,7 @@ class RunManagerCallback(TrainerCallback):
         epoch = self.run.opened.epoch
         assert epoch is not None
         epoch.step += 1
-        epoch.report_step()
+        self.run.opened.report_step()
         if control.should_evaluate:
             self.run.begin_evaluation()
         most = self.run.most_steps

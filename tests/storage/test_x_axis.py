@@ -8,7 +8,7 @@ import torch
 from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
 from runmanager.core.experiment import Experiment, read_runs
 from runmanager.core.outcome import EpochRecord
-from runmanager.core.x_axis import check_x_axis, samples_of, x_of, x_value
+from runmanager.core.x_axis import check_x_axis, seen, x_of, x_value
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from tests.board.reading import event_files, folder_scalars
 
@@ -167,4 +167,4 @@ def test_samples_of_epochs_follow_from_their_throughput():
         EpochRecord(2, {"epoch duration": 2.0, "samples seen": 41.0}),
     ]
 
-    assert [samples_of(records[:n]) for n in (0, 1, 2)] == [0, 20, 41]
+    assert [seen("samples", records[:n], 0, 0)["samples seen"] for n in (0, 1, 2)] == [0, 20, 41]
