@@ -1,15 +1,14 @@
 """The plan of a grid: which runs are due, and why, decided before any run is executed."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 from runmanager.core import files
-from runmanager.core.experiment import RunFolder, varying
-from runmanager.core.outcome import Status, argument
+from runmanager.core.experiment import RunFolder
+from runmanager.core.outcome import BY_TRAIN, Status, argument
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult, files_digest, read_run
 from runmanager.core.task import Fingerprint, RunTask
@@ -28,10 +27,8 @@ class Action(StrEnum):
     WAIT = "wait"  # the run waits for a decision of the search
     LEAVE = "leave"
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the run is executed."""
-        return self in (Action.EXECUTE, Action.CONTINUE, Action.START_OVER)
+    def __init__(self, text: str) -> None:
+        self.is_due: bool = text in ("execute", "continue", "start over")  # whether the run is executed
 
 
 @dataclass(frozen=True)
@@ -41,14 +38,8 @@ class PlannedRun:
     run: Run
     folder: RunFolder  # the folder's id identifies the run everywhere
     before: RunResult  # the state of the run before the grid starts, from all attempts
+    start: RunResult  # the state from which the run starts; without attempts before a change
     action: Action
-
-    @property
-    def start(self) -> RunResult:
-        """The state from which the run starts; a run that starts over has no epochs."""
-        if self.action is not Action.START_OVER:
-            return self.before
-        return RunResult(self.folder, Status.PENDING, [], self.before.attempts, "", {})
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,7 @@ class Plan:
 
     runs: Sequence[PlannedRun]  # all runs of the grid, in order
     changes: Sequence[str] = ()  # sentences about changed runs, and about runs whose changes are not noticed
-    axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
+    varying: Sequence[str] = ()  # the hyperparameters that vary, also in runs that a search will create
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
 
     @cached_property
@@ -65,90 +56,71 @@ class Plan:
         """The runs to execute, in order."""
         return [planned for planned in self.runs if planned.action.is_due]
 
-    @property
-    def varying(self) -> list[str]:
-        """The hyperparameters that vary."""
-        return list(self.axes) or varying([planned.folder.params for planned in self.runs])
 
-    @property
-    def costs(self) -> list[tuple[Mapping[str, Any], float]]:
-        """The hyperparameters and the duration (s) of each completed run."""
-        return [
-            (planned.folder.params, planned.before.epochs[-1].metrics["run duration"])
-            for planned in self.runs
-            if planned.before.status is Status.COMPLETED and planned.before.epochs
-        ]
-
-
-def resumed(before: RunResult) -> Action:
-    """Return the action for a run that is due and not changed."""
-    return Action.CONTINUE if before.epochs or before.inside else Action.EXECUTE
-
-
-def make_plan(runs: Sequence[Run], folders: Sequence[RunFolder], task: RunTask, *, retry_failed: bool) -> Plan:
+def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_failed: bool) -> Plan:
     """Plan runs according to their journals and the options of `run_grid`."""
     keep_changed = task.keep_changed
     planned: list[PlannedRun] = []
-    changed: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
-    for run, folder in zip(runs, folders, strict=True):
-        before = read_run(folder)
+    for run, folder in runs:
+        before = start = read_run(folder)
         if folder.unavailable:
-            planned.append(PlannedRun(run, folder, before, Action.LEAVE))
+            planned.append(PlannedRun(run, folder, before, start, Action.LEAVE))
             continue
         differences = task.changes_since(before)
         if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
-            # a completed run keeps its state if later attempts fail before their first epoch
-            failed = read_run(replace(folder, since=before.start.get("attempt", 0)))
-            if not task.changes_since(failed):  # the change was undone
-                before, differences = failed, []
+            # a later attempt, which failed before its first epoch, may have begun with the present code
+            later = read_run(replace(folder, since=before.start.get("attempt", 0)))
+            if not task.changes_since(later):
+                start, differences = later, []
         if not differences:
-            differences = [f"files of {path} (executed again)" for path in before.loaded if path in again]
+            differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]
         if differences:
-            changed[", ".join(differences)] += 1
+            causes[", ".join(differences)] += 1
         if differences and not keep_changed:
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
-            since = replace(folder, since=max(files.journals_by_attempt(folder.path)))
-            planned.append(PlannedRun(run, since, before, Action.START_OVER))
-            continue
-        is_left = before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed)
-        planned.append(PlannedRun(run, before.folder, before, Action.LEAVE if is_left else resumed(before)))
-    sentences = [_changes(changed, keep_changed=keep_changed)] if changed else []
-    if any(run.before.attempts for run in planned):
-        sentences += _unnoticed(planned, task.fingerprint)
-    return Plan(planned, sentences)
+            folder = replace(folder, since=max(files.journals_by_attempt(folder.path)))  # noqa: PLW2901 - its epochs do not count
+            start, action = RunResult(folder, Status.PENDING, [], before.attempts, "", {}), Action.START_OVER
+        else:
+            action = Action.CONTINUE if start.epochs or start.inside else Action.EXECUTE
+            has_failed = start.status.is_fault or start.pruned_by == BY_TRAIN
+            if start.status is Status.COMPLETED or (has_failed and not retry_failed):
+                action = Action.LEAVE
+        planned.append(PlannedRun(run, start.folder, before, start, action))
+    sentences = [_changes(causes, keep_changed=keep_changed)] if causes else []
+    return Plan(planned, [*sentences, *_unnoticed(planned, task.fingerprint)])
 
 
 def _unnoticed(planned: Sequence[PlannedRun], now: Fingerprint) -> list[str]:
     """Return sentences about runs whose changes are not noticed."""
-    before = [run.before for run in planned]
-    continued = [run.before for run in planned if run.action is not Action.START_OVER]
-    without_data = sum("data" in each.start.get("fingerprint", {}) and "data" not in now for each in continued)
-    without_files = sum(
-        not all(files_digest(each.folder.path.parent.parent / path) for path in each.loaded) for each in before
-    )
-    facts = {
-        "been given data=, not given now": without_data,
-        "loaded weights or artifacts of another run, gone now": without_files,
+    states = [run.start for run in planned]
+    numbers = {
+        "been given data=, not given now": sum(
+            "data" in state.start.get("fingerprint", {}) and "data" not in now for state in states
+        ),
+        "loaded weights or artifacts of another run, gone now": sum(
+            not all(files_digest(state.folder.path.parent.parent / path) for path in state.loaded)
+            for state in states
+        ),
     }
     return [
         f"! {counted(number, 'run')} had {fact}: a change of it is not noticed"
-        for fact, number in facts.items()
+        for fact, number in numbers.items()
         if number
     ]
 
 
-def _changes(changed: Mapping[str, int], *, keep_changed: bool) -> str:
+def _changes(causes: Mapping[str, int], *, keep_changed: bool) -> str:
     """Return a sentence about the numbers of changed runs by cause."""
-    is_one_cause = len(changed) == 1
-    causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in changed.items()]
+    named = [cause if len(causes) == 1 else f"{cause} ({count:,})" for cause, count in causes.items()]
     # there are many causes, for example if runs load the weights of many encoders
-    if len(causes) > _MOST_CAUSES:
-        causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
+    if len(named) > _MOST_CAUSES:
+        named[_MOST_CAUSES - 1 :] = [f"{len(named) - _MOST_CAUSES + 1:,} other causes"]
     done, meaning = "kept", "unfinished runs resume, marked as mixed"
     if not keep_changed:
         step = argument("changed='keep'", "--changed keep")
         done, meaning = "executed again", f"old attempts are kept; {step} continues them"
-    number = sum(changed.values())
+    number = sum(causes.values())
     verb = "is" if number == 1 else "are"
-    return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"
+    return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(named)}; {meaning}"

@@ -4,6 +4,7 @@ import html
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import printable
+from runmanager.errors import StorageError
 from runmanager.tables import results_files
 from runmanager.tables.run_numbers import missing_goal
 
@@ -111,8 +113,14 @@ def _counts(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     """Return the outcome of an executed grid; `facts` are arguments of `conclude`, none for no conclusion."""
-    results = loop.results()
-    outcomes = [(planned.run, state.outcome) for planned, state in results]
+    experiment = loop.task.experiment
+    asked_for = loop.asked_for()
+    states = [loop.states[planned.folder.id] for planned in asked_for]
+    others = loop.runs.keys() - {state.folder.id for state in states}
+    if loop.is_over and others:
+        with suppress(StorageError):  # runs that could not be dropped stay pending
+            experiment.forget(others)
+    outcomes = [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)]
     statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if loop.is_over else set())
     nothing_ran = loop.is_over and statuses == {Status.UNAVAILABLE}
     if exit_code == COMPLETED and (nothing_ran or any(status.exit_code for status in statuses)):
@@ -125,9 +133,8 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             "more": loop.num_more,
             # changed runs without an epoch since the change: tables have their earlier epochs
             "num_changed": sum(
-                bool(loop.before_change(planned).epochs)
+                bool(planned.folder.since and planned.before.epochs and not loop.states[id_].epochs)
                 for id_, planned in loop.runs.items()
-                if planned.folder.since and not loop.states[id_].epochs
             ),
         }
         times = [
@@ -141,8 +148,6 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
             "states": loop.others,
             "facts": facts,
         }
-    experiment = loop.task.experiment
-    states = [state for _, state in results]
     return GridOutcome(
         outcomes, exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design, end
     )

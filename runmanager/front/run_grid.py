@@ -193,8 +193,7 @@ def run_grid(
     with ExitStack() as closing:
         loop, progress, notes = open_grid(params, train, options, closing)
         if plan_only:
-            plan = ranks.from_main(lambda: loop.plan(is_written=False))
-            first = loop.begin(plan, is_asked=not plan.axes)
+            first = loop.begin(is_written=False)
             if progress and ranks.is_main():
                 progress.show_plan(loop, first)
             ended = outcome_of(loop, COMPLETED)
@@ -333,10 +332,9 @@ def _begin(
     if ranks.is_main():
         files.make_folder(path)
         closing.enter_context(hold(path, loop.say))
-    plan = ranks.from_main(lambda: loop.plan(is_written=True))
+    first = loop.begin(is_written=True)
     if loop.executor.is_in_process:
         closing.callback(note_changes_by_runs, loop.task.train, loop.task.fingerprint)
-    first = loop.begin(plan)
     loop.listeners = [*filter(None, (loop.pruner, progress))]
     if ranks.is_main():
         loop.listeners.append(Tables(loop))
@@ -345,7 +343,7 @@ def _begin(
     for note in notes if not options.is_alone else ():
         loop.say(note)
     if progress:
-        progress.begin(loop, plan, first)
+        progress.begin(loop, first)
     if options.report and ranks.is_main() and not options.is_alone:
         from runmanager.report.live_page import LivePage  # imports pandas
 

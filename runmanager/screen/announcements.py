@@ -28,7 +28,7 @@ def announce(loop: Loop, first: Plan) -> None:
         say(sentence)
     missing = Counter(planned.folder.unavailable for planned in first.runs if planned.folder.unavailable)
     statuses = Counter(
-        (planned.action, planned.before.status) for planned in first.runs if not planned.folder.unavailable
+        (planned.action, planned.start.status) for planned in first.runs if not planned.folder.unavailable
     )
     num_failed = sum(statuses[Action.LEAVE, status] for status in Status if status.is_fault)
     num_begun = sum(statuses[Action.CONTINUE, status] for status in Status)

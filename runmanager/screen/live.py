@@ -19,7 +19,7 @@ from runmanager.core.experiment import Design, RunFolder, varying
 from runmanager.core.goal import KEPT
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.core.plan import Action, Plan
+from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.wording import listed, printable
@@ -29,6 +29,7 @@ from runmanager.screen.announcements import announce, announce_alone
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
+from runmanager.screen.plan_table import costs_of, estimated_seconds, plan_summary, plan_table, time_of_runs
 from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
@@ -86,18 +87,17 @@ class GridProgress(Display):
         self.set_design(Design(), [])
         self.begin_batch([])
 
-    def begin(self, loop: Loop, plan: Plan, first: Plan) -> None:
+    def begin(self, loop: Loop, first: Plan) -> None:
         """Begin a grid with the existing results of the experiment, and announce its first runs."""
-        self.states = loop.states
+        self.states, plan = loop.states, loop.whole
         is_alone = loop.task.raises  # all runs of the experiment are its surroundings
         folders = loop.task.experiment.runs.values()
         self.set_design(loop.design, varying([run.params for run in folders]) if is_alone else plan.varying)
         if self.is_shown and not is_alone:
-            before = [planned.before for planned in plan.runs if planned.action is not Action.START_OVER]
-            for result in (*loop.others, *before):
+            for result in (*loop.others, *(planned.start for planned in plan.runs)):
                 self._best.add(result)
         runs = plan.runs if is_alone else first.due
-        past = [] if is_alone else first.costs
+        past = [] if is_alone else costs_of(first)
         self.begin_batch([each.folder for each in runs], lanes=loop.num_lanes, past=past, more=loop.num_more)
         if is_alone:
             announce_alone(loop, plan)
@@ -328,9 +328,7 @@ class GridProgress(Display):
             self.say(loop.search.introduction())
             if not plan.runs:
                 return
-        from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table, time_of_runs
-
-        seconds = estimated_seconds(plan, plan.costs, self._repeats)
+        seconds = estimated_seconds(plan, costs_of(plan), self._repeats)
         names = [name for name in plan.varying if name != "device"]
         self.flush()
         self._screen.print_table(plan_table(plan, seconds, names))

@@ -28,6 +28,12 @@ def estimated_seconds(plan: Plan, past: Sequence[Cost], repeats: Collection[str]
     ]
 
 
+def costs_of(plan: Plan) -> list[Cost]:
+    """Return the hyperparameters and the duration (s) of each completed run."""
+    ended = [planned for planned in plan.runs if planned.before.status is Status.COMPLETED]
+    return [(each.folder.params, each.before.seconds) for each in ended if each.before.epochs]
+
+
 def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
     """Return a table with one row per run and the hyperparameters `names`."""
     has_times = any(estimated is not None for estimated in seconds)
@@ -50,15 +56,16 @@ def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
 
 def time_of_runs(plan: Plan, lanes: int, number: int) -> str:
     """Return the time from now until this number of runs like those of a plan have ended; "" if unknown."""
-    if not plan.costs:
+    durations = [seconds for _, seconds in costs_of(plan)]
+    if not durations:
         return ""
     number -= sum(not planned.action.is_due for planned in plan.runs)
-    return rounded(statistics.fmean(seconds for _, seconds in plan.costs) * max(number, 0) / lanes)
+    return rounded(statistics.fmean(durations) * max(number, 0) / lanes)
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:
     """Return the action for a run, or the status of a run that is not executed; and details."""
-    before = planned.before
+    before = planned.before if planned.action is Action.START_OVER else planned.start
     if planned.action.is_due:
         if not (before.epochs or before.inside):
             return Action.EXECUTE, ""
@@ -72,12 +79,10 @@ def _what(planned: PlannedRun) -> tuple[str, str]:
 
 def _starts_over(planned: PlannedRun) -> bool:
     has_checkpoint = (planned.folder.path / files.CHECKPOINT).exists()
-    is_inside_first = planned.before.inside is not None and not planned.before.epochs
+    is_inside_first = planned.start.inside is not None and not planned.start.epochs
     return planned.action is Action.START_OVER or not (has_checkpoint or is_inside_first)
 
 
 def _spent(planned: PlannedRun) -> float:
     """Return the duration of the epochs that a run need not repeat."""
-    if not planned.before.epochs or _starts_over(planned):
-        return 0.0
-    return planned.before.epochs[-1].metrics.get("run duration", 0.0)
+    return 0.0 if _starts_over(planned) else planned.start.seconds
