@@ -672,7 +672,7 @@ def test_a_gpu_has_no_other_name_than_its_number(here, tmp_path, name):
     with pytest.raises(GridError) as caught:
         run_grid({"device": [name]}, once, experiment="exp", root=tmp_path, executor="inline", display=False)
 
-    assert str(caught.value) == f"unknown device {name!r}: {HINTS[name]}"
+    assert HINTS[name] in str(caught.value)
 
 
 def resumed(root, device="cuda:0", *, before=lambda: None, precision="fp32"):

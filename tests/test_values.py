@@ -13,7 +13,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.core.values import check_value, decode, encode, identity, text
+from runmanager.core.values import check_values, decode, encode, identity, text
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TORCH = st.sampled_from(
@@ -103,7 +103,7 @@ def test_values_have_the_same_identity_if_they_mean_the_same(one, other, is_same
     ],
 )  # fmt: skip
 def test_a_value_with_a_lasting_name_is_accepted(value):
-    assert check_value(value) == ""
+    assert check_values([("n", value)]) == []
     decode(encode(value))
 
 
@@ -115,7 +115,7 @@ def test_a_value_with_a_lasting_name_is_accepted(value):
     ],
 )  # fmt: skip
 def test_any_other_value_is_refused_with_what_to_write(value):
-    assert "give it" in check_value(value)
+    assert "give it" in check_values([("n", value)])[0]
 
 
 @given(VALUES)

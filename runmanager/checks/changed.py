@@ -22,7 +22,7 @@ from runmanager.checks import source
 from runmanager.core.provenance import versions
 from runmanager.core.state import RunResult, files_digest
 from runmanager.core.task import Fingerprint
-from runmanager.core.values import full_name, is_torch, plain
+from runmanager.core.values import full_name, plain
 
 MOST_BYTES = 1 << 20
 """The maximum number of bytes of an array compared by content; of a larger array, only the shape is
@@ -212,7 +212,7 @@ class Reached:
 
     def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
         """Record a value as text; if the text is incomplete, also record the value's statements."""
-        if isinstance(value, PurePath) or value is os.environ or is_torch(value, "device"):
+        if isinstance(value, PurePath) or value is os.environ or full_name(type(value)) == "torch.device":
             return
         home = scope.owner if owner is None else id(owner)
         key: object = (home, name) if isinstance(value, _SCALARS) else id(value)
@@ -308,7 +308,9 @@ class _Text:
             return "..."
         if not self._spend(_OBJECT_SIZE):
             return "..."
-        if is_torch(value, "device", "dtype") or isinstance(value, (range, slice, bytearray)):
+        if full_name(type(value)) in ("torch.device", "torch.dtype") or isinstance(
+            value, (range, slice, bytearray)
+        ):
             return repr(value)
         if _is_code(value):
             functions = source.layers(value)

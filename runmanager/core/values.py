@@ -10,14 +10,14 @@ import keyword
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-BOOL, NUMBER, TEXT = "bool", "number", "text"
-"""The types of values in TensorBoard's HParams."""
+NUMBER, TEXT = "number", "text"
+"""Types of values in TensorBoard's HParams; the third one is bool."""
 
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
@@ -28,10 +28,11 @@ COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold sta
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
 _MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
-_SCALARS = (float, str, bool, type(None))
 _LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 _DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
-_DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
+# torch reads cuda:256 as cuda:0, and computes on the cpu for cpu:3
+_DEVICE = re.compile(f"cpu|({'|'.join(_DEVICE_TYPES[1:])})(:(0|[1-9][0-9]?))?")
+_TORCH = ("torch.device", "torch.dtype")  # compared as text, so that grids of plain numbers never import torch
 # minimum similarity of names, and of short names, in which one letter has a larger weight
 _CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
 _SHORT = 3  # maximum number of letters of a short name
@@ -44,102 +45,58 @@ def check_names(names: Iterable[Any]) -> list[str]:
     (["'opt' is an axis, and 'opt.lr' is below it: rename one"], "'lambda' cannot be read as run.lambda: w")
     """
     problems: list[str] = []
-    below: dict[str, str] = {}
     names = list(names)
     for name in names:
         if not isinstance(name, str):
             problems.append(f"a hyperparameter name must be text, got {name!r}")
             continue
-        first, *others = parts = name.split(".")
-        are_names = all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
-        # configurations use names such as _target_; namedtuples reserve names with only a leading underscore
-        if not are_names or first.startswith("_") or any(re.match("__|_.*[^_]$", part) for part in others):
-            written = [re.sub(r"\W", "_", part.strip()).strip("_") or "name" for part in parts]
-            written = [f"{part}_" if keyword.iskeyword(part) else part for part in written]
-            written = [f"p{part}" if part[0].isdigit() else part for part in written]
+        written, is_name = [], not name.startswith("_")
+        for part in name.split("."):
+            word = re.sub(r"\W", "_", part.strip()).lstrip("_")
+            word = f"p{word}" if not word or word[0].isdigit() else word
+            written.append(f"{word}_" if keyword.iskeyword(word) else word)
+            # namedtuples reserve names that only begin with an underscore; configurations have some as _target_
+            is_special = part == f"_{word}" and part.endswith("_")
+            is_name &= part.isidentifier() and (part == written[-1] or is_special)
+        if not is_name:
             problems.append(f"{name!r} cannot be read as run.{name}: write {'.'.join(written)!r}")
-        for group in itertools.accumulate(parts[:-1], "{}.{}".format):
-            below.setdefault(group, name)
-    problems += [
-        f"{name!r} is an axis, and {below[name]!r} is below it: rename one" for name in names if name in below
-    ]
+        below = next((other for other in names if str(other).startswith(f"{name}.")), None)
+        if below is not None:
+            problems.append(f"{name!r} is an axis, and {below!r} is below it: rename one")
     return problems
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return a sentence for each hyperparameter with a value that cannot be stored, and for invalid devices."""
+    """Return a sentence for each value that cannot be stored and identified again, and each invalid device.
+
+    >>> check_values([("n", [1, None]), ("n", 10**5000)])
+    ["'n': a number of over 4,300 digits cannot be written: give it as text"]
+    """
     problems: dict[str, None] = {}
     for name, value in pairs:
-        if type(value) not in _SCALARS and (problem := check_value(value)):
-            problems[f"{name!r}: {problem}"] = None
-        elif name == "device" and (problem := check_device(value)):
+        refused: list[str] = []
+        _canonical(value, refused)
+        problems |= dict.fromkeys(f"{name!r}: {problem}" for problem in refused)
+        if name == "device" and not refused and (problem := check_device(value)):
             problems[problem] = None
     return list(problems)
-
-
-def check_value(value: Any, num_levels: int = _MOST_NESTED) -> str:
-    """Return the error of a value that cannot be stored and identified again, "" for any other value.
-
-    >>> check_value([1, None]), check_value(10**5000)
-    ('', 'a number of over 4,300 digits cannot be written: give it as text')
-    """
-    if value is None or isinstance(value, (bool, float, str, enum.Enum, PurePath)):
-        return ""
-    if is_torch(value, "device", "dtype") or (is_named(value) and "<lambda>" not in value.__qualname__):
-        return ""
-    if isinstance(value, int):
-        return "a number of over 4,300 digits cannot be written: give it as text" if abs(value) >= _LONG else ""
-    parts: Sequence[Any]
-    if isinstance(value, (list, tuple)):
-        parts = value
-    elif isinstance(value, Mapping):
-        parts = [*value, *value.values()]
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    elif type(number := plain(value)) is not type(value):
-        parts = [number]
-    else:
-        rule = f"a value of the class {type(value).__name__} has no identity in another process"
-        return f"{rule}: give it a name and look it up, as in networks[run.name]"
-    if num_levels == 0:
-        rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
-        return f"{rule}: make it flatter, or give its name"
-    return next(filter(None, (check_value(part, num_levels - 1) for part in parts)), "")
 
 
 def check_device(value: Any) -> str:
     """Return the error of a device's name, "" for a valid name; the device need not exist.
 
     >>> check_device("cuda:1"), check_device("cpu:3")
-    ('', "the cpu has no numbers, got 'cpu:3': write 'cpu'")
+    ('', "unknown device 'cpu:3': did you mean 'cpu'?")
     """
     written = str(value)
-    if isinstance(value, (bool, int)) or value is None:
-        return f"a device is named by text, got {value!r}: write 'cpu' or 'cuda:0'"
-    match = _DEVICE.fullmatch(written)
-    if match and match["type"] == "cpu" and match["index"]:
-        # torch accepts cpu:3 without an error, and computes on the cpu
-        return f"the cpu has no numbers, got {written!r}: write 'cpu'"
-    if match and match["type"] in _DEVICE_TYPES:
+    if _DEVICE.fullmatch(written):
         return ""
     name, _, number = written.lower().replace("gpu", "cuda").partition(":")
     close = closest(name, _DEVICE_TYPES)
     if not close:
-        return f"unknown device {written!r}: write one of: {', '.join(_DEVICE_TYPES[:4])}"
+        return f"unknown device, got {value!r}: write one of: {', '.join(_DEVICE_TYPES[:4])}, or 'cuda:0'"
     numbered = f"{close}:{number.lstrip('0') or number[:1]}"
-    is_numbered = close != "cpu" and _DEVICE.fullmatch(numbered)
-    return f"unknown device {written!r}: did you mean {numbered if is_numbered else close!r}?"
-
-
-def is_named(value: Any) -> bool:
-    """Whether a value is a class or a function, which are identified by their names."""
-    return isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
-
-
-def is_torch(value: Any, *kinds: str) -> bool:
-    """Whether a value is an instance of a torch class with one of these names."""
-    # compare names, so that grids of plain numbers never import torch
-    return type(value).__module__ == "torch" and type(value).__name__ in kinds
+    return f"unknown device {written!r}: did you mean {numbered if _DEVICE.fullmatch(numbered) else close!r}?"
 
 
 def plain(value: Any) -> Any:
@@ -155,7 +112,7 @@ def identity(params: Mapping[str, Any]) -> str:
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True
     """
-    content = {name: _canonical(value) for name, value in params.items()}
+    content = {name: _canonical(value, []) for name, value in params.items()}
     document = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -166,33 +123,48 @@ def key_of(value: Any) -> str:
     >>> key_of((1.0, "a", None)), key_of(float("nan")), key_of(True)
     ('[1, "a", null]', '{"number": "nan"}', 'true')
     """
-    return json.dumps(_canonical(value))
+    return json.dumps(_canonical(value, []))
 
 
-def _canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -> Any:  # noqa: C901, PLR0911
+    """Return a value as JSON that is the same for equal values, and append why it cannot be stored."""
     value = plain(value)
     if isinstance(value, enum.Enum):
         return {"enum": f"{full_name(type(value))}.{value.name}"}
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, (int, float)):
-        if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, int):
+        if abs(value) >= _LONG:
+            refused.append("a number of over 4,300 digits cannot be written: give it as text")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
             return {"number": str(value)}
         return int(value) if value == int(value) else float(value)
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item) for item in value]
-    if isinstance(value, Mapping):
-        return {"mapping": sorted((key_of(key), key_of(item)) for key, item in value.items())}
-    if is_named(value):
-        return {"name": full_name(value)}
-    if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
-        return str(value)
     name = full_name(type(value))
+    if isinstance(value, PurePath) or name in _TORCH:
+        return str(value)
+    if is_named(value) and "<lambda>" not in value.__qualname__:
+        return {"name": full_name(value)}
+    if num_levels == 0:
+        rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
+        refused.append(f"{rule}: make it flatter, or give its name")
+        return None
+    inner = partial(_canonical, refused=refused, num_levels=num_levels - 1)
+    if isinstance(value, (list, tuple)):
+        return [*map(inner, value)]
+    if isinstance(value, Mapping):
+        return {"mapping": sorted((json.dumps(inner(k)), json.dumps(inner(v))) for k, v in value.items())}
     if dataclasses.is_dataclass(value):
-        return {
-            name: {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        }
+        return {name: {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}}
+    rule = f"a value of the class {type(value).__name__} has no identity in another process"
+    refused.append(f"{rule}: give it a name and look it up, as in networks[run.name]")
     return {name: repr(value)}  # a cell of a table
+
+
+def is_named(value: Any) -> bool:
+    """Whether a value is a class or a function, which are identified by their names."""
+    return isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
 
 
 def full_name(value: Any) -> str:
@@ -218,7 +190,7 @@ def kind_of(values: Iterable[Any]) -> str:
     kinds: set[str] = set()
     for value in map(plain, values):
         is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-        kinds.add(BOOL if isinstance(value, bool) else NUMBER if is_number else TEXT)
+        kinds.add("bool" if isinstance(value, bool) else NUMBER if is_number else TEXT)
     return kinds.pop() if len(kinds) == 1 else TEXT
 
 
@@ -252,7 +224,7 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, Mapping):
         return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
-    if is_torch(value, "device", "dtype"):
+    if full_name(type(value)) in _TORCH:
         return {f"${type(value).__name__}": str(value)}
     if not is_named(value):
         return text(value)
@@ -280,18 +252,15 @@ def decode(value: Any, num_levels: int = _MOST_NESTED) -> Any:
         case [("$tuple", [*items])]:
             return tuple(map(inner, items))
         case [("$dict", [*items])]:
-            try:
+            with suppress(TypeError):  # no pairs, or a key that no dict has
                 return {inner(key): inner(item) for key, item in items}
-            except TypeError as error:
-                raise ValueError(f"not the items of a dict: {items!r}") from error
         case [("$device" | "$dtype" as tag, str(name))]:
             import torch
 
             with suppress(RuntimeError):
                 read = torch.device(name) if tag == "$device" else vars(torch).get(name.removeprefix("torch."))
-                if is_torch(read, tag[1:]):
+                if full_name(type(read)) == f"torch.{tag[1:]}":
                     return read
-            raise ValueError(f"not a torch {tag[1:]}: {name!r}")
     raise ValueError(f"not an encoded value: {value!r}")
 
 
