@@ -60,8 +60,8 @@ def make(path: Path) -> None:
             if number < WITH_EVENTS:
                 with event_file.begin_file(run.path) as file:
                     for record in records:
-                        event = event_file.scalars(record.epoch, record.metrics)
-                        file.write(event_file.framed(event.SerializeToString()))
+                        event = event_file.event(record.epoch, record.metrics)
+                        event_file.write(file, event)
 
 
 def accumulate(experiment: Path) -> None:

@@ -4,12 +4,15 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from runmanager import RunManager
+from runmanager.core.contracts import Boards
 from runmanager.core.experiment import Experiment
 from runmanager.core.grid_context import GridContext
-from runmanager.tensorboard.run_log import RunLogs
+from runmanager.tensorboard.pictures import Confusion
+from runmanager.tensorboard.run_log import RunLog
 
 
 def seconds(function: Callable[[], object], times: int) -> list[float]:
@@ -51,5 +54,5 @@ def quiet_manager(
     experiment: str, root: str | Path, *, tensorboard: bool = True, histogram_every: int = 1
 ) -> RunManager:
     """Make a manager as a grid gives it to a training function: tables and screen belong to the grid."""
-    boards = RunLogs(histogram_every) if tensorboard else None
+    boards = Boards(partial(RunLog, histogram_every=histogram_every), Confusion) if tensorboard else None
     return RunManager.of_grid(Experiment(Path(root) / experiment), GridContext(boards=boards))

@@ -81,7 +81,7 @@ def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     board.attempt_began()
     board.classes_counted("test", counted, None)
     for epoch in range(1, EPOCHS + 1):
-        board.epoch_began(learning_rate=0.01)
+        board.learning_rate = 0.01
         board.epoch_ended(EpochRecord(epoch, METRICS, TIMES), network)
     board.run_ended(Outcome(Status.COMPLETED, "", EPOCHS))
     return time.perf_counter() - before
@@ -108,7 +108,7 @@ def by_torch(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
             writer.add_histogram(f"weights/{name}", parameter, epoch)
             assert parameter.grad is not None
             writer.add_histogram(f"weights_grad/{name}", parameter.grad, epoch)
-    png = draw(counted.table() or [], [str(number) for number in range(10)])[0]
+    png = draw(counted.table() or [], [str(number) for number in range(10)]).encoded_image_string
     picture = np.asarray(Image.open(io.BytesIO(png)))
     writer.add_image("visuals/confusion_test", picture, EPOCHS, dataformats="HW")
     writer.close()

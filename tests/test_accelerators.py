@@ -19,7 +19,7 @@ from runmanager.core.loaders import ImageTensors, TensorLoader, to_unit
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import process_state, set_back
 from runmanager.errors import GridError, RunsWarning
-from runmanager.tensorboard import network_content
+from runmanager.tensorboard import histograms
 from tests.accelerators import FULL, WELL, Machine, installed
 
 CUDA = torch.device("cuda:0")
@@ -431,7 +431,7 @@ def test_histograms_without_memory_cost_the_run_nothing(here, tmp_path, monkeypa
     def needs_more(_):
         torch.empty(9 * 2**30, dtype=torch.uint8, device=CUDA)
 
-    monkeypatch.setattr(network_content, "_row", needs_more)
+    monkeypatch.setattr(histograms, "_row", needs_more)
     manager = RunManager("exp", tmp_path, display=False)
 
     def train():
@@ -558,13 +558,13 @@ def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
 
 
 def test_histograms_of_a_large_tensor_take_little_memory(here, monkeypatch):
-    monkeypatch.setattr(network_content, "_AT_ONCE", 1 << 16)
+    monkeypatch.setattr(histograms, "_AT_ONCE", 1 << 16)
     values = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
     on_device = values.to(CUDA)
     torch.accelerator.reset_peak_memory_stats()
     before = here.allocated[0]
 
-    (row,) = network_content.statistics({"table": on_device}).values()
+    (row,) = histograms.statistics({"table": on_device}).values()
 
     assert here.peak[0] - before < 40 * (1 << 16)
     (low, high, total, square, *counts) = row
@@ -580,7 +580,7 @@ def test_the_peak_is_that_of_training_not_of_what_is_drawn(here, tmp_path, monke
         torch.empty(1 << 28, dtype=torch.uint8, device=CUDA)
         return {}
 
-    monkeypatch.setattr(network_content, "statistics", drawn)
+    monkeypatch.setattr(histograms, "statistics", drawn)
     manager = RunManager("exp", tmp_path, display=False)
     with manager.run({"device": "cuda:0"}, network()):
         for _ in manager.epochs(2):

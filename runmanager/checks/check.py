@@ -52,7 +52,7 @@ class CheckTask:
             with self.temporary_folder() as folder, undisturbed_random(device):
                 experiment = Experiment(Path(folder) / self.task.experiment.path.name)
                 task = replace(
-                    self.task, experiment=experiment, train=Cut(self.task.train), boards_of=None,
+                    self.task, experiment=experiment, train=Cut(self.task.train), boards=None,
                     rule="", asks=False, listeners=[OneEpoch()], raises=False,
                     epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
                 )  # fmt: skip

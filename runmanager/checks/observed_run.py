@@ -101,7 +101,7 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     observer = Observer(order)
     task = replace(
         task, experiment=Experiment(order.experiment), train=Cut(task.train),
-        manager_of=observer.following(task.manager_of), boards_of=None, rule="", asks=False,
+        manager_of=observer.following(task.manager_of), boards=None, rule="", asks=False,
         listeners=[observer], raises=False, epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
     )  # fmt: skip
     try:
@@ -135,8 +135,8 @@ class Observer(RunListener):
         if self._order.functions:
             _ = self._manager.resume_epoch  # a loop that reads it saves its own state
 
-    def epoch_began(self, learning_rate: float | None) -> None:
-        """Write the state before the epoch."""
+    def epoch_began(self) -> None:
+        """Write the state before an epoch that has just been opened."""
 
         def end_late() -> None:
             self.write({"is_late": True})
@@ -154,7 +154,7 @@ class Observer(RunListener):
             isinstance(opened.state, TrainerState),
         )
         self.write({"is_saved": is_saved, "is_trainers": is_trainers, "device": str(opened.device)})
-        self.point("begin", opened.number + 1, 0)
+        self.point("begin", opened.number, 0)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Write the state and the metrics after the epoch; return a reason to stop after the last epoch."""
@@ -249,6 +249,7 @@ class Observer(RunListener):
                 if number > NUM_EPOCHS:  # a loop that does not use `epochs` begins another epoch
                     raise LeaveTrain
                 super().__init__(number, *args)
+                observer.epoch_began()
 
             def batches(self) -> Iterator[Any]:
                 for batch in super().batches():

@@ -145,10 +145,13 @@ class RunListener(Listener):
         rule: The name to record in the journal if the listener stops the run; a rule stops a run only once. ""
             if the listener stops no run; None if the stopped run counts as completed.
         seconds: The time (s) spent in the listener so far that is part of no duration.
+        learning_rate: The learning rate at the start of the epoch, None if it is unknown; only TensorBoard's
+            listener has it.
     """
 
     rule: str | None = ""
     seconds: float = 0.0
+    learning_rate: float | None = None
 
     def attempt_began(
         self,
@@ -164,9 +167,6 @@ class RunListener(Listener):
             keep: The rule that selects the kept weights.
             last_step: The last step that is not executed again; later steps of earlier attempts do not count.
         """
-
-    def epoch_began(self, learning_rate: float | None) -> None:
-        """Called when an epoch begins, with its learning rate, None if it is unknown."""
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Answer again for the epoch after which the run was resumed: return the reason to stop, or None."""
@@ -194,21 +194,18 @@ class Counts(Protocol):
         """Add the counts of the other ranks."""
 
 
-class Boards(Protocol):
-    """Creates the TensorBoard listeners of runs."""
+class Boards(NamedTuple):
+    """The classes of TensorBoard's objects.
 
-    def follow(
-        self,
-        folder: RunFolder,
-        attempt: int,
-        details: Mapping[str, Any],
-        goal: Goal | None,
-        x_axis: str | None,
-    ) -> RunListener:
-        """Return the listener of an attempt at a run."""
+    Attributes:
+        follow: Returns the listener of an attempt at a run; called with the run's folder, the attempt, further
+            details, the goal and the x-axis.
+        counts: Returns the object that counts predictions per class in an evaluation; all ranks get such an
+            object.
+    """
 
-    def counts(self) -> Counts:
-        """Return the object that counts predictions per class; all ranks get such an object."""
+    follow: Callable[[RunFolder, int, Mapping[str, Any], Goal | None, str | None], RunListener]
+    counts: Callable[[], Counts]
 
 
 def guarded(

@@ -105,8 +105,7 @@ class OpenEpoch:
             self.step += 1
             self._on_step()
             if self.inside is not None:
-                rule = "it counts the batches of manager.batches(), which is not used"
-                self.inside.stop_saving(rule, "; write `for batch in manager.batches():`")
+                self.inside.is_uncounted()
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""

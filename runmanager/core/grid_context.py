@@ -29,7 +29,7 @@ class GridContext:
         report: Reports the events of the run to the process that started the grid.
         asks: Whether a listener in the parent may stop runs; then the run waits for an answer after each epoch.
         rule: The rule to record for runs that the answers stop.
-        boards: The factory of TensorBoard listeners, None for no TensorBoard.
+        boards: The classes of TensorBoard's objects, None for no TensorBoard.
         measure: The user's function that counts the samples of a batch, None by default.
         epoch_type: The class of an open epoch.
         evaluation_type: The class of an open evaluation.

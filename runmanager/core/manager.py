@@ -239,9 +239,8 @@ class Manager:
             raise LifecycleError(f"begin_epoch() inside epoch {run.number}: call end_epoch() first")
         if run.resume_epoch is not None and not run.has_begun:
             self._resume_from()
-        learning_rate = run.state.learning_rate() if run.board and run.state else None
-        for listener in run.listeners:
-            listener.epoch_began(learning_rate)
+        if run.board and run.state:
+            run.board.learning_rate = run.state.learning_rate()
         if run.pruned_by:  # a loop that does not use `epochs` may go on
             run.set(Status.COMPLETED, "")
         run.begin_attempt()

@@ -69,7 +69,7 @@ class RunTask:
     fingerprint: Fingerprint
     changes_since: Callable[[RunResult], Sequence[str]]  # state of a run -> its changes since it began
     keep_changed: bool
-    boards_of: "Callable[[], Boards | None] | None" = None  # returns the factory of TensorBoard listeners
+    boards: "Boards | None" = None  # the classes of TensorBoard's objects, None for no TensorBoard
     jobs: int = 1  # the maximum number of runs of the grid that share the machine
     rule: str = ""  # the rule to record if a listener stops a run
     asks: bool = False  # whether the run asks listeners in the parent
@@ -100,7 +100,7 @@ class RunTask:
             changes_since=self.changes_since, keep_changed=self.keep_changed,
             goal=self.goal, x_axis=self.x_axis, listeners=listeners,
             report=report, asks=self.asks, rule=self.rule,
-            boards=self.boards_of() if self.boards_of else None,
+            boards=self.boards,
             epoch_type=self.epoch_type or OpenEpoch, evaluation_type=self.evaluation_type or OpenEvaluation,
         )  # fmt: skip
         manager = self.manager_of(self.experiment, context)

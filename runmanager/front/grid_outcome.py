@@ -179,7 +179,7 @@ class Tables(Listener):
         if not outcome.is_committed:
             from runmanager.tensorboard.run_log import end_abandoned
 
-            end_abandoned(folder.path, outcome)
+            end_abandoned(folder, outcome)
         goals = self.loop.design.all_goals
         if goals and self._is_first and outcome.status is Status.COMPLETED:
             self._is_first = False

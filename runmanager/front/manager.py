@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable, Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +12,7 @@ from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
-from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard, run_logs
+from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +99,14 @@ class RunManager(Manager):
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
-        boards = run_logs(tensorboard)
+        boards = None
+        if tensorboard:
+            from runmanager.core.contracts import Boards
+            from runmanager.tensorboard.pictures import Confusion
+            from runmanager.tensorboard.run_log import RunLog
+
+            every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
+            boards = Boards(partial(RunLog, histogram_every=every), Confusion)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         super().__init__(RunFolders(experiment, root), context, design)
 
@@ -227,7 +235,7 @@ class RunManager(Manager):
         if run is None:
             return None
         if run.writer is None:
-            from runmanager.tensorboard.run_log import writer_of
+            from runmanager.tensorboard.summary_writer import writer_of
 
             run.writer = writer_of(run.board, run.folder.path)
         writer: SummaryWriter = run.writer

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
+
+    from runmanager.core.contracts import Boards
 
 Check = Callable[[Problems, str, Any], object]
 """Checks an option's value: it gets the value and the option's name, and appends errors."""
@@ -222,6 +225,17 @@ class GridOptions:
     def is_shown(self) -> bool:
         """Whether this process shows output; a requested plan is always shown."""
         return ranks.is_main() and (self.plan_only or self.display is not False)
+
+    def boards(self) -> "Boards | None":
+        """Return the classes of TensorBoard's objects, None without TensorBoard, which is slow to import."""
+        if not self.tensorboard:
+            return None
+        from runmanager.core.contracts import Boards
+        from runmanager.tensorboard.pictures import Confusion
+        from runmanager.tensorboard.run_log import RunLog
+
+        every = self.tensorboard.histogram_every if isinstance(self.tensorboard, TensorBoard) else 1
+        return Boards(partial(RunLog, histogram_every=every), Confusion)
 
     def make_executor(self, problems: Problems) -> Executor:
         """Return the executor, by default lanes; append errors to `problems`."""

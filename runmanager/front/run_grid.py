@@ -39,7 +39,7 @@ from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
-from runmanager.tensorboard.event_options import TensorBoard, run_logs
+from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.user_frames import user_frames, user_level
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def open_grid(
         train=train, manager_of=manager_of, experiment=Experiment(path), fingerprint=now,
         changes_since=partial(changes_since, now=now),
         keep_changed=options.changed == "keep", rule="; ".join(rules),
-        boards_of=partial(run_logs, options.tensorboard) if options.tensorboard else None,
+        boards=options.boards(),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in users),
         listeners=in_worker, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,

@@ -10,14 +10,14 @@ import mmap
 import re
 import socket
 import struct
-import textwrap
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BufferedWriter
 from os import getpid
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -27,29 +27,29 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
-from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
-from tensorboard.plugins.hparams.error import HParamsError
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
 
 from runmanager.core import files
-from runmanager.core.outcome import Outcome, Status
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number in a scalar."""
 
 _OPENING = 4  # number of records to search: the third record is the start of the session
-_ERROR = "run/error"  # the tag of the cause of a run's end
-_END = hparams_metadata.SESSION_END_INFO_TAG
-_LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
+ERROR = "run/error"
+"""The tag of the cause of a run's end."""
+
+SESSION, SESSION_END = hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG
+"""The tags of the start and the end of an HParams session."""
+
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
 
 
 def begin_file(folder: Path, attempt: int = 1, first_step: int = 0) -> BufferedWriter:
-    """Create an event file; the caller flushes what it writes, so that a kill of the process loses nothing.
+    """Create an event file.
 
     The file name contains the `attempt`. TensorBoard drops the values of the run's earlier files from
     `first_step` on.
@@ -64,22 +64,23 @@ def begin_file(folder: Path, attempt: int = 1, first_step: int = 0) -> BufferedW
     start = Event(wall_time=time.time(), step=first_step, session_log=session)
     version = Event(wall_time=time.time(), file_version="brain.Event:2")
     try:
-        file.write(framed(version.SerializeToString(), start.SerializeToString()))
-        file.flush()
+        write(file, version, start)
     except BaseException:
         file.close()
         raise
     return file
 
 
-def framed(*contents: bytes) -> bytes:
-    """Return serialized events as TFRecords."""
-    parts: list[bytes] = []
-    for content in contents:
+def write(file: BinaryIO | None, *events: Event) -> None:
+    """Write events as TFRecords; without a file, they are dropped."""
+    if file is None:
+        return
+    for event in events:
+        content = event.SerializeToString()
         for part in (struct.pack("<Q", len(content)), content):
             crc: int = google_crc32c.value(part)
-            parts += part, struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)
-    return b"".join(parts)
+            file.write(part + struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF))
+    file.flush()
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -133,17 +134,10 @@ def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None
     """Return the first HParams session in the first bytes of a file: position, event and content; or None."""
     for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
-            if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
-                return position, event, started(value)
+            if value.tag == SESSION:
+                plugin = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+                return position, event, plugin.session_start_info
     return None
-
-
-def started(value: Summary.Value) -> SessionStartInfo:
-    """Return the start of an HParams session; empty if the session is unreadable."""
-    try:
-        return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
-    except (DecodeError, HParamsError):
-        return SessionStartInfo()
 
 
 def reopen_session(path: Path) -> None:
@@ -152,7 +146,7 @@ def reopen_session(path: Path) -> None:
         kept = [
             content[position]
             for position, event in _events(content)
-            if not any(value.tag in (_ERROR, _END) for value in event.summary.value)
+            if not any(value.tag in (ERROR, SESSION_END) for value in event.summary.value)
         ]
         size = len(content)
     if sum(map(len, kept)) < size:
@@ -205,63 +199,24 @@ def _has_checksum(checked: bytes) -> bool:
     return crc == ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
-def event(step: int, values: Iterable[Summary.Value]) -> Event:
-    """Create an Event with several values."""
+def event(step: int, contents: Mapping[str, Any]) -> Event:
+    """Create an Event of contents by tag: numbers, texts in Markdown, images, histograms, HParams sessions."""
+    values: list[Summary.Value] = []
+    for tag, content in contents.items():
+        if isinstance(content, str):
+            # TextPluginData(version=0) is the empty message
+            metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+            markdown = [content.encode("utf-8", "replace")]
+            tensor = TensorProto(dtype=DT_STRING, string_val=markdown, tensor_shape=TensorShapeProto())
+            values.append(Summary.Value(tag=tag, metadata=metadata, tensor=tensor))
+        elif isinstance(content, HParamsPluginData):
+            metadata = hparams_metadata.create_summary_metadata(content)
+            values.append(Summary.Value(tag=tag, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR))
+        elif isinstance(content, Summary.Image):
+            values.append(Summary.Value(tag=tag, image=content))
+        elif isinstance(content, HistogramProto):
+            values.append(Summary.Value(tag=tag, histo=content))
+        else:  # what float32 cannot hold is NaN, as it would break the axes
+            number = content if abs(content) <= LARGEST else float("nan")
+            values.append(Summary.Value(tag=tag, simple_value=number))
     return Event(step=step, wall_time=time.time(), summary=Summary(value=values))
-
-
-def scalars(step: int, numbers: Mapping[str, float]) -> Event:
-    """Create an Event with scalars; what float32 cannot hold is NaN, as it would break the axes."""
-    values = [
-        Summary.Value(tag=tag, simple_value=number if abs(number) <= LARGEST else float("nan"))
-        for tag, number in numbers.items()
-    ]
-    return event(step, values)
-
-
-def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
-    """Create an image from PNG bytes."""
-    content = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=channels)
-    return Summary.Value(tag=tag, image=content)
-
-
-def text_value(tag: str, content: bytes, plugin: str = "text") -> Summary.Value:
-    """Create a text for a plugin, by default Markdown."""
-    # TextPluginData(version=0) is the empty message
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
-    tensor = TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto())
-    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
-
-
-def ending(outcome: Outcome, folder: Path) -> list[Event]:
-    """Return the final events of a run: the cause, unless it completed, and the end of its HParams session.
-
-    The cause is Markdown, with the end of the run's error.log. TensorBoard keeps the first end that it reads.
-    """
-    values = []
-    if outcome.error:
-        log = ""
-        if outcome.status.has_error_log:
-            with suppress(OSError):
-                log = files.read_end(folder / files.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
-        cause = f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip()
-        markdown = textwrap.indent(cause, "    ", lambda _: True)
-        values.append(text_value(_ERROR, markdown.encode("utf-8", "replace")))
-    status = api_pb2.STATUS_SUCCESS if outcome.status is Status.COMPLETED else api_pb2.STATUS_FAILURE
-    info = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=time.time()))
-    metadata, nothing = hparams_metadata.create_summary_metadata(info), hparams_metadata.NULL_TENSOR
-    values.append(Summary.Value(tag=_END, metadata=metadata, tensor=nothing))
-    return [event(outcome.epochs, [value]) for value in values]
-
-
-def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
-    """Create a histogram from min, max, sum, sum of squares, and counts of equal buckets from min to max."""
-    low, high, total, squares, *counts = stats
-    if low == high:
-        low, high, counts = low - 0.5, high + 0.5, [sum(counts)]
-    limits = np.linspace(low, high, len(counts) + 1)[1:]  # the first bucket begins at the minimum
-    content = HistogramProto(
-        min=low, max=high, num=sum(counts), sum=total, sum_squares=squares,
-        bucket_limit=limits.tolist(), bucket=counts,
-    )  # fmt: skip
-    return Summary.Value(tag=tag, histo=content)

@@ -1,13 +1,9 @@
 """The options of TensorBoard's event files."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from runmanager.core.x_axis import check_x_axis
 from runmanager.errors import InvalidArgumentError, Problems
-
-if TYPE_CHECKING:
-    from runmanager.tensorboard.run_log import RunLogs
 
 
 @dataclass(frozen=True)
@@ -47,12 +43,3 @@ def check_tensorboard(problems: Problems, _: str, value: object) -> None:
     if not isinstance(value, bool | TensorBoard):
         example = "TensorBoard(histogram_every=5)"
         problems.append(f"tensorboard must be True, False or {example}, got {value!r:.60}")
-
-
-def run_logs(tensorboard: bool | TensorBoard) -> "RunLogs | None":
-    """Return the factory of TensorBoard listeners, None for False; only here is TensorBoard imported."""
-    if not tensorboard:
-        return None
-    from runmanager.tensorboard.run_log import RunLogs
-
-    return RunLogs(tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1)

@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.devices import ranks
 
 _PADDING = 2  # pixels between images
 _WIDEST = 512  # the largest width of a sheet (pixels)
 _CHANNELS = {1: "L", 3: "RGB"}
-
-Picture = tuple[bytes, int, int, int]
-"""A PNG, its width, its height, and its number of channels."""
-
 
 MOST = 50
 """The largest number of classes in a readable picture."""
@@ -30,25 +27,33 @@ _GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys keep the fil
 _DARK = 0.5  # shade of a cell above which its number is white
 
 
-def picture(image: Any) -> Picture:
+def picture(image: Any) -> Summary.Image:
     """Draw a figure, or an image ``(1 or 3, H, W)`` of uint8."""
+    if isinstance(image, torch.Tensor):
+        channels = image.permute(1, 2, 0).contiguous().numpy()
+        return _png(Image.fromarray(channels[:, :, 0] if len(image) == 1 else channels), compress_level=1)
     file = io.BytesIO()
-    if not isinstance(image, torch.Tensor):
-        image.savefig(file, format="png")
-        with Image.open(file) as drawn:
-            return file.getvalue(), *drawn.size, len(drawn.getbands())
-    channels, height, width = image.shape
-    array = image[0].numpy() if channels == 1 else image.permute(1, 2, 0).contiguous().numpy()
-    Image.fromarray(array, mode=None).save(file, format="PNG", compress_level=1)
-    return file.getvalue(), width, height, channels
+    image.savefig(file, format="png")
+    with Image.open(file) as drawn:
+        width, height, num_channels = *drawn.size, len(drawn.getbands())
+    return Summary.Image(
+        encoded_image_string=file.getvalue(), width=width, height=height, colorspace=num_channels
+    )
 
 
-def samples(batch: object) -> torch.Tensor | None:
-    """Return the images of a network's first input that fit on a sheet; None if the input is something else."""
+def _png(image: Image.Image, compress_level: int) -> Summary.Image:
+    file = io.BytesIO()
+    image.save(file, format="PNG", compress_level=compress_level)
+    return Summary.Image(
+        encoded_image_string=file.getvalue(), width=image.width, height=image.height,
+        colorspace=len(image.getbands()),
+    )  # fmt: skip
+
+
+def samples(batch: torch.Tensor) -> torch.Tensor | None:
+    """Return the images of a batch ``(N, C, H, W)`` that fit on a sheet; None if it has no images."""
     if (
-        not isinstance(batch, torch.Tensor)
-        or batch.ndim != 4  # noqa: PLR2004 - (N, C, H, W)
-        or batch.shape[1] not in _CHANNELS
+        batch.shape[1] not in _CHANNELS
         or not 0 < batch.shape[3] <= _WIDEST
         or not 0 < batch.shape[2] <= _WIDEST
         or len(batch) == 0
@@ -61,7 +66,7 @@ def samples(batch: object) -> torch.Tensor | None:
     return batch.detach()[: rows * columns].clone()
 
 
-def sheet(images: torch.Tensor) -> Picture:
+def sheet(images: torch.Tensor) -> Summary.Image:
     """Draw `samples` ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white."""
     values = images.detach().float().cpu().nan_to_num(0, 0, 0)
     low, high = values.min(), values.max()
@@ -138,7 +143,7 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
+def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:
     """Draw counts: one row per label, one column per prediction, darker for a larger share of the row."""
     counts = np.array(rows)
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -168,9 +173,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
         ink = 255 if shades[truth, guess] > _DARK else 0
         center = (left + (guess + 0.5) * cell, top + (truth + 0.5) * cell)
         drawing.text(center, numbers[truth][guess], fill=ink, font=font, anchor="mm")
-    file = io.BytesIO()
-    canvas.point(_GREYS).save(file, format="PNG", compress_level=4)
-    return file.getvalue(), canvas.width, canvas.height, 1
+    return _png(canvas.point(_GREYS), compress_level=4)
 
 
 def _label(name: str, font: Any) -> Image.Image:

@@ -1,22 +1,29 @@
 """The TensorBoard listener of a run: writes scalars, hparams, texts, images and graph to an event file."""
 
 import contextlib
+import copy
+import operator
+import textwrap
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BufferedWriter
-from pathlib import Path
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO
 
 import torch
+from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
-from torch import nn
+from tensorboard.compat.proto.versions_pb2 import VersionDef
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+from torch import fx, nn
 from torch.utils.hooks import RemovableHandle
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.writer import FileWriter
+from torch.utils.tensorboard.summary import custom_scalars
 
 from runmanager.core import files
 from runmanager.core.contracts import RunListener
@@ -26,26 +33,28 @@ from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
 from runmanager.core.values import text
 from runmanager.core.x_axis import x_of, x_value
+from runmanager.devices.torch_devices import quiet, undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
-from runmanager.tensorboard import event_file, hparams, network_content, pictures
+from runmanager.tensorboard import event_file, histograms, hparams, pictures
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
+from runmanager.tensorboard.pictures import Confusion
 from runmanager.user_frames import user_level
 
 CHARTS = {
     "side by side": {  # category with two charts in a row
-        "goal, best so far": ["^Goal/best$"],
-        "goal": ["^Goal/last$"],
-        "loss of the training": ["^loss/train$"],
-        "loss of the evaluation": ["^loss/(?!train$)"],
-        "accuracy of the training": ["^accuracy/train$"],
-        "accuracy of the evaluation": ["^acc(uracy)?/(?!train$)"],
+        "goal, best so far": ["Multiline", ["^Goal/best$"]],
+        "goal": ["Multiline", ["^Goal/last$"]],
+        "loss of the training": ["Multiline", ["^loss/train$"]],
+        "loss of the evaluation": ["Multiline", ["^loss/(?!train$)"]],
+        "accuracy of the training": ["Multiline", ["^accuracy/train$"]],
+        "accuracy of the evaluation": ["Multiline", ["^acc(uracy)?/(?!train$)"]],
     },
     "overview": {
-        "loss": ["^loss/"],
-        "accuracy": ["^acc(uracy)?/"],
-        "epoch duration (s)": ["^time/epoch_s$"],
-        "parts of an epoch (s)": ["^time/phase_"],
+        "loss": ["Multiline", ["^loss/"]],
+        "accuracy": ["Multiline", ["^acc(uracy)?/"]],
+        "epoch duration (s)": ["Multiline", ["^time/epoch_s$"]],
+        "parts of an epoch (s)": ["Multiline", ["^time/phase_"]],
     },
 }
 """The custom-scalars page: category -> chart -> regular expressions of its tags.
@@ -56,27 +65,9 @@ CHARTS = {
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-
-@dataclass(frozen=True)
-class RunLogs:
-    """Creates the TensorBoard listener of each run."""
-
-    histogram_every: int = 1
-
-    def follow(
-        self,
-        folder: RunFolder,
-        attempt: int,
-        details: Mapping[str, Any],
-        goal: Goal | None,
-        x_axis: str | None,
-    ) -> "RunLog":
-        """Return the TensorBoard listener of an attempt at a run."""
-        return RunLog(folder, attempt, details, self.histogram_every, goal, x_axis)
-
-    def counts(self) -> pictures.Confusion:
-        """Return a confusion matrix."""
-        return pictures.Confusion()
+_LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
+_LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class _FirstInput:
@@ -93,7 +84,8 @@ class _FirstInput:
         if self.board is not None and self.handle is not None:
             with self.board.guard("first input"):
                 self.handle.remove()
-                if inputs and getattr(inputs[0], "ndim", 0) == 4:  # noqa: PLR2004 - (N, C, H, W)
+                is_batch = bool(inputs) and isinstance(inputs[0], torch.Tensor)
+                if is_batch and inputs[0].ndim == 4:  # noqa: PLR2004 - (N, C, H, W)
                     self.images = pictures.samples(inputs[0])
 
     def __reduce__(self) -> tuple[type["_FirstInput"], tuple[()]]:
@@ -111,41 +103,36 @@ class RunLog(RunListener):
     folder: RunFolder
     attempt: int
     details: Mapping[str, Any]
-    histogram_every: int = 1
     goal: Goal | None = None
     x_axis: str | None = None
+    histogram_every: int = 1
     _has_goal: bool = False
     _metrics: dict[str, None] = field(default_factory=dict)  # the metrics so far, to choose a default goal
     _of_goal: dict[str, float] = field(default_factory=dict)  # the scalars of the goal
-    _file: BufferedWriter | None = None
-    _waiting: list[Event] | None = field(default_factory=list)  # events to write when the file is open
+    _has_begun: bool = False
+    _file: BinaryIO | None = field(default_factory=BytesIO)  # in memory until the attempt begins
     _first: list[Event] = field(default_factory=list)  # evaluations before the first epoch
     _first_input: _FirstInput = field(default_factory=_FirstInput)
     _is_described: bool = False  # whether the samples and the graph are written
-    _lr: float | None = None  # learning rate at the start of the epoch
-    _images: list[Summary.Value] = field(default_factory=list)  # images of the epoch
+    _images: dict[str, Summary.Image] = field(default_factory=dict)  # images of the epoch
     _last: tuple[int, nn.Module | None] = (0, None)  # x value and network of the last epoch
     _drawn: int = 0  # x value of the last histograms
-    _confusions: dict[str, tuple[pictures.Confusion, Any]] = field(default_factory=dict)
+    _confusions: dict[str, tuple[Confusion, Any]] = field(default_factory=dict)
     _has_warned: bool = False
-    _writer: SummaryWriter | None = None
 
     def attempt_began(
         self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, last_step: int = 0
     ) -> None:
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
-            folder, params = self.folder.path, self.folder.params
+            folder, experiment = self.folder.path, self.folder.path.parent
             self.goal = self.goal or goal_of_kept([{"keep": keep}])
             self._has_goal = self.goal is not None
             steps = [x_of(record, self.x_axis) for record in records]
-            epochs = [
-                event_file.scalars(step, self._numbers(record))
-                for step, record in zip(steps, records, strict=True)
-            ]
+            epochs = [event_file.event(x_of(record, self.x_axis), self._numbers(record)) for record in records]
             is_resumed = bool(records or last_step)
             written: list[int] = []  # the steps of epochs in the earlier files
-            earlier = event_file.event_files(folder)
+            earlier = event_file.event_files(folder) if self.attempt > 1 else []
             for path in earlier:
                 if not is_resumed:
                     path.unlink(missing_ok=True)
@@ -160,27 +147,37 @@ class RunLog(RunListener):
             else:
                 first_step = 1 + max([last_step, *steps]) if is_resumed else 0
             self._is_described = bool(written)
-            self._file = event_file.begin_file(folder, self.attempt, first_step)
-            form = hparams.read_format(folder.parent)
-            values = [hparams.session_start(self.folder, form)]
+            waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
+            self._has_begun = True
+            form = files.read_json(experiment / files.HPARAMS)
+            start = hparams.session_start(self.folder, form)
+            opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):
-                layout = Layout()
-                for category, charts in CHARTS.items():
-                    drawn = layout.category.add(title=category)
-                    for name, tags in charts.items():
-                        drawn.chart.add(title=name).multiline.tag.extend(tags)
-                custom = "custom_scalars__config__", layout.SerializeToString(), "custom_scalars"
-                values.append(event_file.text_value(*custom))
-                design, repeats = Experiment(folder.parent).design, ", ".join(form.repeats)
-                if design.repeats is None:
-                    repeats = assumption(form.repeats)
-                facts = {"goal": str(self.goal) if self.goal else "", "repeats": repeats}
-                details = {**{name: fact for name, fact in facts.items() if fact}, **self.details}
-                values.append(event_file.text_value("run/config", _settings_table(params, details)))
-            waiting, self._waiting = self._waiting or [], None
-            opening = [event_file.event(first_step, [value]) for value in values]
+                charts = custom_scalars(CHARTS)  # type: ignore[no-untyped-call]
+                opening.append(Event(step=first_step, wall_time=time.time(), summary=charts))
+                # a Markdown table of hyperparameters, then further details, some of them in mappings
+                params = {
+                    name: "none" if value is None else value for name, value in self.folder.params.items()
+                }
+                names = form.get("repeats", ())
+                is_assumed = Experiment(experiment).design.repeats is None
+                repeats = assumption(names) if is_assumed else ", ".join(names)
+                rows = [*params.items(), *([("goal", str(self.goal))] if self.goal else [])]
+                rows += [("repeats", repeats)] if repeats else []
+                for name, detail in self.details.items():
+                    facts = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
+                    rows += [fact for fact in facts if fact not in params.items()]
+                lines = ["| setting | value |", "|---|---|"]
+                for row in rows:
+                    cells = [" ".join(text(cell).split()) for cell in row]
+                    line = " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
+                    lines.append(f"| {line.replace('<', '&lt;')} |")
+                opening.append(event_file.event(first_step, {"run/config": "\n".join(lines)}))
             first = [] if is_resumed else self._first  # the file of the first attempt has the first events
-            self._write(*opening, *first, *epochs[len(written) :], *waiting)
+            event_file.write(self._file, *opening, *first, *epochs[len(written) :])
+            if isinstance(waiting, BytesIO):
+                self._file.write(waiting.getvalue())
+                self._file.flush()
 
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
         """Capture the network's first input, to show it after the first epoch."""
@@ -189,20 +186,16 @@ class RunLog(RunListener):
                 self._first_input.handle = network.register_forward_pre_hook(self._first_input)
                 self._first_input.board = self
 
-    def epoch_began(self, learning_rate: float | None) -> None:
-        """Store the learning rate, to show it after the epoch."""
-        self._lr = learning_rate
-
     def evaluated(self, values: Mapping[str, float]) -> None:
         """Write metrics from before the first epoch as step 0, if the attempt begins with the first epoch."""
         with self.guard("evaluated"):
-            event = event_file.scalars(0, {tag(name): value for name, value in values.items()})
-            if self._waiting is None:
-                self._write(event)
+            event = event_file.event(0, {tag(name): value for name, value in values.items()})
+            if self._has_begun:
+                event_file.write(self._file, event)
             else:
                 self._first.append(event)
 
-    def classes_counted(self, name: str, counts: pictures.Confusion, loader: Any) -> None:
+    def classes_counted(self, name: str, counts: Confusion, loader: Any) -> None:
         """Store a confusion matrix, to draw the last one of each evaluation."""
         self._confusions[name] = counts, loader
 
@@ -213,12 +206,12 @@ class RunLog(RunListener):
             for name, (steps, numbers) in block.items():
                 for step, number in zip(steps, numbers, strict=True):
                     values.setdefault(step, {})[f"steps/{name}"] = number
-            self._write(*(event_file.scalars(step, values[step]) for step in sorted(values)))
+            event_file.write(self._file, *(event_file.event(step, values[step]) for step in sorted(values)))
 
     def image_logged(self, name: str, image: Any) -> None:
         """Draw an image, to write it at the end of the epoch."""
         with self.guard("image_logged"):
-            self._images.append(event_file.image(f"images/{name}", *pictures.picture(image)))
+            self._images[f"images/{name}"] = pictures.picture(image)
 
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write scalars, images and histograms; the first time also sample images and the graph."""
@@ -230,31 +223,30 @@ class RunLog(RunListener):
                 self._warn(f"{axis}, so its number is the x value: track it")
             self._last = step, network
             numbers = self._numbers(record)
-            if self._lr is not None:
-                numbers.setdefault("train/lr", self._lr)
-            tensors, gradients = network_content.tensors(network) if network is not None else ({}, [])
-            if gradients:  # a user's column with this name has precedence
+            if self.learning_rate is not None:  # a user's column with a name of ours has precedence
+                numbers.setdefault("train/lr", self.learning_rate)
+            drawn, gradients = tensors(network) if network is not None else ({}, [])
+            if gradients:
                 numbers.setdefault("train/grad_norm", nn.utils.get_total_norm(gradients).item())
-            drawn, self._images = self._images, []
-            self._write(event_file.scalars(step, numbers))
-            if drawn:
-                self._write(event_file.event(step, drawn))
-            if network is None:
-                return
-            if not self._is_described:
+            event_file.write(self._file, event_file.event(step, numbers))
+            images, self._images = self._images, {}
+            if images:
+                event_file.write(self._file, event_file.event(step, images))
+            if network is not None and not self._is_described:
                 self._is_described = True
                 self._first_input.board = None
                 if self._first_input.images is not None:
                     with self.guard("samples"):
-                        sheet = pictures.sheet(self._first_input.images)
-                        self._write(event_file.event(0, [event_file.image(SAMPLES, *sheet)]))
-                graph = None
+                        event_file.write(
+                            self._file, event_file.event(0, {SAMPLES: pictures.sheet(self._first_input.images)})
+                        )
+                content = None
                 with contextlib.suppress(Exception):  # fx cannot trace every network: then there is no graph
-                    graph = network_content.graph(network)
-                if graph is not None:
-                    self._write(Event(wall_time=time.time(), graph_def=graph))
-            if tensors and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
-                self._draw_histograms(step, tensors)
+                    content = graph(network)
+                if content is not None:
+                    event_file.write(self._file, Event(wall_time=time.time(), graph_def=content))
+            if drawn and self.histogram_every and (record.epoch - 1) % self.histogram_every == 0:
+                self._draw_histograms(step, drawn)
 
     def run_ended(self, outcome: Outcome) -> None:
         """Write the last images and the outcome, and close the file."""
@@ -264,14 +256,28 @@ class RunLog(RunListener):
                     self._first_input.handle.remove()
                 step, network = self._last
                 if outcome.status is Status.COMPLETED:
-                    if network is not None and self.histogram_every and step != self._drawn:
-                        tensors, _ = network_content.tensors(network)
-                        if tensors:
-                            self._draw_histograms(step, tensors)
+                    drawn = tensors(network)[0] if network is not None else {}
+                    if drawn and self.histogram_every and step != self._drawn:
+                        self._draw_histograms(step, drawn)
                     for name, (counts, loader) in self._confusions.items():
                         self._draw_confusion(step or outcome.epochs, name, counts, loader)
-                if not outcome.status.can_go_on:  # without an end of the session, TensorBoard shows "unknown"
-                    self._write(*event_file.ending(outcome, self.folder.path))
+                if outcome.status.can_go_on:
+                    return  # without an end of the session, TensorBoard shows "unknown"
+                if outcome.error:
+                    log = ""
+                    if outcome.status.has_error_log:
+                        with contextlib.suppress(OSError):
+                            end = files.read_end(self.folder.path / files.ERROR_LOG, 4 * _LONGEST)
+                            log = end.decode("utf-8", "replace")
+                    cause = f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip()
+                    indented = textwrap.indent(cause, "    ", lambda _: True)
+                    event_file.write(self._file, event_file.event(outcome.epochs, {event_file.ERROR: indented}))
+                is_completed = outcome.status is Status.COMPLETED
+                status = api_pb2.STATUS_SUCCESS if is_completed else api_pb2.STATUS_FAILURE
+                info = HParamsPluginData(
+                    session_end_info=SessionEndInfo(status=status, end_time_secs=time.time())
+                )
+                event_file.write(self._file, event_file.event(outcome.epochs, {event_file.SESSION_END: info}))
             finally:
                 self._last, self._confusions = (0, None), {}
                 file, self._file = self._file, None
@@ -292,25 +298,12 @@ class RunLog(RunListener):
         except Exception as error:  # noqa: BLE001 - no logging call may end a run
             self._warn(f"{method}: {type(error).__name__}: {error}")
 
-    @property
-    def writer(self) -> SummaryWriter:
-        """A SummaryWriter that writes into this file, created on first use."""
-        if self._writer is None:
-            self._writer = RunWriter(self.folder.path, self._add)
-        return self._writer
-
-    def _add(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
+        """Write an event of the run's SummaryWriter."""
         with self.guard("add"):
-            if self._file is None and self._waiting is None:
+            if self._file is None:
                 self._warn("its run has ended")
-            self._write(event)
-
-    def _write(self, *events: Event) -> None:
-        if self._waiting is not None:
-            self._waiting += events
-        elif self._file:
-            self._file.write(event_file.framed(*(event.SerializeToString() for event in events)))
-            self._file.flush()
+            event_file.write(self._file, event)
 
     def _warn(self, problem: str) -> None:
         if not self._has_warned:
@@ -343,100 +336,114 @@ class RunLog(RunListener):
             numbers |= {**self._of_goal, EPOCH_SECONDS: metrics.get("epoch duration", 0.0)}
         return numbers
 
-    def _draw_histograms(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _draw_histograms(self, step: int, values: Mapping[str, torch.Tensor]) -> None:
         self._drawn = step
         with self.guard("histograms"):
-            stats = network_content.statistics(tensors)
-            if stats:
-                values = [event_file.histogram(name, numbers) for name, numbers in stats.items()]
-                self._write(event_file.event(step, values))
+            if drawn := histograms.histograms(values):
+                event_file.write(self._file, event_file.event(step, drawn))
 
-    def _draw_confusion(self, step: int, name: str, counts: pictures.Confusion, loader: Any) -> None:
+    def _draw_confusion(self, step: int, name: str, counts: Confusion, loader: Any) -> None:
         with self.guard("confusion"):
             if rows := counts.table():
-                picture = pictures.draw(rows, pictures.class_names(loader, len(rows)))
-                image = event_file.image(f"visuals/confusion_{name}", *picture)
-                self._write(event_file.event(step, [image]))
+                matrix = pictures.draw(rows, pictures.class_names(loader, len(rows)))
+                event_file.write(self._file, event_file.event(step, {f"visuals/confusion_{name}": matrix}))
             if counts.problem:
                 self._warn(counts.problem)
 
 
-def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
-    """Return a SummaryWriter into a run's event file; without a file, it drops all values."""
-    return board.writer if isinstance(board, RunLog) else RunWriter(folder, lambda _: None)
-
-
-def end_abandoned(folder: Path, outcome: Outcome) -> None:
+def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
     """Write the outcome of a run whose process has ended, to an additional file; never raise."""
-    if outcome.status is not Status.HUNG or not event_file.event_files(folder):
+    if outcome.status is not Status.HUNG or not event_file.event_files(folder.path):
         return  # the run can be resumed, or has no event file
-    attempt = max(files.journals_by_attempt(folder), default=1)
-    with contextlib.suppress(OSError), event_file.begin_file(folder, attempt, outcome.epochs + 1) as file:
-        for event in event_file.ending(outcome, folder):
-            file.write(event_file.framed(event.SerializeToString()))
+    attempt = max(files.journals_by_attempt(folder.path), default=1)
+    with contextlib.suppress(OSError):
+        file = event_file.begin_file(folder.path, attempt, outcome.epochs + 1)
+        RunLog(folder, attempt, {}, _file=file).run_ended(outcome)
 
 
-def _settings_table(params: Mapping[str, Any], details: Mapping[str, Any]) -> bytes:
-    """Return a Markdown table of hyperparameters, then further details, some of them in mappings."""
-    settings = {name: "none" if value is None else value for name, value in params.items()}
-    rows = list(settings.items())
-    for name, detail in details.items():
-        facts = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
-        rows += [fact for fact in facts if fact not in settings.items()]
-    lines = ["| setting | value |", "|---|---|"]
-    for row in rows:
-        escaped = [text(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
-        lines.append(f"| {' | '.join(' '.join(cell.split()) for cell in escaped)} |")
-    return "\n".join(lines).encode("utf-8", "replace")
+@quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
+@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the lock's holder draws numbers
+def graph(network: nn.Module) -> bytes:
+    """Trace a network symbolically and return the bytes of its GraphDef.
 
+    The trace uses a copy whose parameters have shapes but no values. So the network, its buffers and its device
+    do not change, and its hooks are not called. Other threads may compute meanwhile.
 
-class RunWriter(SummaryWriter):
-    """A SummaryWriter that passes events to `write` in the calling thread, and has no file of its own.
-
-    `add_embedding` writes its files to `folder`.
+    Raises:
+        Exception: Any exception of torch.fx, for example because of data-dependent control flow.
     """
+    original = getattr(network, "_orig_mod", network)  # torch.compile wraps modules
+    copies: dict[int, Any] = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        for parameter in original.parameters()
+    }
+    copies |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in original.buffers()}
+    hollow = copy.deepcopy(original, copies)
+    tracer = _Tracer()
+    tracer.thread = threading.get_ident()
+    try:
+        traced = tracer.trace(hollow)
+    finally:
+        # torch.compile in another thread may restore the patch that called this tracer
+        tracer.thread, tracer.root = 0, nn.Module()
+    modules = dict(hollow.named_modules())
+    names: dict[fx.Node, str] = {}
+    taken: set[str] = set()
+    nodes: list[NodeDef] = []
+    for node in traced.nodes:
+        target, attributes = str(node.target), {}
+        name, op = node.name, node.op
+        if op in ("call_module", "get_attr"):
+            name = target.replace(".", "/")
+        elif stack := list((node.meta.get("nn_module_stack") or {}).values()):
+            name = f"{stack[-1][0].replace('.', '/')}/{name}"
+        if op == "call_module":
+            attributes["settings"] = AttrValue(s=modules[target].extra_repr().encode())
+            op = type(modules[target]).__name__
+        elif op == "call_function":
+            function = getattr(node.target, "__name__", target)
+            op = "getitem" if node.target is operator.getitem else function
+        elif op == "call_method":
+            op = target
+        first, number = name, 1
+        while name in taken:
+            number += 1
+            name = f"{first}_call{number}"
+        taken.add(name)
+        names[node] = name
+        inputs = [names[source] for source in node.all_input_nodes]
+        nodes.append(NodeDef(name=name, op=op, input=inputs, attr=attributes))
+    content: bytes = GraphDef(node=nodes, versions=VersionDef(producer=22)).SerializeToString()
+    return content
 
-    def __init__(self, folder: Path, write: Callable[[Event], None]) -> None:
-        self._sink = _Sink(folder, write)
-        super().__init__(log_dir=str(folder))
 
-    def _get_file_writer(self) -> FileWriter:
-        writer: Any = FileWriter.__new__(FileWriter)
-        writer.event_writer = self._sink
-        return writer  # type: ignore[no-any-return]  # torch annotates neither
+class _Tracer(fx.Tracer):
+    """Traces the modules of its thread; modules in other threads compute as usual."""
 
-    def add_scalars(
-        self, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, walltime: Any = None
-    ) -> None:
-        """Add scalars as ``main_tag/name``; torch would show each name as another run."""
-        for name, value in tag_scalar_dict.items():
-            self.add_scalar(f"{main_tag}/{name}", value, global_step, walltime)
+    thread = 0  # the thread that traces
 
-    def add_hparams(
-        self,
-        hparam_dict: Any,
-        metric_dict: Any,
-        hparam_domain_discrete: Any = None,
-        run_name: Any = None,
-        global_step: Any = None,
-    ) -> None:
-        """Add only the metrics, as scalars, as the event file already has the run's HParams."""
-        del hparam_dict, hparam_domain_discrete, run_name
-        for name, value in metric_dict.items():
-            self.add_scalar(name, value, global_step)
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        is_tracing = threading.get_ident() == self.thread
+        # call m.forward, as the argument `forward` would call the hooks of the module
+        return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
 
-class _Sink:
-    """The part of an EventFileWriter that torch's FileWriter calls."""
-
-    def __init__(self, folder: Path, write: Callable[[Event], None]) -> None:
-        self._folder = folder
-        self.add_event = write
-
-    def get_logdir(self) -> str:
-        return str(self._folder)
-
-    def flush(self) -> None:
-        """Do nothing, as `write` does not buffer."""
-
-    close = reopen = flush
+def tensors(network: nn.Module) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """Return the weights and gradients of a network with enough values to draw, by tag; and all gradients."""
+    drawn: dict[str, torch.Tensor] = {}
+    gradients: list[torch.Tensor] = []
+    for name, parameter in network.named_parameters():
+        kind = ":bias" if name.rpartition(".")[2].startswith("bias") else ""
+        for group, tensor in (("weights", parameter), ("weights:grad", parameter.grad)):
+            if (
+                tensor is not None
+                and not isinstance(tensor, nn.UninitializedParameter)
+                and tensor.layout == torch.strided
+                and tensor.dtype in _DTYPES
+                and tensor.numel() > 0
+                and tensor.device.type != "meta"
+            ):
+                gradients += [tensor.detach()] if group != "weights" else []
+                if tensor.numel() >= _LEAST:
+                    drawn[f"{group}{kind}/{name}"] = tensor.detach()
+    return drawn, gradients

@@ -18,7 +18,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.console import in_notebook
-from runmanager.core.experiment import Experiment, RunFolder, telling_first, varying
+from runmanager.core.experiment import Experiment, RunFolder, read_runs, telling_first, varying
 from runmanager.core.files import slug
 from runmanager.core.state import read_run
 from runmanager.core.values import text
@@ -26,7 +26,7 @@ from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
 from runmanager.tables.usual_goals import companion, default_goal, goal_of_kept
-from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, runs_here, tag
+from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -267,6 +267,11 @@ class TensorBoardPage:
         """Return the link to the configured page of the TensorBoard at `url`."""
         # the query configures Time Series, the fragment configures Scalars and Custom Scalars
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
+
+
+def runs_here(experiment: Path) -> list[RunFolder]:
+    """Return the runs of an experiment that have begun, or can be executed on this machine."""
+    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
 
 
 def shared_hparams(root: Path) -> list[str]:

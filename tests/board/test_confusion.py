@@ -117,7 +117,8 @@ def test_names_that_are_not_those_of_the_scores_are_not_taken():
 def test_the_picture_is_small_and_its_diagonal_dark(num_classes):
     rows = [[999 * (row == column) for column in range(num_classes)] for row in range(num_classes)]
 
-    png, width, height, channels = draw(rows, [f"class {n}" for n in range(num_classes)])
+    image = draw(rows, [f"class {n}" for n in range(num_classes)])
+    png, width, height, channels = image.encoded_image_string, image.width, image.height, image.colorspace
 
     with Image.open(io.BytesIO(png)) as image:
         assert (image.size, image.mode, channels) == ((width, height), "L", 1)
@@ -132,7 +133,8 @@ def test_the_picture_is_small_and_its_diagonal_dark(num_classes):
 
 
 def test_long_names_and_large_counts_fit():
-    png, width, height, _ = draw([[10**9, 1], [0, 0]], [200 * "x", "ünï"])
+    image = draw([[10**9, 1], [0, 0]], [200 * "x", "ünï"])
+    png, width, height = image.encoded_image_string, image.width, image.height
 
     assert len(png) < 20_000
     assert max(width, height) < 1000
@@ -150,7 +152,7 @@ def test_a_run_has_the_confusion_of_its_last_evaluation_once(tmp_path):
         for images, labels in LOADER:
             expected.add(network(images), labels)
     (png,) = [v.image.encoded_image_string for _, v in values_in(tmp_path) if v.tag == "visuals/confusion_test"]
-    assert png == draw(expected.table() or [], ["0", "1", "2"])[0]
+    assert png == draw(expected.table() or [], ["0", "1", "2"]).encoded_image_string
 
 
 def test_each_evaluation_has_its_own(tmp_path):

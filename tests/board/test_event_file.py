@@ -11,38 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.plugins.hparams import metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from runmanager.core.experiment import RunFolder
 from runmanager.tensorboard import event_file
-from runmanager.tensorboard.hparams import SessionFormat, session_start
+from runmanager.tensorboard.hparams import session_start
 from tests.board.reading import accumulated, event_files, events_in
 
 
 def hparams_of(params: dict[str, Any]) -> dict[str, Any]:
-    value = session_start(RunFolder(Path("e/001"), 1, "id", params), SessionFormat())
-    info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    info = session_start(RunFolder(Path("e/001"), 1, "id", params), {}).session_start_info
     return {name: getattr(shown, shown.WhichOneof("kind")) for name, shown in info.hparams.items()}
 
 
 def write(folder: Path, *events: Event) -> None:
     with event_file.begin_file(folder) as file:
-        file.write(event_file.framed(*(event.SerializeToString() for event in events)))
+        event_file.write(file, *events)
 
 
 @pytest.mark.parametrize("length", [0, 1, 1024, 70_001])
 def test_a_record_is_framed_as_tensorboard_does(length):
-    content = np.random.default_rng(0).integers(0, 256, length, dtype=np.uint8).tobytes()
-    written = io.BytesIO()
-    RecordWriter(written).write(content)
+    event, ours, expected = Event(file_version="x" * length), io.BytesIO(), io.BytesIO()
+    RecordWriter(expected).write(event.SerializeToString())
 
-    assert event_file.framed(content) == written.getvalue()
+    event_file.write(ours, event)
+
+    assert ours.getvalue() == expected.getvalue()
 
 
 def test_every_event_is_read_back_in_order(tmp_path):
     tags = [f"{'long ' * size}tag" for size in (0, 10, 1000, 20_000)]
-    write(tmp_path, *(event_file.scalars(step, {tag: step / 4}) for step, tag in enumerate(tags)))
+    write(tmp_path, *(event_file.event(step, {tag: step / 4}) for step, tag in enumerate(tags)))
 
     version, start, *logged = events_in(tmp_path)
 
@@ -54,14 +53,14 @@ def test_every_event_is_read_back_in_order(tmp_path):
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e39, -1e300])
 def test_what_float32_cannot_hold_becomes_nan(tmp_path, value):
-    write(tmp_path, event_file.scalars(1, {"loss": value}))
+    write(tmp_path, event_file.event(1, {"loss": value}))
 
     assert math.isnan(accumulated(tmp_path).Scalars("loss")[0].value)
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_scalar_keeps_every_value_of_float32(value):
-    assert event_file.scalars(1, {"a": value}).summary.value[0].simple_value == value
+    assert event_file.event(1, {"a": value}).summary.value[0].simple_value == value
 
 
 @pytest.mark.parametrize("clock", [0, 86_400, -86_400], ids=["same second", "later", "set back"])

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from experiments.fashion_grid import make_network
 from runmanager import RunManager
-from runmanager.tensorboard.network_content import graph
+from runmanager.tensorboard.run_log import graph
 from tests.board.reading import events_in, train
 
 

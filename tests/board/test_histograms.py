@@ -9,15 +9,15 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util.tensor_util import make_ndarray
 from torch import nn
 
-from runmanager.tensorboard import event_file, network_content
-from runmanager.tensorboard.network_content import BINS, statistics
+from runmanager.tensorboard import event_file, histograms, run_log
+from runmanager.tensorboard.histograms import BINS, statistics
 from tests.board.reading import make_network
 
 FLOATS = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    return network_content.tensors(network)[0]
+    return run_log.tensors(network)[0]
 
 
 def stats_of(tensor: torch.Tensor) -> list[float]:
@@ -63,7 +63,7 @@ def test_sums_are_taken_in_double_precision():
 
 
 def test_the_buckets_are_equally_wide_from_the_smallest_to_the_largest_value():
-    histogram = event_file.histogram("x", stats_of(torch.tensor([-1.0, 0.25, 29.0]))).histo
+    histogram = histograms.histograms({"x": torch.tensor([-1.0, 0.25, 29.0])})["x"]
 
     assert (histogram.min, histogram.max, histogram.num) == (-1, 29, 3)
     assert list(histogram.bucket_limit) == list(range(30))
@@ -73,9 +73,9 @@ def test_the_buckets_are_equally_wide_from_the_smallest_to_the_largest_value():
 
 def test_tensorboard_reads_the_same_buckets(tmp_path):
     values = {"many": torch.arange(0, 31.0), "one": torch.ones(4)}
-    written = event_file.event(1, [event_file.histogram(tag, s) for tag, s in statistics(values).items()])
+    written = event_file.event(1, histograms.histograms(values))
     with event_file.begin_file(tmp_path) as file:
-        file.write(event_file.framed(written.SerializeToString()))
+        event_file.write(file, written)
 
     *_, event = EventFileLoader(str(file.name)).Load()
 
@@ -85,7 +85,7 @@ def test_tensorboard_reads_the_same_buckets(tmp_path):
 
 
 def test_equal_values_are_one_bucket_round_them():
-    histogram = event_file.histogram("x", stats_of(torch.full((7,), 0.25))).histo
+    histogram = histograms.histograms({"x": torch.full((7,), 0.25)})["x"]
 
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (-0.25, 0.75, 7, 1.75)
     assert (list(histogram.bucket_limit), list(histogram.bucket)) == ([0.75], [7])
@@ -222,6 +222,6 @@ def test_what_does_not_fit_beside_each_other_gives_the_same(monkeypatch):
     }
     together = statistics(values)
 
-    monkeypatch.setattr(network_content, "_AT_ONCE", 12)
+    monkeypatch.setattr(histograms, "_AT_ONCE", 12)
 
     assert statistics(values) == together

@@ -266,7 +266,7 @@ def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
 
     run(tmp_path, "e", {"lr": [0.1, None]})
 
-    assert hparams.read_format(tmp_path / "e").kinds == {"lr": TEXT}
+    assert files.read_json(tmp_path / "e" / files.HPARAMS)["kinds"] == {"lr": TEXT}
 
 
 @pytest.mark.slow

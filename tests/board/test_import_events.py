@@ -185,19 +185,19 @@ def test_a_run_has_the_hyperparameters_of_the_folder_above_it(tmp_path):
 def write_events(folder, tags, hparams=None, step=1, start=0):
     """Append hyperparameters, and the scalars of a step."""
     folder.mkdir(parents=True, exist_ok=True)
-    events = [event_file.scalars(step, tags)]
+    events = [event_file.event(step, tags)]
     if hparams:
         events.insert(0, Event(summary=summary_v2.hparams_pb(hparams, trial_id="x")))
     with event_file.begin_file(folder, first_step=start) as file:
-        file.write(event_file.framed(*(event.SerializeToString() for event in events)))
+        event_file.write(file, *events)
 
 
 def log(folder, *points_, start=0):
     """Write scalars: points (tag, step, value)."""
     folder.mkdir(parents=True, exist_ok=True)
-    events = [event_file.scalars(step, {name: value}) for name, step, value in points_]
+    events = [event_file.event(step, {name: value}) for name, step, value in points_]
     with event_file.begin_file(folder, first_step=start) as file:
-        file.write(event_file.framed(*(event.SerializeToString() for event in events)))
+        event_file.write(file, *events)
 
 
 def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):

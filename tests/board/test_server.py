@@ -287,7 +287,7 @@ def test_the_samples_are_a_png(server):
 
     png = server.get("plugin/images/individualImage", **dict(parse_qsl(image["query"])))
 
-    assert png == pictures.sheet(LOADER[0][0])[0]
+    assert png == pictures.sheet(LOADER[0][0]).encoded_image_string
     assert image["step"] == 0
 
 

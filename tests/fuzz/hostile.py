@@ -2,6 +2,7 @@
 """Files as somebody makes them who knows the formats and their checksums, and means no good."""
 
 import copy
+import io
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from runmanager.tensorboard import event_file
 
@@ -179,7 +181,9 @@ def events(content: bytes, dice: random.Random) -> bytes:
 
 
 def _framed(body: bytes) -> bytes:
-    return event_file.framed(body)
+    framed = io.BytesIO()
+    RecordWriter(framed).write(body)
+    return framed.getvalue()
 
 
 def _event(body: bytes, dice: random.Random) -> bytes:
@@ -251,4 +255,4 @@ def link(path: Path, dice: random.Random) -> None:
 def sparse_header(content: bytes) -> bytes:
     """Append a record of an event file whose length is almost 2^64."""
     length = struct.pack("<Q", 2**64 - 8)
-    return content + length + event_file.framed(length)[8:12]
+    return content + length + _framed(length)[8:12]

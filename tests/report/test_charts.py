@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from benchmarks.colors import SIGHTS, contrast, distance, least_distance
 from benchmarks.page import themes
@@ -17,7 +18,7 @@ from runmanager.core.journal import Journal
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
 from runmanager.report.timeline import Busy, timeline
-from runmanager.tensorboard.event_file import begin_file, event, framed, image
+from runmanager.tensorboard.event_file import begin_file, event, write
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
 GRID = [{"lr": lr, "seed": seed, "device": "cpu"} for lr in (0.1, 0.01) for seed in range(4)]
@@ -252,8 +253,8 @@ def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
     (folder, _) = [run.path for run in Experiment(path).plan(GRID[:2], {})]
     with begin_file(folder) as file:
         for content in (b"earlier", b"later"):
-            drawn = event(1, [image("visuals/confusion_test", content, 1, 1, 1)])
-            file.write(framed(drawn.SerializeToString()))
+            image = Summary.Image(encoded_image_string=content)
+            write(file, event(1, {"visuals/confusion_test": image}))
 
     page = parse(write_report(path, tmp_path / "report.html"))
 
