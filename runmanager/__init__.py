@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from runmanager.answers.verdict import verdict as verdict
     from runmanager.core.contracts import Executor as Executor
     from runmanager.core.contracts import Listener as Listener
+    from runmanager.core.expand import expand as expand
     from runmanager.core.grid import RunBuilder as RunBuilder
-    from runmanager.core.grid import expand as expand
     from runmanager.core.loaders import ImageTensors as ImageTensors
     from runmanager.core.loaders import TensorLoader as TensorLoader
     from runmanager.core.outcome import EpochRecord as EpochRecord
@@ -86,7 +86,8 @@ _HOMES = {
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
     "executors.ray": ("RayExecutor",),
-    "core.grid": ("Run", "RunBuilder", "expand"),
+    "core.expand": ("expand",),
+    "core.grid": ("Run", "RunBuilder"),
     "trainers.mlflow": ("export_mlflow",),
     "trainers.wandb": ("export_wandb",),
     "front.grid_outcome": ("GridOutcome",),

@@ -1,24 +1,34 @@
-"""Grids: `RunBuilder` expands a mapping of axes into runs, and `expand` those over a configuration."""
+"""Grids: `RunBuilder` expands a mapping of axes into runs."""
 
+import dataclasses
 import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from runmanager.core.nested import Grid, flat, has, leaves, mapping_of, plain_config, replaced
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
-from runmanager.core.values import check_names, check_values, plain
-from runmanager.core.wording import did_you_mean, listed
-from runmanager.errors import GridError, Problems, first_line
+from runmanager.core.values import check_names, check_values, identity, plain
+from runmanager.core.wording import listed
+from runmanager.errors import GridError, Problems
 
 _MOST_VALUES = 1_000_000  # maximum number of values of an axis
 _MOST_RUNS = 1_000_000  # maximum number of combinations that are tried for where=
 _MOST_REPEATED = 100_000  # number of repeated draws in a row after which sampling ends
-_MOST_REFUSALS = 5  # maximum number of combinations named that a configuration refuses
+
+
+class DataClass(Protocol):
+    """An instance of any data class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Grid: TypeAlias = Mapping[Any, Any] | DataClass
+"""The types in which users write a grid."""
+
 
 Space: TypeAlias = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
 """Names of an axis -> its range, or its list of tuples of values."""
@@ -67,12 +77,17 @@ class RunBuilder:
         """
         space = space_of(params, with_ranges=False)
         axes = [values for values in space.values() if isinstance(values, list)]
-        size, most = math.prod(map(len, axes)), max_runs or _MOST_RUNS
-        if size > (limit := most if where is None else max(most, _MOST_RUNS)):
-            raise GridError(_too_many(axes, size, limit))
-        runs = _kept(_made(space, itertools.product(*axes)), where)
-        if len(runs) > most:
-            raise GridError(_too_many(axes, len(runs), most))
+        number, most = math.prod(map(len, axes)), max_runs or _MOST_RUNS
+        runs: list[Run] = []
+        if number <= (most if where is None else max(most, _MOST_RUNS)):
+            names = tuple(itertools.chain.from_iterable(space))
+            rows = itertools.product(*axes)
+            runs = kept((make_run(names, itertools.chain.from_iterable(row)) for row in rows), where)
+            number = len(runs)
+        if number > most:
+            factors = " x ".join(str(len(values)) for values in axes)
+            step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={number})"
+            raise GridError(f"this grid has {number:,} runs ({factors}), the limit is {most:,}: {step}")
         return runs
 
     @staticmethod
@@ -118,12 +133,14 @@ class RunBuilder:
         )
         if n > size:
             raise GridError(f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}")
-        tried = _made(space, itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS)))
+        names = tuple(itertools.chain.from_iterable(space))
+        rows = itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS))
+        tried = (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(runs) < n:
             kept = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
             raise GridError(f"only {len(runs):,} {kept}, a sample of {n:,} was asked for: lower n")
-        return runs
+        return kept(runs, None)
 
     @staticmethod
     def num_runs(params: Grid) -> int:
@@ -146,106 +163,14 @@ class RunBuilder:
         return math.prod(len(values) for values in space.values() if isinstance(values, list))
 
 
-def expand(
-    config: Any,
-    params: "Grid | Sequence[Run]",
-    *,
-    where: Callable[[Run], bool] | None = None,
-    max_runs: int | None = None,
-) -> list[Run]:
-    """Return the runs of a grid over an existing configuration; each has a copy as ``run.config``.
-
-    All values of the configuration are hyperparameters with dotted names, so another base configuration gives
-    other runs. `run_grid` accepts the result, alone or combined with other runs.
-
-    Args:
-        config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
-            same types.
-        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. The axis `device`
-            need not be a field.
-        where: A filter: only runs for which the function returns true.
-        max_runs: The maximum number of combinations; with None, the maximum is a million.
-
-    Returns:
-        The runs, last axis fastest, for `run_grid`.
-
-    Raises:
-        GridError: A field does not exist, or a value is refused; the message lists all problems.
-
-    Example:
-        >>> from dataclasses import dataclass, field
-        >>> @dataclass
-        ... class Optimizer:
-        ...     name: str = "sgd"
-        ...     lr: float = 0.1
-        >>> @dataclass
-        ... class Config:
-        ...     opt: Optimizer = field(default_factory=Optimizer)
-        ...     width: int = 64
-        >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
-        >>> second, second.config.opt
-        (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
-    """
-    problems = Problems()
-    fields: Mapping[Any, Any] = {}
-    combinations: Sequence[Run] = []
-    with problems.collecting():
-        outline = mapping_of(plain_config(config, is_outline=True))
-        if outline is None:
-            step = f": write {config.__name__}()" if isinstance(config, type) else ""
-            raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
-        if "config" in outline:
-            raise GridError("the configuration has the field 'config', which is run.config: rename it")
-        fields = outline
-    with problems.collecting():
-        axes: Any = params
-        is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
-        combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
-    problems.raise_if_any()
-    for name in dict.fromkeys(name for run in combinations for name in run._fields if name != "device"):
-        if not has(fields, name):
-            hint = did_you_mean(name, dict(leaves(fields)), "it has")
-            problems.append(f"the configuration has no field {name!r}; {hint}")
-    problems.raise_if_any()
-    configs = _copies(config, combinations, has_device="device" in fields)
-    columns: dict[str, list[Any]] = {}
-    grid: list[dict[str, Any]] = []
-    for run, copied in zip(combinations, configs, strict=True):
-        values = dict(leaves(copied, run._fields))  # as converted by the classes of the configuration
-        values |= {name: value for name, value in run._asdict().items() if name not in values}
-        grid.append({name: plain(plain_config(value)) for name, value in values.items()})
-        for name, value in grid[-1].items():
-            columns.setdefault(name, []).append(value)
-    problems += check_names(columns)
-    problems += check_values((name, value) for name, values in columns.items() for value in values)
-    problems.raise_if_any()
-    runs: list[Run] = []
-    for values, copied in zip(grid, configs, strict=True):
-        runs.append(make_run(tuple(values), values.values()))
-        vars(runs[-1])["config"] = copied
-    return _kept(runs, where)
-
-
-def _copies(config: Any, runs: Iterable[Run], *, has_device: bool) -> list[Any]:
-    """Return a copy of the configuration for each run, with its values."""
-    problems = Problems()
-    configs: list[Any] = []
-    for run in runs:
-        values = {n: value for n, value in run._asdict().items() if n != "device" or has_device}
-        try:
-            configs.append(replaced(config, values))
-        except Exception as error:  # noqa: BLE001 - whatever the code of its class does
-            problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
-    Problems(problems[:_MOST_REFUSALS]).raise_if_any()
-    return configs
-
-
-def _kept(runs: Iterable[Run], where: Callable[[Run], bool] | None = None) -> list[Run]:
-    """Return the runs for which a filter is true."""
-    kept = [run for run in runs if where is None or where(run)]
-    if not kept:
+def kept(runs: Iterable[Run], where: Callable[[Run], bool] | None) -> list[Run]:
+    """Return the runs for which a filter is true; they carry their ids from now on."""
+    runs = [run for run in runs if where is None or where(run)]
+    if not runs:
         raise GridError("where= keeps no run of the grid: keep at least one")
-    return kept
+    for run in runs:
+        vars(run)["_id"] = identity(run._asdict())
+    return runs
 
 
 def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = True) -> Space:
@@ -259,13 +184,12 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
     {('lr',): LogUniform(0.001, 0.1), ('width',): [(8,), (64,)]}
     """
     problems = Problems(others)
-    grid = mapping_of(params)
-    if grid is None:
+    if mapping_of(params) is None:
         step = "write {'lr': [...]}"
         problems.append(f"a grid is a mapping of name -> list of values, got {params!r:.60}: {step}")
     space: Space = {}
     number_of: Counter[Any] = Counter()
-    for key, values in flat(grid or {}):
+    for key, values in flat(params):
         names = key if isinstance(key, tuple) else (key,)
         number_of.update(names)
         if isinstance(values, Range) and not isinstance(key, tuple):
@@ -284,6 +208,41 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
         problems.append(f"no grid can expand a range, as of {listed(ranges)}: {step}")
     problems.raise_if_any()
     return space
+
+
+def mapping_of(value: Any) -> Mapping[Any, Any] | None:
+    """Return the fields of a mapping, a data class or an OmegaConf configuration; None for anything else.
+
+    >>> mapping_of({"lr": 0.1}), mapping_of([0.1])
+    ({'lr': 0.1}, None)
+    """
+    value = plain(value)
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, (Range, type)) or not dataclasses.is_dataclass(value):
+        return None
+    return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+
+
+def flat(grid: Grid, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+    """Yield the axes of a grid and their values, with dotted names for nested mappings.
+
+    >>> list(flat({"opt": {"lr": [0.1], ("a", "b"): [(1, 2)]}, "device": ["cpu"]}))
+    [('opt.lr', [0.1]), (('opt.a', 'opt.b'), [(1, 2)]), ('device', ['cpu'])]
+    """
+    for key, axis in (mapping_of(grid) or {}).items():
+        values = plain(axis)
+        if isinstance(key, tuple):
+            yield tuple(f"{prefix}{name}" for name in key), values
+            continue
+        name = f"{prefix}{key}" if isinstance(key, str) else key
+        # a data class may be an iterable of values, such as a custom range
+        is_group = isinstance(values, Mapping) or not hasattr(type(values), "__iter__")
+        inner = mapping_of(values) if isinstance(key, str) and is_group else None
+        if inner:
+            yield from flat(inner, f"{name}.")
+        else:
+            yield name, values if inner is None else ()
 
 
 def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
@@ -317,18 +276,6 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
             rule = f"each value of the paired axis {key!r} must be a tuple of {len(names)}"
             raise GridError(f"{rule}, got {value!r:.60}")
     return [tuple(map(plain, value)) if names else (value,) for value in row]
-
-
-def _made(space: Space, rows: Iterable[Iterable[tuple[Any, ...]]]) -> Iterator[Run]:
-    """Yield the run of each row, which has a value of each axis."""
-    names = tuple(itertools.chain.from_iterable(space))
-    return (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
-
-
-def _too_many(axes: Sequence[Sequence[Any]], size: int, most: int) -> str:
-    factors = " x ".join(str(len(values)) for values in axes)
-    step = f"shorten an axis, or write RunBuilder.get_runs(params, max_runs={size})"
-    return f"this grid has {size:,} runs ({factors}), the limit is {most:,}: {step}"
 
 
 def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:

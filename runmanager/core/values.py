@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from runmanager.errors import GridError, first_line
+
 NUMBER, TEXT = "number", "text"
 """Types of values in TensorBoard's HParams; the third one is bool."""
 
@@ -100,10 +102,21 @@ def check_device(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a NumPy scalar or a 0-dimensional tensor to a Python number; return other values unchanged."""
-    if type(value).__module__ in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
+    """Return a NumPy scalar or 0-dimensional tensor as a number, an OmegaConf configuration as dicts and lists.
+
+    Raises:
+        GridError: A value of the configuration is missing, or cannot be resolved.
+    """
+    module = type(value).__module__
+    if module in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
         return value.item()
-    return value
+    if module not in ("omegaconf.dictconfig", "omegaconf.listconfig"):
+        return value
+    try:
+        return sys.modules["omegaconf"].OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise GridError(f"the configuration cannot be read ({cause}): give it that value") from error
 
 
 def identity(params: Mapping[str, Any]) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 from runmanager.core import files
 from runmanager.core.experiment import Design, check_note
 from runmanager.core.goal import parse_goal
-from runmanager.core.grid import RunBuilder
-from runmanager.core.nested import mapping_of
+from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity

@@ -19,9 +19,9 @@ from runmanager.core.contracts import Display, Executor, Listener, Search
 from runmanager.core.experiment import Experiment, check_beginning
 from runmanager.core.files import open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
+from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
-from runmanager.core.nested import Grid
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runmanager.core.grid import RunBuilder, space_of
-from runmanager.core.nested import Grid, flat, mapping_of
+from runmanager.core.grid import Grid, RunBuilder, flat, mapping_of, space_of
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.task import further_parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Decision, Search
 from runmanager.core.experiment import Rule, RunFolder
-from runmanager.core.nested import flat
+from runmanager.core.grid import flat
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult

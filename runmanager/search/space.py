@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.core.experiment import RunFolder
-from runmanager.core.grid import space_of
-from runmanager.core.nested import Grid
+from runmanager.core.grid import Grid, space_of
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.run import Run, id_of, make_run
 from runmanager.core.values import decode, encode, key_of

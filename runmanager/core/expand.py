@@ -1,0 +1,142 @@
+"""Configurations: `expand` returns the runs of a grid over nested data classes, mappings or OmegaConf."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from runmanager.core.grid import Grid, RunBuilder, kept, mapping_of
+from runmanager.core.run import Run, make_run
+from runmanager.core.values import check_names, check_values, plain
+from runmanager.core.wording import did_you_mean
+from runmanager.errors import GridError, Problems, first_line
+
+_MOST_REFUSALS = 5  # maximum number of combinations named that a configuration refuses
+
+
+def expand(
+    config: Any,
+    params: "Grid | Sequence[Run]",
+    *,
+    where: Callable[[Run], bool] | None = None,
+    max_runs: int | None = None,
+) -> list[Run]:
+    """Return the runs of a grid over an existing configuration; each has a copy as ``run.config``.
+
+    All values of the configuration are hyperparameters with dotted names, so another base configuration gives
+    other runs. `run_grid` accepts the result, alone or combined with other runs.
+
+    Args:
+        config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
+            same types.
+        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. The axis `device`
+            need not be a field.
+        where: A filter: only runs for which the function returns true.
+        max_runs: The maximum number of combinations; with None, the maximum is a million.
+
+    Returns:
+        The runs, last axis fastest, for `run_grid`.
+
+    Raises:
+        GridError: A field does not exist, or a value is refused; the message lists all problems.
+
+    Example:
+        >>> from dataclasses import dataclass, field
+        >>> @dataclass
+        ... class Optimizer:
+        ...     name: str = "sgd"
+        ...     lr: float = 0.1
+        >>> @dataclass
+        ... class Config:
+        ...     opt: Optimizer = field(default_factory=Optimizer)
+        ...     width: int = 64
+        >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
+        >>> second, second.config.opt
+        (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
+    """
+    problems = Problems()
+    outline: Mapping[Any, Any] = {}
+    combinations: Sequence[Run] = []
+    with problems.collecting():
+        fields = mapping_of(config)
+        if fields is None:
+            step = f": write {config.__name__}()" if isinstance(config, type) else ""
+            raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+        if "config" in fields:
+            raise GridError("the configuration has the field 'config', which is run.config: rename it")
+        outline = fields
+    with problems.collecting():
+        axes: Any = params
+        is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
+        combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
+    problems.raise_if_any()
+    for names in dict.fromkeys(run._fields for run in combinations):
+        existing = dict(leaves(outline, names))
+        for name in names:
+            if name not in existing and name != "device":
+                hint = did_you_mean(name, dict(leaves(outline)), "it has")
+                problems.append(f"the configuration has no field {name!r}; {hint}")
+    problems.raise_if_any()
+    grid: list[dict[str, Any]] = []
+    configs: list[Any] = []
+    for run in combinations:
+        values = run._asdict()
+        changes = {name: value for name, value in values.items() if name != "device" or "device" in outline}
+        try:
+            configs.append(replaced(copy.deepcopy(config), changes))
+        except Exception as error:  # noqa: BLE001 - whatever the code of its class does
+            problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
+            continue
+        hyperparameters = dict(
+            leaves(configs[-1], run._fields)
+        )  # as converted by the classes of the configuration
+        for name, value in values.items():
+            hyperparameters.setdefault(name, value)
+        grid.append({name: plain(value) for name, value in hyperparameters.items()})
+    Problems(problems[:_MOST_REFUSALS]).raise_if_any()
+    problems += check_names(dict.fromkeys(name for params in grid for name in params))
+    problems += check_values(pair for params in grid for pair in params.items())
+    problems.raise_if_any()
+    runs: list[Run] = []
+    for hyperparameters, copied in zip(grid, configs, strict=True):
+        runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
+        vars(runs[-1])["config"] = copied
+    return kept(runs, where)
+
+
+def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in a configuration by their dotted names.
+
+    >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
+    {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
+    """
+    for key, value in (mapping_of(config) or {}).items():
+        name = f"{prefix}{key}" if isinstance(key, str) else key
+        inner = None if name in unexpanded else mapping_of(value)
+        if inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner):
+            yield from leaves(inner, unexpanded, f"{name}.")
+        else:
+            yield name, value
+
+
+def replaced(config: Any, values: Mapping[str, Any]) -> Any:
+    """Return a configuration with some values replaced, by dotted name: in place if it is mutable.
+
+    >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
+    {'opt': {'lr': 0.5, 'name': 'sgd'}}
+    """
+    fields = config if isinstance(config, Mapping) else mapping_of(config) or {}
+    changes: dict[str, Any] = {}
+    below: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            below.setdefault(head, {})[rest] = value
+        else:
+            changes[head] = copy.deepcopy(value)
+    for head, inner in below.items():
+        changes[head] = replaced(changes.get(head, fields.get(head)), inner)
+    if isinstance(config, MutableMapping):
+        config.update(changes)
+        return config
+    return {**fields, **changes} if isinstance(config, Mapping) else dataclasses.replace(config, **changes)
