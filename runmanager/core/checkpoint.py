@@ -1,13 +1,12 @@
 """The state of a run's loop: saved before an epoch's record is committed, and restored on resume.
 
-A checkpoint is a SHA-256 (32 bytes), then the bytes of torch.save: torch.load does not detect damage. The hash
-detects damage, not forgery. Files are loaded with ``weights_only=True``, so no code in them is ever executed.
+Files are those of torch.save, whose checksums are verified first, as torch.load does not detect damage. They
+are loaded with ``weights_only=True``, so no code in them is ever executed.
 
 A run keeps two generations of checkpoints. A checkpoint inside an epoch has the partial metrics of the epoch in
 place of its record, and only one generation.
 """
 
-import hashlib
 import io
 import math
 import pickle
@@ -38,7 +37,6 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, InvalidArgumentError, first_line
 
 VERSION = 2
-_HASH = 32  # number of bytes of a SHA-256
 _GENERATIONS = (files.PREVIOUS_CHECKPOINT, files.CHECKPOINT)
 _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Generator)
 
@@ -82,7 +80,6 @@ class ResumeState:
         self._folder, self._device, self._loader = folder, device, loader
         self._keep, self._goal = keep, goal_of(keep)
         self._best = -math.inf
-        self._verified: set[type] = set()
         for name, part in self.parts.items():
             state_of(name, part)
         others = [part for part in self.parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
@@ -202,33 +199,14 @@ class ResumeState:
         of_ranks = ranks.gather({"random": torch_devices.random_states(self._device), "states": own})
         if ranks.is_main():
             folder = self._folder.path
-            content = self._dumped(
-                {"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts}
-            )
-            pieces = hashlib.sha256(content).digest(), content
+            content = [
+                _dumped({"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts})
+            ]
             if file == files.INSIDE_CHECKPOINT:
-                files.write_file(folder / file, pieces)
+                files.write_file(folder / file, content)
             else:
-                files.write_file(folder / file, pieces, folder / files.PREVIOUS_CHECKPOINT)
+                files.write_file(folder / file, content, folder / files.PREVIOUS_CHECKPOINT)
                 remove_files(folder, files.INSIDE_CHECKPOINT)
-
-    def _dumped(self, content: Any) -> memoryview:
-        """Return the bytes of torch.save; load them once if they have new types, to verify these types."""
-        types = _types_in(content)
-        file = io.BytesIO()
-        try:
-            torch.save(content, file)
-            if not types <= self._verified:
-                _loaded(file.getbuffer())
-        except Exception as error:
-            cause = _cause(error)
-            rule = "a state holds objects that could not be loaded without executing code: keep tensors, "
-            rule += "numbers, text, lists and dicts in state_dict()"
-            if "Uninitialized" in cause:
-                rule = "a lazy layer that no batch has used has no weights to save: leave it out of the network"
-            raise CheckpointError(f"{rule} ({cause})") from error
-        self._verified |= types
-        return file.getbuffer()
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
         if network is None:
@@ -236,7 +214,7 @@ class ResumeState:
         score = self.score(record)
         if self._keep == "last" or score > self._best:
             # a plain state_dict, for torch.load(path, weights_only=True)
-            files.write_file(self._folder.path / files.WEIGHTS, [self._dumped(_inner(network).state_dict())])
+            files.write_file(self._folder.path / files.WEIGHTS, [_dumped(_inner(network).state_dict())])
         self._best = max(self._best, score)
 
     def score(self, record: EpochRecord) -> float:
@@ -379,11 +357,9 @@ def load_checkpoint(
         with files.explained(path):  # a file that cannot be read is not damaged
             if not path.exists():
                 continue
-            content = memoryview(files.read_file(path, sys.maxsize)[0])
+            content = files.read_file(path, sys.maxsize)[0]
         try:
-            if hashlib.sha256(content[_HASH:]).digest() != content[:_HASH]:
-                raise ValueError("its checksum differs: it is damaged")  # noqa: TRY301 - handled below
-            saved: Saved = _loaded(content[_HASH:])
+            saved: Saved = _loaded(content)
             if saved["v"] != VERSION:
                 raise ValueError(f"it is of version {saved['v']}, this is version {VERSION}")  # noqa: TRY301
             if saved["id"] == id_:
@@ -439,7 +415,26 @@ def set_aside(folder: Path, attempt: int, *names: str) -> None:
             (folder / name).replace(folder / f"attempt-{attempt}.{names[-1]}")
 
 
-def _loaded(content: bytes | memoryview) -> Any:
+def _dumped(content: Any) -> memoryview:
+    """Return the bytes of torch.save, after a check that they are loaded without executing code."""
+    file = io.BytesIO()
+    try:
+        torch.save(content, file)
+        file.seek(0)
+        cause = ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(file))
+    except Exception as error:
+        raise CheckpointError(f"a state cannot be saved ({_cause(error)})") from error
+    if "Uninitialized" in cause:
+        raise CheckpointError(
+            "a lazy layer that no batch has used has no weights to save: leave it out of the network"
+        )
+    if cause:
+        rule = "a state holds objects that could not be loaded without executing code: keep tensors, "
+        raise CheckpointError(f"{rule}numbers, text, lists and dicts in state_dict() ({cause})")
+    return file.getbuffer()
+
+
+def _loaded(content: bytes) -> Any:
     """Load the bytes of torch.save, without executing code in them."""
     file = io.BytesIO(content)
     with zipfile.ZipFile(file) as archive:
@@ -452,22 +447,6 @@ def _loaded(content: bytes | memoryview) -> Any:
             raise ValueError("its checksum differs: it is damaged")
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _types_in(state: Any) -> set[type]:
-    types, left, seen = set(), [state], set()
-    while left:
-        item = left.pop()
-        types.add(type(item))
-        if isinstance(item, (Mapping, list)):  # may contain itself
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-        if isinstance(item, Mapping):
-            left += [*item.keys(), *item.values()]
-        elif isinstance(item, (list, tuple)):
-            left += item
-    return types
 
 
 def _cause(error: Exception) -> str:

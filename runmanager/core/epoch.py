@@ -105,7 +105,8 @@ class OpenEpoch:
             self.step += 1
             self._on_step()
             if self.inside is not None:
-                self.inside.is_uncounted()
+                rule = "it counts the batches of manager.batches(), which is not used"
+                self.inside.stop_saving(rule, "; write `for batch in manager.batches():`")
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""

@@ -59,16 +59,15 @@ class InsideEpoch:
         self._run: Any = weakref.proxy(run)
         self._state, self._interval = state, interval
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
-        self._said: set[str] = set()
         self._epoch = 0  # the epoch whose first loop over the batches has begun
         self.position: Inside | None = None
+        self._saved: checkpoint.Saved = {}  # the checkpoint at this position
         problem, saved = "" if run.loader is None else _problem_of(run.loader), None
         if ranks.num_ranks() > 1:
             problem = f"{ranks.num_ranks()} ranks train together"
         else:
             name = files.INSIDE_CHECKPOINT
             saved = checkpoint.load_checkpoint(run.folder.path, run.folder.id, problems, [name])
-        self._saved: checkpoint.Saved = {}  # the checkpoint at this position
         position = msgspec.convert(saved["inside"]["position"], Inside) if saved else None
         if saved and position and position.epoch == len(records) + 1:
             state.check_names(saved)
@@ -86,8 +85,6 @@ class InsideEpoch:
         position, saved = self.position, self._saved
         self.position, self._saved = None, {}
         is_first, self._epoch = epoch.number != self._epoch, epoch.number
-        if not is_first and self._is_saving:
-            self._say("batches() is called again in an epoch: only its first loop has checkpoints")
         batches = None
         if position is not None:
             random = torch_devices.random_states(self._run.device)
@@ -96,45 +93,43 @@ class InsideEpoch:
                 batches = iter(loader)
             except Exception as error:  # noqa: BLE001 - of a user's loader
                 torch_devices.restore_random(random, self._run.device)
-                self._say(_start_over(position, f"its loader cannot load its state: {error!r}"))
+                self._warn(_start_over(position, f"its loader cannot load its state: {error!r}"))
             else:
                 self._restore(epoch, saved)
                 if checkpoint.draws_in_workers(loader):
-                    self._say(
+                    self._warn(
                         f"the run continues {position}: random numbers that worker processes draw, as for "
                         "augmentation, may differ from those of an uninterrupted run"
                     )
         batches = iter(loader) if batches is None else batches
+        # of several loops in an epoch, only the first one has checkpoints
         return self._watched(epoch, loader, batches) if is_first and self._is_saving else batches
 
-    def is_uncounted(self) -> None:
-        """Warn once that batches do not come from `RunManager.batches`."""
+    def stop_saving(self, why: str, step: str) -> None:
+        """Save no more checkpoints, and warn of it; `step` is what to write."""
         if self._is_saving:
-            rule = "checkpoint_every= counts the batches of manager.batches(), which is not used"
-            self._say(f"{rule}, {_COSTS}; write `for batch in manager.batches():`")
+            self._is_saving = False
+            self._warn(f"{_NOTHING}: {why}, {_COSTS}{step}")
 
     def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches; commit the state after a batch, if it is due, when the next one is requested."""
         (every, seconds), last = self._interval, perf_counter()
-        is_saving, is_first, is_due, state = True, True, False, None
+        is_first, is_due, state = True, False, None
         for batch in batches:
             is_over = (epoch.step + 1) % every == 0 if every else perf_counter() - last >= (seconds or 0.0)
             is_due = is_due or is_over  # until a batch has a tracked value
-            if is_saving and is_due:
+            if is_due and self._is_saving:
                 try:
                     state = loader.state_dict()
                 except Exception as error:  # noqa: BLE001 - of a user's loader
-                    is_saving = False
-                    self._say(f"{_NOTHING}: its loader has no state: {error!r}, {_COSTS}")
+                    self.stop_saving(f"its loader has no state: {error!r}", "")
             yield batch
-            if is_first and is_saving and not epoch.sums.is_tracked:
-                is_saving = False
-                self._say(
-                    f"{_NOTHING}: the first batch had no tracked value before the next one was requested, "
-                    f"{_COSTS}; call track_loss() or track() for each batch, before the loop takes another one"
-                )
+            if is_first and not epoch.sums.is_tracked:
+                rule = "the first batch had no tracked value before the next one was requested"
+                step = "; call track_loss() or track() for each batch, before the loop takes another one"
+                self.stop_saving(rule, step)
             is_first = False
-            if is_saving and is_due and epoch.sums.is_tracked:
+            if is_due and self._is_saving and epoch.sums.is_tracked:
                 before, is_due = perf_counter(), False
                 self._commit(epoch, state)
                 last = perf_counter()
@@ -174,10 +169,8 @@ class InsideEpoch:
         run.start -= inside["run_seconds"] - self._seconds_before
         epoch.load(inside["epoch"])
 
-    def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
-            warn(f"run {self._run.folder.number}: {sentence}")
+    def _warn(self, sentence: str) -> None:
+        warn(f"run {self._run.folder.number}: {sentence}")
 
 
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:

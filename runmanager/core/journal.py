@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -30,7 +31,7 @@ from runmanager.core.wording import listed
 from runmanager.errors import StorageError
 
 VERSION = 1
-_CRC = b',"crc":"%08x"}'
+_CRC = b',"crc":"%08x"}\n'
 _CRC_LENGTH = len(_CRC % 0)
 PIECE = 64 * 2**20
 """The maximum number of bytes per read; no line of a journal is longer."""
@@ -94,6 +95,7 @@ _EPOCHS = msgspec.json.Decoder(EpochRecord)
 class Attempt:
     """The content of a journal: its intact lines."""
 
+    path: str = ""
     number: int = 0  # number of the attempt, from the file's name
     start: Mapping[str, Any] = field(default_factory=dict)  # the first line, empty if it is damaged
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # the epochs by number
@@ -102,7 +104,6 @@ class Attempt:
     end: Mapping[str, Any] = field(default_factory=dict)  # the last line, empty without an end
     loaded: dict[str, str] = field(default_factory=dict)  # path of another run -> digest of its files
     damaged: list[int] = field(default_factory=list)  # line numbers of the damaged lines, from 1
-    num_lines: int = 0
     size: int = 0  # size of the lines in bytes
     is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
     version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `files.version`
@@ -164,7 +165,10 @@ class Journal(AppendFile):
         if summary:
             pairs = summary.items()
             facts["summary"] = {name: value if math.isfinite(value) else str(value) for name, value in pairs}
-        self.append(_end_line(self.attempt, outcome, facts))
+        facts |= {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
+        if outcome.pruned_by:
+            facts["pruned_by"] = outcome.pruned_by
+        self.append(_line(self.attempt, "end", facts))
         self.close()
 
 
@@ -186,16 +190,10 @@ def _line(attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
     return to_line({"v": VERSION, "type": kind, "attempt": attempt, **content, **clocks})
 
 
-def _end_line(attempt: int, outcome: Outcome, facts: Mapping[str, Any]) -> bytes:
-    pruned_by = {"pruned_by": outcome.pruned_by} if outcome.pruned_by else {}
-    ended = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
-    return _line(attempt, "end", {**facts, **ended, **pruned_by})
-
-
 def to_line(content: Mapping[str, Any]) -> bytes:
     """Write a JSON object as a line with its checksum."""
     body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-    return body[:-1] + _CRC % zlib.crc32(body) + b"\n"
+    return body[:-1] + _CRC % zlib.crc32(body)
 
 
 def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
@@ -212,8 +210,9 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
     if not number or last.outcome or not last.is_read:
         Journal(folder, number + 1, {"after": outcome.epochs, **details}).end(outcome)
         return
+    facts = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
     with closing(AppendFile(Path(path), last.size, last.version[1])) as file:
-        file.append(_end_line(number, outcome, {}))
+        file.append(_line(number, "end", facts))
 
 
 def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None = None) -> Attempt:
@@ -221,48 +220,41 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
 
     Args:
         path: The file.
-        take: Called with each line, without newline, of a file of other lines; it raises one of `DAMAGED`.
+        take: Called with each intact line of a file of other lines; it raises one of `DAMAGED`.
     """
-    attempt = Attempt()
+    attempt = Attempt(str(path))
     with files.opened(path) as (file, state):
         attempt.version = files.version(state)
-        while line := file.readline(PIECE):
+        for number, line in enumerate(iter(partial(file.readline, PIECE), b""), 1):
             if line[-1:] != b"\n":  # the writer has not ended it
                 if len(line) == PIECE:
-                    attempt.damaged.append(attempt.num_lines + 1)
+                    attempt.damaged.append(number)
                     attempt.is_read = False
                 break
-            attempt.num_lines += 1
             attempt.size += len(line)
-            if len(line) <= _CRC_LENGTH:
-                attempt.damaged.append(attempt.num_lines)
-                continue
+            is_intact = line[-_CRC_LENGTH:] == _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH]))
             try:
-                (take or _take)(attempt, line[:-1])
+                if is_intact:
+                    (take or _take)(attempt, line)
             except DAMAGED:
-                attempt.damaged.append(attempt.num_lines)
+                is_intact = False
+            if not is_intact:
+                attempt.damaged.append(number)
     return attempt
-
-
-def check_line(line: bytes) -> None:
-    """Compare a line, without newline, with its checksum."""
-    if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
-        raise ValueError("checksum differs")
 
 
 def _take(attempt: Attempt, line: bytes) -> None:
     """Add an intact line to what a journal contains."""
-    check_line(line)
-    is_epoch = line.startswith(_EPOCH)
-    content: dict[str, Any] = {}
-    if not is_epoch or b'"loaded":' in line[:_HEAD]:
+    content: dict[str, Any] = {"type": "epoch"}
+    if not line.startswith(_EPOCH) or b'"loaded":' in line[:_HEAD]:
+        content = {}
         # msgspec refuses the lone surrogates of file names that are not UTF-8
         for name, value in json.loads(line).items():
             with suppress(msgspec.ValidationError):
                 msgspec.convert({name: value}, _Facts)
                 content[name] = value
         attempt.loaded |= content.get("loaded", {})
-    match "epoch" if is_epoch else content["type"]:
+    match content["type"]:
         case "start":
             attempt.start = content
         case "epoch":
@@ -283,4 +275,8 @@ def _take(attempt: Attempt, line: bytes) -> None:
             status = Status(content["status"])
             if status not in _ENDS:
                 raise ValueError(f"no end is {status}")
+            summary = content.get("summary", {}).items()
+            content["summary"] = {
+                name: float(value) for name, value in summary if name.isidentifier() and name not in COLUMNS
+            }
             attempt.outcome, attempt.end = Outcome(status, content["error"], content["epochs"]), content

@@ -21,8 +21,8 @@ def is_plain_state(part: Any) -> bool:
     return isinstance(part, (dict, list)) and not hasattr(part, "state_dict")
 
 
-def copied(name: str, value: Any, copies: dict[int, Any] | None = None) -> Any:
-    """Copy plain state, to save the copy; shared dicts and lists stay shared in the copy.
+def copied(name: str, value: Any, seen: set[int] | None = None) -> Any:
+    """Copy plain state, to save the copy; `seen` has the ids of the dicts and lists around a value.
 
     Raises:
         CheckpointError: A value is not a JSON value, so that a resumed loop would not have it again.
@@ -32,7 +32,7 @@ def copied(name: str, value: Any, copies: dict[int, Any] | None = None) -> Any:
     if isinstance(value, float):
         return float(value)  # NumPy's float64 is a float too
     # only the outermost dict or list is restored in place, with its type
-    if not (isinstance(value, (dict, list)) if copies is None else type(value) in (dict, list)):
+    if not (isinstance(value, (dict, list)) if seen is None else type(value) in (dict, list)):
         advice = "keep int(...), float(...), str(...), a list or a dict in its place, "
         advice += "or give checkpoint= an object with state_dict() and load_state_dict() that has it"
         if hasattr(value, "untyped_storage") and value.ndim:
@@ -41,46 +41,33 @@ def copied(name: str, value: Any, copies: dict[int, Any] | None = None) -> Any:
             f"{name} must be a JSON value (a number, text, True, False, None, a list or a dict of them), "
             f"got {type(value).__name__}: {advice}"
         )
-    copies = {} if copies is None else copies
-    if id(value) in copies:
-        return copies[id(value)]
-    copy: Any
-    if isinstance(value, dict):
-        if any(keys <= value.keys() for keys in _OF_OBJECTS):
-            raise CheckpointError(
-                f"{name} is a copy that state_dict() returns, which restores no object: give the object itself"
-            )
-        copy = {
-            copied(f"a key of {name}", key, copies): copied(f"{name}[{key!r}]", item, copies)
-            for key, item in value.items()
-        }
-    else:
-        copy = [copied(f"{name}[{index}]", item, copies) for index, item in enumerate(value)]
-    copies[id(value)] = copy
-    return copy
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        raise CheckpointError(f"{name} is in the state twice, and would be two objects on resume: keep a copy")
+    seen.add(id(value))
+    if isinstance(value, list):
+        return [copied(f"{name}[{index}]", item, seen) for index, item in enumerate(value)]
+    if any(keys <= value.keys() for keys in _OF_OBJECTS):
+        raise CheckpointError(
+            f"{name} is a copy that state_dict() returns, which restores no object: give the object itself"
+        )
+    return {
+        copied(f"a key of {name}", key, seen): copied(f"{name}[{key!r}]", item, seen)
+        for key, item in value.items()
+    }
 
 
-def fill(state: Any, saved: Any, objects: dict[int, Any] | None = None, used: set[int] | None = None) -> None:
-    """Restore a saved state into a dict or list, and into those nested dicts and lists that still exist.
-
-    `objects` maps the id of each saved dict or list to its restored object, and `used` has their ids.
-    """
+def fill(state: Any, saved: Any) -> None:
+    """Restore a saved state into a dict or list, and into those nested dicts and lists that still exist."""
     if not (isinstance(saved, (dict, list)) and isinstance(state, dict) == isinstance(saved, dict)):
         raise TypeError(f"it is a {type(state).__name__}, saved was a {type(saved).__name__}")
-    objects, used = {} if objects is None else objects, set() if used is None else used
-    objects[id(saved)] = state
-    used.add(id(state))
-    before = dict(state) if isinstance(state, dict) else dict(enumerate(state))
+    before: dict[Any, Any] = dict(state) if isinstance(state, dict) else dict(enumerate(state))
     state.clear()
     for key, value in saved.items() if isinstance(saved, dict) else enumerate(saved):
         item = value
-        if isinstance(value, (dict, list)):
-            if id(value) not in objects:
-                item = before.get(key)
-                if not isinstance(item, type(value)) or id(item) in used:
-                    item = type(value)()
-                fill(item, value, objects, used)
-            item = objects[id(value)]
+        if isinstance(value, (dict, list)) and type(before.get(key)) is type(value):
+            item = before[key]
+            fill(item, value)
         if isinstance(state, dict):
             state[key] = item
         else:

@@ -16,7 +16,6 @@ from runmanager.core import files, lock
 from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.journal import Attempt, end_abandoned_attempt, read_attempt
 from runmanager.core.outcome import EpochRecord, Inside, Outcome, Status
-from runmanager.core.values import COLUMNS
 from runmanager.errors import StorageError
 
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
@@ -80,7 +79,7 @@ def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunRes
 def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     """Read the journals of one run, after attempt `folder.since`; append unreadable files to `damaged`."""
     damaged = [] if damaged is None else damaged
-    journals, attempts = read_attempts(folder, damaged)
+    attempts, num_attempts = read_attempts(folder, damaged)
     counting = attempts_that_count(attempts)
     epochs: dict[int, EpochRecord] = {}
     current: list[Attempt] = []  # the attempts since the last one that began with the first epoch
@@ -92,41 +91,40 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
             current.clear()
         current.append(attempt)
     records = [record for _, record in sorted(epochs.items())]
-    if len(records) >= _FEW_EPOCHS:
-        names = {name for record in records for name in record.metrics}
-        if is_sparse(len(records), len(names), sum(len(record.metrics) for record in records)):
-            damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
-            records = []
+    names = {name for record in records for name in record.metrics} if len(records) >= _FEW_EPOCHS else ()
+    if is_sparse(len(records), len(names), sum(len(record.metrics) for record in records)):
+        damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
+        records = []
     last = counting[-1] if counting else Attempt()
     error = last.outcome.error if last.outcome else folder.unavailable
     for attempt in attempts:  # a later attempt may have failed without changing the state
         if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
             error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
-    summary = last.end.get("summary", {}).items()
     loaded: dict[str, str] = {}
     for attempt in current:
         loaded |= attempt.loaded
     return RunResult(
-        folder, _status(folder, last, [*journals.values()]), records, len(journals), error, last.start,
+        folder, _status(folder, last), records, num_attempts, error, last.start,
         mixed=any(attempt.start.get("mixed") for attempt in counting),
         jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
         peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),
         threads=next((attempt.start["threads"] for attempt in current if "threads" in attempt.start), None),
-        journals={journals[attempt.number]: attempt.version for attempt in attempts},
+        journals={attempt.path: attempt.version for attempt in attempts},
         stopped_early=last.end.get("stopped_early", ""),
-        summary={name: float(value) for name, value in summary if name.isidentifier() and name not in COLUMNS},
+        summary=last.end.get("summary", {}),
         inside=_next_position(folder, attempts, len(records)),
         pruned_by=last.end.get("pruned_by", ""),
         loaded=loaded,
     )  # fmt: skip
 
 
-def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
-    """Return a run's journals, attempt -> path, and the content of the readable ones after `folder.since`."""
-    journals: dict[int, str] = {}
-    attempts: list[Attempt] = []
-    with suppress(OSError):
+def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[list[Attempt], int]:
+    """Read a run's journals after `folder.since`, without unreadable ones; return the number of all, too."""
+    try:
         journals = files.journals_by_attempt(folder.path)
+    except OSError:
+        return [], 0
+    attempts: list[Attempt] = []
     for number, path in journals.items():
         if number > folder.since:
             try:
@@ -138,32 +136,27 @@ def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str]
                 damaged.append(f"{path} ({attempt.damage})")
             attempt.number = number
             attempts.append(attempt)
-    return journals, attempts
+    return attempts, len(journals)
 
 
 def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Leave out attempts that ended before their first epoch, as such attempts do not change the state."""
     counting: list[Attempt] = []
     for attempt in attempts:
-        earlier = counting[-1] if counting else Attempt()
-        was = earlier.outcome.status if earlier.outcome else None
-        does_count = bool(attempt.epochs)
-        # a completed run fails if `train` raises after the end of the run, but not by changed code
-        if was is Status.COMPLETED and attempt.start.get("fingerprint") != earlier.start.get("fingerprint"):
-            does_count |= attempt.outcome is not None and attempt.outcome.status.is_success
-        elif attempt.outcome:
-            does_count |= not attempt.outcome.status.is_stopped
-        if attempt is attempts[-1] and not does_count:
-            has_ended = attempt.outcome is not None and was is Status.COMPLETED
-            is_resumed = was is Status.PRUNED and attempt.start.get("after", 0) > 0
-            is_alive = not has_ended and lock.lives(attempt.start) is not False
-            does_count = is_resumed or is_alive or not counting
-        if does_count:
+        before = counting[-1] if counting else Attempt()
+        if attempt.outcome is None:
+            is_counted = attempt is attempts[-1] and lock.lives(attempt.start) is not False
+        elif attempt.outcome.status.is_fault and before.outcome and before.outcome.status is Status.COMPLETED:
+            # a completed run fails if `train` raises after the end of the run, but not by changed code
+            is_counted = attempt.start.get("fingerprint") == before.start.get("fingerprint")
+        else:
+            is_counted = not attempt.outcome.status.is_stopped
+        if is_counted or attempt.epochs:
             counting.append(attempt)
-    return counting
+    return counting or list(attempts[-1:])
 
 
-def _status(folder: RunFolder, last: Attempt, journals: Sequence[str]) -> Status:
+def _status(folder: RunFolder, last: Attempt) -> Status:
     """Derive the status of a run; without an end, from the process, else from the lock or the journal's age."""
     if last.outcome:
         return last.outcome.status
@@ -175,7 +168,7 @@ def _status(folder: RunFolder, last: Attempt, journals: Sequence[str]) -> Status
         if holder and holder[0].get("host") == last.start.get("host"):
             return Status.RUNNING if lock.is_holding(*holder) else Status.STALE
         with suppress(OSError):
-            alive = time.time() - Path(journals[-1]).stat().st_mtime < lock.GONE_AFTER_S
+            alive = time.time() - Path(last.path).stat().st_mtime < lock.GONE_AFTER_S
     return Status.RUNNING if alive else Status.INTERRUPTED
 
 

@@ -70,7 +70,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     """
     if not any(folder.path.glob("attempt-*.steps.jsonl")):
         return {}
-    _, attempts = read_attempts(folder, [])
+    attempts, _ = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
     counting = {attempt.number for attempt in attempts_that_count(attempts)}
     parts: _Parts = {}
@@ -121,7 +121,6 @@ def _points(blocks: list[tuple[npt.NDArray[Any], ...]]) -> Points:
 
 def _take(parts: _Parts, _: Attempt, line: bytes) -> None:
     """Add the block of a line."""
-    journal.check_line(line)
     content = _LINES.decode(line)
     blocks = []
     for name, (steps, values) in content.metrics.items():

@@ -323,8 +323,8 @@ def test_nothing_is_in_an_empty_journal(tmp_path):
 
     attempt = read_attempt(tmp_path / "attempt-1.jsonl")
 
-    assert attempt == Attempt(version=attempt.version)
-    assert (attempt.num_lines, attempt.size) == (0, 0)
+    assert attempt == Attempt(attempt.path, version=attempt.version)
+    assert attempt.size == 0
     assert Attempt().version == (0, 0, 0)
 
 
@@ -335,7 +335,6 @@ def test_lines_too_short_for_a_checksum_are_named_where_they_are(tmp_path):
 
     attempt = read_attempt(path)
 
-    assert (attempt.damaged, attempt.num_lines) == ([1, 3, 4], 6)
     assert (attempt.damage, list(attempt.epochs)) == ("line 1, 3, 4", [1, 2])
 
 

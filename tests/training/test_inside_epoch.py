@@ -669,25 +669,6 @@ class TestSaysOnce:
 
         assert len(warned) == 1
 
-    def test_that_a_second_loop_has_no_checkpoints(self, tmp_path):
-        def execute(root, stop):
-            count = 0
-            manager = RunManager("exp", root, display=False, tensorboard=False)
-            with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, Resumable()):
-                for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
-                    for batches in (manager.batches, manager.batches):
-                        for samples, _ in batches():
-                            manager.track_loss(samples.mean(), samples)
-                            count += 1
-                            if count == stop:
-                                raise KeyboardInterrupt
-            return count
-
-        with pytest.warns(RunsWarning, match=r"batches\(\) is called again") as warned:
-            execute(tmp_path / "whole", None)
-
-        assert len(warned) == 1
-
 
 def test_a_program_that_fits_continues(tmp_path):
     def execute(root, stop):
