@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 from runmanager.user_frames import hide_frames, show_user_frames, user_level
@@ -196,6 +197,13 @@ class Problems(list[str]):
         if value is not None and not (is_number and 0 < value < math.inf):  # type: ignore[operator]
             self.append(f"{name} must be a number of seconds above 0, got {value!r}")
 
+    def check_margin(self, margin: object, error: object) -> None:
+        """Append the problems of the margin and the error of a verdict."""
+        if not (margin is None or _is_between(margin, math.inf)):
+            self.append(f"margin must be a number above 0, or None, got {margin!r}")
+        if not _is_between(error, 1.0):
+            self.append(f"error must be a number between 0 and 1, got {error!r}")
+
     def check_function(self, name: str, value: object, argument: str) -> None:
         """Append a problem unless the value is callable; `argument` describes the argument of the callable."""
         if not callable(value):
@@ -251,3 +259,7 @@ def first_line(error: BaseException) -> str:
         return str(error).strip().partition("\n")[0]
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         return "it cannot be written as text"
+
+
+def _is_between(value: object, most: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < most

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -192,10 +193,11 @@ def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> R
             column has no margin.
         repeats: The repeat axes; a rule does not compare the values of repeat axes.
     """
-    rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
-    if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
-        return Rule()
-    rule, goal = rules[0], None
+    rules = [*of_experiments(runs, RULES).values()]
+    rule, goal = Rule(), None
+    if rules and all(other == rules[0] for other in rules):
+        with contextlib.suppress(msgspec.ValidationError):
+            rule = msgspec.convert(rules[0], Rule)
     with contextlib.suppress(InvalidArgumentError):
         goal = next(iter(own_goals(runs)), None)
     if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):

@@ -11,7 +11,6 @@ import pandas as pd
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
 from runmanager.answers.leads import Lead
 from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.core.experiment import Rule
 from runmanager.core.goal import Goal
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, Problems
@@ -217,7 +216,7 @@ def compared(
         check_comparable(runs, [] if axis is None else [axis], [])
     with problems.collecting():
         ranking = ranking_of(runs, goal, axes)
-    problems += Rule(None, margin, error).problems()
+    problems.check_margin(margin, error)
     problems.raise_if_any(InvalidArgumentError)
     decisive = ranking.goal
     scores = scores_of(runs, ranking)

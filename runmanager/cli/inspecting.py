@@ -12,8 +12,9 @@ from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.core import files
-from runmanager.core.experiment import Experiment, first_line_of_note
+from runmanager.core.experiment import Experiment
 from runmanager.tables.cells import cell, durations, join, json_value
+from runmanager.tables.notes import first_line_of_note
 
 if TYPE_CHECKING:
     from runmanager.core.experiment import Design, RunFolder

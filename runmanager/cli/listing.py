@@ -14,11 +14,12 @@ from runmanager.cli.common import check_folder, file_size, say
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.core import files
-from runmanager.core.experiment import Experiment, first_line_of_note
+from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.cells import duration, json_value
+from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.run_numbers import ranked_numbers
 
 if TYPE_CHECKING:

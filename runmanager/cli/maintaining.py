@@ -22,8 +22,9 @@ def note_command(target: Path, text: str | None = None) -> None:
         target (EXPERIMENT|RUN): An experiment, or EXPERIMENT/NUMBER for a run.
         text (TEXT): Lines of Markdown; '' removes the note. Without a text, the note is shown.
     """
-    from runmanager.core.experiment import Design, Experiment, check_note, first_line_of_note
+    from runmanager.core.experiment import Design, Experiment
     from runmanager.core.lock import hold
+    from runmanager.tables.notes import check_note, first_line_of_note
 
     path, run = find_target(target)
     experiment = Experiment(path)

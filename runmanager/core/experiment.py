@@ -6,7 +6,6 @@ keep their numbers and folders, and new runs get the next free numbers.
 
 import itertools
 import json
-import math
 import os
 import sys
 import zlib
@@ -14,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from numbers import Real
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -29,11 +27,7 @@ from runmanager.core.run import RunLike, id_of, params_of
 from runmanager.core.values import decode, encode, key_of, text
 from runmanager.core.wording import printable
 from runmanager.core.x_axis import check_x_axis
-from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError
-
-LONGEST_NOTE = 1000
-"""The maximum number of characters of a note."""
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that count as repeat axes by default."""
@@ -77,41 +71,20 @@ class Rule:
 
     axis: str | None = None  # the axis whose values are compared; None to compare settings
     # differences up to the margin count as equal, in units of the metric
-    margin: float | None = None
-    error: float = 0.05  # the probability that a verdict is wrong
+    margin: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    error: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of grid.json, without fields that are None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    @classmethod
-    def from_json(cls, content: Any) -> "Rule | None":
-        """Read the entry of grid.json; None if the entry is damaged."""
-        with suppress(msgspec.ValidationError):
-            rule = msgspec.convert(content, cls)
-            return None if rule.problems() else rule
-        return None
-
-    def problems(self) -> list[str]:
-        """Return the errors of the rule's numbers."""
-        problems = []
-        if not (self.margin is None or _is_between(self.margin, math.inf)):
-            problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
-        if not _is_between(self.error, 1.0):
-            problems.append(f"error must be a number between 0 and 1, got {self.error!r}")
-        return problems
-
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.as_json().items())
 
 
-def _is_between(value: Any, most: float) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < most
-
-
 _OF_DESIGN = {
-    "goal": str, "goals": list[Any], "repeats": tuple[str, ...], "decide": Any, "note": str,
-    "notes": dict[str, Any], "x_axis": str,
+    "goal": str, "goals": list[str], "repeats": tuple[str, ...], "decide": Rule, "note": str,
+    "notes": dict[str, str], "x_axis": str,
 }  # fmt: skip
 """The keys of a design in grid.json -> the types of their values."""
 
@@ -149,20 +122,6 @@ class Design:
         """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the entries of grid.json for the fields that are set."""
-        notes = {id_: note for id_, note in (self.run_notes or {}).items() if note}
-        content = {
-            "goal": None if self.goal is None else str(self.goal),
-            "goals": list(map(str, self.goals)) if self.goals else None,
-            "repeats": None if self.repeats is None else list(self.repeats),
-            "decide": None if self.rule is None else self.rule.as_json(),
-            "x_axis": self.x_axis,
-            "note": self.note or None,
-            "notes": notes or None,
-        }
-        return {name: value for name, value in content.items() if value is not None}
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Design":
         """Read a design from the content of grid.json, without damaged fields."""
@@ -170,23 +129,12 @@ class Design:
         for name, kind in _OF_DESIGN.items():
             with suppress(KeyError, msgspec.ValidationError, InvalidArgumentError):
                 value: Any = msgspec.convert(document[name], kind)
-                match name:
-                    case "goal":
-                        value = parse_goal(value)
-                    case "goals":
-                        parsed: list[Goal] = []
-                        for each in value:
-                            with suppress(InvalidArgumentError):
-                                parsed.append(parse_goal(each))
-                        value = tuple(parsed)
-                    case "decide":
-                        value = Rule.from_json(value)
-                    case "x_axis":
-                        check_x_axis(value)
-                    case "note":
-                        value = _shortened(value)
-                    case "notes":
-                        value = {id_: _shortened(note) for id_, note in value.items() if isinstance(note, str)}
+                if name == "goal":
+                    value = parse_goal(value)
+                elif name == "goals":
+                    value = tuple(map(parse_goal, value))
+                elif name == "x_axis":
+                    check_x_axis(value)
                 values[name] = value
         goal, goals = values.get("goal"), values.get("goals")
         return cls(
@@ -204,33 +152,6 @@ def _in_words(value: Goal | Rule | str | Sequence[str]) -> str:
     if isinstance(value, (Goal, Rule)):
         return printable(str(value))
     return repr(value) if isinstance(value, str) else printable(", ".join(value)) or "none"
-
-
-def check_note(note: object) -> str:
-    r"""Return a note without the space around it and at the ends of its lines.
-
-    >>> check_note("smaller steps? \n- for Adam\n")
-    'smaller steps?\n- for Adam'
-    """
-    if not isinstance(note, str):
-        raise InvalidArgumentError([f"a note must be text, got {note!r:.60}"])
-    if len(lines := _trimmed(note)) > LONGEST_NOTE:
-        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(lines):,}"
-        raise InvalidArgumentError([f"{rule}: put it into a file, and name that"])
-    return lines
-
-
-def first_line_of_note(note: str | None) -> str:
-    """Return the first line of a note, for screens with one line for it; "" without a note."""
-    return (note or "").partition("\n")[0]
-
-
-def _trimmed(note: str) -> str:
-    return "\n".join(line.expandtabs(4).rstrip() for line in note.strip().splitlines())
-
-
-def _shortened(note: str) -> str:
-    return _trimmed(note[: 2 * LONGEST_NOTE])[:LONGEST_NOTE]
 
 
 class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -284,10 +205,15 @@ def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
 
 
 class Experiment:
-    """An experiment and its runs, as seen by the process that writes them."""
+    """An experiment and its runs, as seen by the process that writes them.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: The folder of the experiment.
+        is_unnamed: Whether `path` is the root; its first run creates a folder, named with date and time.
+    """
+
+    def __init__(self, path: Path, *, is_unnamed: bool = False) -> None:
+        self.path, self.is_unnamed = path, is_unnamed
         self._runs: dict[str, RunFolder] | None = None
         self._read: object = None  # the version of grid.json when the runs were read
 
@@ -306,11 +232,10 @@ class Experiment:
 
     def decide(self, design: Design) -> list[str]:
         """Update the design in grid.json; return a sentence for each change."""
-        document = files.read_json(self.path / files.GRID)
-        before = Design.from_json(document)
+        before = self.design
         after, sentences = before.updated(design)
         if after != before:
-            self._write({"runs": [], **document}, after)
+            self._write(after)
         return sentences
 
     def plan(
@@ -335,26 +260,22 @@ class Experiment:
                 named = {name: params[name] for name in names if name in params}
                 folder = RunFolder(self.path / files.run_folder(number, named, digits), number, id_, params)
                 number += 1
-            reason = unavailable.get(id_, "")
-            planned.append(RunFolder(folder.path, folder.number, id_, _lasting(params), reason))
+            as_read = {name: decode(encode(value)) for name, value in params.items()}
+            planned.append(RunFolder(folder.path, folder.number, id_, as_read, unavailable.get(id_, "")))
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         self._runs = existing | {run.id: run for run in planned}
         if is_written:
             check_beginning()
             whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
             files.remove_leftovers(self.path, *whole)
-            document = files.read_json(self.path / files.GRID)
-            kept = {_LAST_TRIAL: document[_LAST_TRIAL]} if _LAST_TRIAL in document else {}
-            self._write({**kept, "runs": [run.entry for run in planned]}, design)
+            self._write(design, runs=[run.entry for run in planned])
         return planned
-
-    def find(self, run: RunLike) -> RunFolder | None:
-        """Return the folder of a run, None if the experiment has no such run."""
-        return self.runs.get(id_of(run))
 
     def open(self, run: RunLike, repeat: int = 1) -> RunFolder:
         """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
         check_beginning()
+        if self.is_unnamed:
+            self._create_dated()
         params = params_of(run)
         id_ = id_of(run) if repeat == 1 else f"{id_of(run)}-{repeat}"
         folder = self.runs.get(id_)
@@ -377,7 +298,7 @@ class Experiment:
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
         """Create the folder of a run proposed by a search, unless the folder exists."""
-        folder = self.find(run) or self._create(id_of(run), params_of(run), names, trials)
+        folder = self.runs.get(id_of(run)) or self._create(id_of(run), params_of(run), names, trials)
         folder = replace(folder, unavailable=unavailable.get(folder.id, ""))
         write_run(folder, trials)
         self.runs[folder.id] = folder
@@ -397,12 +318,25 @@ class Experiment:
             if id_ not in self.runs:
                 number = self._free_number(is_claimed=True)
                 name = files.run_folder(number, {name: params[name] for name in names})
-                folder = RunFolder(self.path / name, number, id_, _lasting(params))
+                as_read = {name: decode(encode(value)) for name, value in params.items()}
+                folder = RunFolder(self.path / name, number, id_, as_read)
                 folder.path.mkdir(exist_ok=True)
                 files.sync(self.path)
                 write_run(folder, trials)
                 self.runs[id_] = folder
             return self.runs[id_]
+
+    def _create_dated(self) -> None:
+        """Create the folder of the experiment, with date and time as its name."""
+        root, name = self.path, datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+        files.make_folder(root)
+        for number in itertools.count(1):  # two processes in the same second get different folders
+            path = root / (name if number == 1 else f"{name}_{number}")
+            with files.explained(path), suppress(FileExistsError):
+                path.mkdir()
+                files.sync(root)
+                self.path, self.is_unnamed = path, False
+                return
 
     @property
     def last_trial(self) -> int | None:
@@ -413,24 +347,35 @@ class Experiment:
     def forget(self, ids: Collection[str]) -> None:
         """Remove runs from grid.json before their folders go; no trial gets a number of theirs again."""
         document = files.read_json(self.path / files.GRID)
-        design, last = Design.from_json(document), self.last_trial
-        removed = [run for run in self.runs.values() if run.id in ids]
-        numbers = [trial.number for run in removed for trial in read_trials(run)]
+        design, last = self.design, self.last_trial
+        changed: dict[str, Any] = {}
+        numbers = [trial.number for id_, run in self.runs.items() if id_ in ids for trial in read_trials(run)]
         if numbers:
-            document[_LAST_TRIAL] = max([*numbers, -1 if last is None else last])
-        entries = document.get("runs")
-        if isinstance(entries, list):
-            document["runs"] = [e for e in entries if not (isinstance(e, dict) and str(e.get("id")) in ids)]
+            changed[_LAST_TRIAL] = max([*numbers, -1 if last is None else last])
+        if isinstance(entries := document.get("runs"), list):
+            changed["runs"] = [e for e in entries if not (isinstance(e, dict) and str(e.get("id")) in ids)]
         notes = {id_: note for id_, note in (design.run_notes or {}).items() if id_ not in ids}
-        if document:
-            self._write({"runs": [], **document}, replace(design, run_notes=notes or None))
+        if document or changed:
+            self._write(replace(design, run_notes=notes), **changed)
         self._runs = None
 
-    def _write(self, document: Mapping[str, Any], design: Design) -> None:
-        """Write grid.json with a design; other content of the document stays."""
-        others = {name: value for name, value in document.items() if name not in _OF_DESIGN}
+    def _write(self, design: Design, **changed: Any) -> None:
+        """Write grid.json with a design; its other content stays, but for the changed entries."""
+        before = files.read_json(self.path / files.GRID)
+        others = {name: value for name, value in before.items() if name not in _OF_DESIGN}
+        fields = {
+            "goal": None if design.goal is None else str(design.goal),
+            "goals": list(map(str, design.goals)) if design.goals else None,
+            "repeats": design.repeats,
+            "decide": None if design.rule is None else design.rule.as_json(),
+            "x_axis": design.x_axis,
+            "note": design.note or None,
+            "notes": {id_: note for id_, note in (design.run_notes or {}).items() if note} or None,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        content = {"v": _VERSION, **fields, "runs": [], **others, **changed}
         files.make_folder(self.path)
-        files.write_file(self.path / files.GRID, strict_json({"v": _VERSION, **design.as_json(), **others}))
+        files.write_file(self.path / files.GRID, strict_json(content))
 
     def _free_number(self, *, is_claimed: bool = False) -> int:
         """Return the number after all others; with the claim, a folder left empty by a kill keeps no number."""
@@ -444,57 +389,6 @@ class Experiment:
                         names.remove(name)
         numbers = [files.run_number(name) or 0 for name in names]
         return max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
-
-
-class RunFolders:
-    """The run folders that a manager opens; the experiment is created when its first run begins.
-
-    Raises:
-        GridError: `experiment` cannot be a folder's name, or `root` cannot be a folder.
-    """
-
-    def __init__(self, experiment: str | Experiment | None, root: str | os.PathLike[str]) -> None:
-        self.opened: Experiment | None = None  # the experiment; None until its folder exists
-        self.name: str | None = None  # name of the experiment; None for a name with date and time
-        if isinstance(experiment, Experiment):
-            self.opened, self.name = experiment, experiment.path.name
-        else:
-            self.name = None if experiment is None else files.check_experiment(experiment)
-            files.check_root(root, self.name)
-        self._root = Path(root).absolute()  # the loop may change the working directory
-        self._num_begun: dict[str, int] = {}  # identity of a run -> number of times that it has begun
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment; if its name has date and time, its folder is created now."""
-        if self.opened is None and self.name:
-            self.opened = Experiment(self._root / self.name)
-        if self.opened is None:
-            name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
-            files.make_folder(self._root)
-            for number in itertools.count(1):  # two processes in the same second get different folders
-                path = self._root / (name if number == 1 else f"{name}_{number}")
-                with files.explained(path), suppress(FileExistsError):
-                    path.mkdir()
-                    files.sync(self._root)
-                    self.opened = Experiment(path)
-                    break
-        assert self.opened is not None
-        return self.opened
-
-    def open_on_all_ranks(self, run: RunLike, *, again: bool) -> RunFolder:
-        """Open the folder of a run that begins. All ranks call this; rank 0 opens the folder for all ranks."""
-        folder, path = ranks.from_main(lambda: (self.open(run, again=again), self.experiment.path))
-        self.opened = self.opened or Experiment(path)
-        return folder
-
-    def open(self, run: RunLike, *, again: bool = False) -> RunFolder:
-        """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
-        id_ = id_of(run)
-        repeat = self._num_begun.get(id_, 0) + (not again)
-        folder = self.experiment.open(run, repeat)
-        self._num_begun[id_] = repeat
-        return folder
 
 
 def check_beginning() -> None:
@@ -528,11 +422,6 @@ def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (name in repeats, name == _DEVICE))
 
 
-def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters in the form in which they are read back from JSON."""
-    return {name: decode(encode(value)) for name, value in params.items()}
-
-
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
     damaged = [] if damaged is None else damaged
@@ -544,8 +433,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
             runs[run.path.name] = run
     for name in [name for name in folders if name not in runs]:
         entry = files.read_json(experiment / name / files.RUN, damaged=damaged)
-        run = _read_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
-        if run:
+        if entry and (run := _read_entry(experiment, {**entry, "folder": name}, others, damaged)):
             runs[name] = run
         elif not entry and has_journals(experiment / name):
             damaged.append(f"{experiment / name} (no {files.RUN})")

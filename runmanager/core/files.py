@@ -288,31 +288,28 @@ def for_people(path: Path) -> Path:
     return path
 
 
-def check_root(root: str | os.PathLike[str], experiment: str | None = None) -> None:
-    """Refuse a root that cannot be a folder, or that has a folder of a name that differs in case alone."""
+def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnamed: bool = False) -> None:
+    """Refuse a root that cannot be a folder, and a name that cannot be the name of an experiment in it."""
     path = Path(root).absolute()
     problems: list[str] = []
+    value: object = name  # the caller may pass a value of another type
+    if not is_unnamed and not (
+        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value)
+    ):
+        better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
+        better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
+        rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
+        problems.append(f"{rule}, got {name!r}: write {better!r}")
     with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
         file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
         if file:
             problems.append(f"root must be a folder, such as 'runs'; {str(for_people(file))!r} is a file")
-        for name in os.listdir(path):  # noqa: PTH208 - no Path each
-            if isinstance(experiment, str) and name != experiment and name.casefold() == experiment.casefold():
-                fact = f"experiments {experiment!r} and {name!r} in {for_people(path)} differ in case alone"
+        for other in os.listdir(path):  # noqa: PTH208 - no Path each
+            if isinstance(value, str) and other != value and other.casefold() == value.casefold():
+                fact = f"experiments {name!r} and {other!r} in {for_people(path)} differ in case alone"
                 problems.append(f"{fact}: write one of the two")
     if problems:
         raise InvalidArgumentError(problems)
-
-
-def check_experiment(name: str) -> str:
-    """Return the name of an experiment if it is a valid folder name."""
-    value: object = name  # the caller may pass a value of another type
-    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value):
-        return name
-    better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-    better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
-    rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
-    raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
@@ -379,16 +376,6 @@ def run_number(folder: str) -> int | None:
     """
     match = _FOLDER.fullmatch(folder)
     return int(match["number"]) if match else None
-
-
-def journal(number: int) -> str:
-    """Return the file name of an attempt's journal; attempts count from 1."""
-    return f"attempt-{number}.jsonl"
-
-
-def steps(number: int) -> str:
-    """Return the file name of an attempt's logged steps."""
-    return f"attempt-{number}.steps.jsonl"
 
 
 def journals_by_attempt(folder: Path) -> dict[int, str]:

@@ -128,7 +128,7 @@ class Journal(AppendFile):
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         while True:
-            path = folder / files.journal(attempt)
+            path = folder / f"attempt-{attempt}.jsonl"
             start = _line(attempt, "start", {**lock.this_process(), **details})
             try:
                 # complete: its first line names the process that writes it

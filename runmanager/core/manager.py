@@ -4,7 +4,7 @@ import bdb
 import math
 import time
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -37,7 +37,7 @@ from runmanager.errors import (
 if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
-    from runmanager.core.experiment import Design, RunFolders
+    from runmanager.core.experiment import Design, Experiment, RunFolder
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
     from runmanager.core.loop_options import Interval, LoopOptions
@@ -88,7 +88,7 @@ class Manager:
     """Leads runs to their records, one after the other; `RunManager` adds what a loop of a user sees.
 
     Args:
-        folders: The run folders.
+        experiment: The experiment of the runs.
         context: The settings of the grid, or of the user.
         design: The goal and the x-axis to store with the experiment, None for those of the grid.
 
@@ -99,13 +99,16 @@ class Manager:
         outcome: The outcome of the last run, None before the first run and while a run is open.
     """
 
-    def __init__(self, folders: "RunFolders", context: "GridContext", design: "Design | None" = None) -> None:
+    def __init__(
+        self, experiment: "Experiment", context: "GridContext", design: "Design | None" = None
+    ) -> None:
         self.run_params: Any = None
         self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         # private names, as the classes of users have their own attributes
-        self._folders, self._context = folders, context
+        self._experiment, self._context = experiment, context
+        self._num_begun: Counter[str] = Counter()  # identity of a run -> number of times that it has begun
         self._current: OpenRun | None = None  # the open or the last run
         self._evaluation: OpenEvaluation | None = None  # the open evaluation
         self._scope = ExitStack()  # restores the current device, and other settings, when the run ends
@@ -163,11 +166,13 @@ class Manager:
             torch_devices.reset_peak(device)
             # a run of a grid that begins again, as after a caught error, is at its next attempt
             again = self._context.run is not None and self.run_count > 0
-            folder = self._folders.open_on_all_ranks(named, again=again)
+            experiment = self._experiment
+            folder, path = ranks.from_main(lambda: (self._folder_of(named, again=again), experiment.path))
+            experiment.path, experiment.is_unnamed = path, False
             if self._design is not None and ranks.is_main():
-                for sentence in self._folders.experiment.decide(self._design):
+                for sentence in experiment.decide(self._design):
                     warn(sentence)
-                design = self._folders.experiment.design
+                design = experiment.design
                 self._context = replace(self._context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
             opened = OpenRun(folder, device, self._context, network, loader)
@@ -930,6 +935,13 @@ class Manager:
         torch_devices.wait_for(run.device)
         run.add_evaluation(values, run.seconds - before)
 
+    def _folder_of(self, run: Any, *, again: bool) -> "RunFolder":
+        """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
+        repeat = self._num_begun[id_of(run)] + (not again)
+        folder = self._experiment.open(run, repeat)
+        self._num_begun[id_of(run)] = repeat
+        return folder
+
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
         devices = torch_devices.devices_of(network)
@@ -946,8 +958,8 @@ class Manager:
     def _watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
         patience, goal = options.patience, goal_of(options.keep) or self._context.goal
-        if patience is not None and goal is None and (self._folders.name or self._folders.opened):
-            goal = self._folders.experiment.design.goal
+        if patience is not None and goal is None and not self._experiment.is_unnamed:
+            goal = self._experiment.design.goal
         if patience is not None and goal is None:
             example = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
             raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {example}"])
@@ -1005,7 +1017,7 @@ class Manager:
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
-            folder = self._folders.open(named, again=self.outcome is not None)
+            folder = self._folder_of(named, again=self.outcome is not None)
             self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
             self.outcome = None
             # the epochs of earlier attempts stay valid

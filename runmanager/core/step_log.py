@@ -110,7 +110,7 @@ class StepLog:
         block = {column: (steps, [next(numbers) for _ in steps]) for column, (steps, _) in pending.items()}
         line = block_line(self._attempt, self._epoch, block)
         if self._file is None:
-            path = self._folder / files.steps(self._attempt)
+            path = self._folder / f"attempt-{self._attempt}.steps.jsonl"
             with files.explained(path):
                 path.unlink(missing_ok=True)  # the file of an attempt whose journal is lost
                 files.write_file(path, line, is_new=True)

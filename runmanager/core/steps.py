@@ -76,7 +76,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     parts: _Parts = {}
     latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
     for number in files.journals_by_attempt(folder.path):
-        path, start = folder.path / files.steps(number), starts.get(number, {})
+        path, start = folder.path / f"attempt-{number}.steps.jsonl", starts.get(number, {})
         of_attempt: _Parts = {}
         try:
             lines = journal.read_attempt(path, partial(_take, of_attempt))

@@ -16,7 +16,7 @@ from runmanager.core.contracts import Boards, Listener, Report, RunListener
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.run import Run, copy_of
+from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.state import RunResult, read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 
@@ -144,7 +144,7 @@ class RunTask:
 
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
         """Return the number of threads of a resumed run, None for a new run."""
-        folder = self.experiment.find(run)
+        folder = self.experiment.runs.get(id_of(run))
         checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
             return None
@@ -170,7 +170,7 @@ class RunTask:
         """Return a `breakpoint()` that raises an error with advice, for a worker, which has no keyboard."""
 
         def refuse(*_: object, **__: object) -> None:
-            folder = self.experiment.find(run)
+            folder = self.experiment.runs.get(id_of(run))
             number = folder.number if folder else "NUMBER"
             step = f"only={number} executes this run alone, in the process that starts the grid"
             raise LifecycleError(f"a debugger has no keyboard in a worker process: {step}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from runmanager.core import files
-from runmanager.core.experiment import Design, check_note
+from runmanager.core.experiment import Design
 from runmanager.core.goal import parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
@@ -18,6 +18,7 @@ from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.front.options import GridOptions
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
 from runmanager.search.space import SearchSpace
+from runmanager.tables.notes import check_note
 from runmanager.tensorboard.event_options import TensorBoard
 
 _MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
@@ -28,9 +29,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     decide, repeats = options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
     with problems.collecting():
-        files.check_experiment(options.experiment)
-    with problems.collecting():
-        files.check_root(options.root, options.experiment)
+        files.check_experiment(options.root, options.experiment)
     runs: list[Run] = []
     with problems.collecting():
         grid = mapping_of(params)

@@ -76,7 +76,7 @@ class RunManager(Manager):
 
     def __init__(
         self,
-        experiment: "str | Experiment | None" = None,
+        experiment: str | None = None,
         root: str | PathLike[str] = "runs",
         *,
         tensorboard: bool | TensorBoard = True,
@@ -84,13 +84,13 @@ class RunManager(Manager):
         batch_size: Measure | None = None,
         goal: str | None = None,
     ) -> None:
-        from runmanager.core.experiment import Design, RunFolders
-        from runmanager.core.files import open_closed_streams
+        from runmanager.core import files
+        from runmanager.core.experiment import Design, Experiment
         from runmanager.core.goal import parse_goal
         from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
 
-        open_closed_streams()
+        files.open_closed_streams()
         problems = Problems()
         problems.check_batch_size(batch_size)
         check_tensorboard(problems, "tensorboard", tensorboard)
@@ -108,15 +108,16 @@ class RunManager(Manager):
             every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
             boards = Boards(partial(RunLog, histogram_every=every), Confusion)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
-        super().__init__(RunFolders(experiment, root), context, design)
+        files.check_experiment(root, experiment, is_unnamed=experiment is None)
+        path = Path(root).absolute()  # the loop may change the working directory
+        path = path if experiment is None else path / experiment
+        super().__init__(Experiment(path, is_unnamed=experiment is None), context, design)
 
     @classmethod
     def of_grid(cls, experiment: "Experiment", context: "GridContext") -> Self:
         """Return the manager of a run of a grid, which writes the tables and shows the lines itself."""
-        from runmanager.core.experiment import RunFolders
-
         manager = cls.__new__(cls)
-        Manager.__init__(manager, RunFolders(experiment, ""), context)
+        Manager.__init__(manager, experiment, context)
         return manager
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
@@ -200,18 +201,18 @@ class RunManager(Manager):
             [{'lr': 0.01}]
         """
         from runmanager.core.lock import check_free
-        from runmanager.core.run import identified
+        from runmanager.core.run import id_of, identified
         from runmanager.core.state import read_run
 
-        if self._folders.name is None:
+        experiment = self._experiment
+        if experiment.is_unnamed:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        experiment = self._folders.experiment
         if ranks.is_main():
             check_free(experiment.path)
         for run in runs:
             is_completed = False
             if ranks.is_main():
-                folder = experiment.find(identified(run))
+                folder = experiment.runs.get(id_of(identified(run)))
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
@@ -219,8 +220,8 @@ class RunManager(Manager):
     @property
     def results(self) -> "pd.DataFrame":
         """The table of `load_results` for this experiment so far, one row per finished epoch."""
-        experiment = self._folders.opened
-        if experiment is None or not (ranks.is_main() or experiment.path.exists()):
+        experiment = self._experiment
+        if experiment.is_unnamed or not experiment.path.exists():
             from runmanager.front import loop_output
 
             return loop_output.table_of(self.run_data)

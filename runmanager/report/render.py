@@ -19,7 +19,7 @@ from runmanager.answers.conclusion import all_digits
 from runmanager.answers.differences import diff_of
 from runmanager.answers.view import TIMES
 from runmanager.core import files
-from runmanager.core.experiment import first_line_of_note, read_runs
+from runmanager.core.experiment import read_runs
 from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
@@ -31,6 +31,7 @@ from runmanager.report.run_colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.svg import spaced
 from runmanager.tables.cells import aligned, cell, durations
 from runmanager.tables.loading import Paths, read_results
+from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.ranking import metrics_of
 from runmanager.tables.roots import absolute_path, no_runs
 from runmanager.tables.roots import experiments as folders_of

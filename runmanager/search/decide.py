@@ -60,7 +60,8 @@ class Decide:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        problems = Problems(self.rule.problems())
+        problems = Problems()
+        problems.check_margin(self.margin, self.error)
         problems.check_count("max_repeats", self.max_repeats, 2)
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from runmanager.core import files
-from runmanager.core.experiment import Design, Experiment, first_line_of_note
+from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import KEPT, Goal, is_larger_better
 from runmanager.core.outcome import LEADING, Status, in_order
 from runmanager.core.state import RunResult
 from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
+from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import COLD, unique_names
 from runmanager.tables.run_numbers import ranked_numbers
 from runmanager.tables.usual_goals import goal_of_kept

@@ -19,6 +19,7 @@ from torch import nn
 
 from runmanager import RunManager, RunsWarning, TensorBoard, load_results, load_runs, load_steps, run_grid
 from runmanager.core.experiment import Experiment
+from runmanager.core.run import id_of
 from runmanager.tensorboard import event_file, histograms, hparams, pictures, run_log
 from runmanager.tensorboard.hparams import OF_GOAL, tag
 from tests.board.reading import (
@@ -591,8 +592,7 @@ def test_a_loop_follows_the_goal_of_its_experiment(tmp_path):
             for epoch in manager.epochs(2):
                 manager.track_loss(0.5, 1)
                 manager.track(reward=epoch)
-        folder = Experiment(tmp_path / "e").find(params)
-        assert folder
+        folder = Experiment(tmp_path / "e").runs[id_of(params)]
         return [value for _, value in scalars_in(folder.path)["Goal/best"]]
 
     assert execute({"lr": 0.1}, goal="min:reward") == [1, 1]

@@ -173,4 +173,4 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
 }
 """Mistakes by name; each makes the process that calls it a worse one."""
 
-JOURNAL = files.journal(1)
+JOURNAL = "attempt-1.jsonl"

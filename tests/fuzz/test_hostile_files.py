@@ -150,7 +150,7 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
             journal.write_bytes(hostile.journal(lines, dice))
         case "steps":
-            path = folder / files.steps(1)
+            path = folder / "attempt-1.steps.jsonl"
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
             path.write_bytes(hostile.journal(lines, dice))
         case "run.json":
@@ -162,7 +162,13 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             (folder / files.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
         case "link":
             (folder / files.ERROR_LOG).touch()
-            targets = [journal, folder / files.steps(1), folder / files.RUN, events, folder / files.ERROR_LOG]
+            targets = [
+                journal,
+                folder / "attempt-1.steps.jsonl",
+                folder / files.RUN,
+                events,
+                folder / files.ERROR_LOG,
+            ]
             hostile.link(dice.choice(targets), dice)
         case "folder":
             number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])

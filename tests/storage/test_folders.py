@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 
 from runmanager import GridError, RunManager, load_runs
-from runmanager.core.experiment import Experiment, RunFolders, read_runs, varying
+from runmanager.core.experiment import Experiment, read_runs, varying
 from runmanager.tables.roots import experiments, is_experiment
 
 
@@ -255,10 +255,3 @@ def test_the_same_run_twice_in_one_manager_gets_two_numbers(plain, tmp_path):
 
     assert [row["run"] for row in plain.run_data] == [1, 2]
     assert [row["attempts"] for row in runs_of(tmp_path)] == [1, 1]
-
-
-def test_names_in_the_working_directory_do_not_concern_an_experiment_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "Spiral").mkdir()
-    monkeypatch.chdir(tmp_path)
-
-    assert RunFolders(Experiment(tmp_path / "root" / "spiral"), "").name == "spiral"

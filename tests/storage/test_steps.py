@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.core import files, journal, steps
+from runmanager.core import journal, steps
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal, to_line
 from runmanager.core.outcome import EpochRecord
@@ -29,7 +29,7 @@ def begin(run, attempt=1, epochs=(), **facts):
 
 def write(run, *lines, attempt=1):
     content = b"".join(line if isinstance(line, bytes) else to_line(line) for line in lines)
-    (run.path / files.steps(attempt)).write_bytes(content)
+    (run.path / f"attempt-{attempt}.steps.jsonl").write_bytes(content)
 
 
 def table(run, damaged=None):
@@ -55,7 +55,7 @@ def test_blocks_are_strict_json_with_a_checksum(run):
     blocks = {"score": ([50], [math.nan]), "rate": ([50, 100], [math.inf, 0.5])}, {"score": ([150], [0.5])}
     write(run, *(block_line(1, epoch, block) for epoch, block in enumerate(blocks, 1)))
 
-    first, second = (run.path / files.steps(1)).read_text().splitlines()
+    first, second = (run.path / "attempt-1.steps.jsonl").read_text().splitlines()
     assert json.loads(first)["metrics"] == {"score": [[50], ["nan"]], "rate": [[50, 100], ["inf", 0.5]]}
     assert json.loads(second).keys() == {"v", "type", "attempt", "epoch", "metrics", "t_wall", "crc"}
 
@@ -87,7 +87,7 @@ def test_a_line_that_nobody_of_us_wrote_costs_itself(run, metrics):
     damaged: list[str] = []
 
     assert table(run, damaged) == {"score": [(1, 1, 0.5), (1, 2, 0.25)]}
-    assert damaged == [f"{run.path / files.steps(1)} (line 1)"]
+    assert damaged == [f"{run.path}/attempt-1.steps.jsonl (line 1)"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_so_does_any_other_line(run, line):
     damaged: list[str] = []
 
     assert table(run, damaged) == {"score": [(1, 1, 0.5), (1, 2, 0.25)]}
-    assert damaged == [f"{run.path / files.steps(1)} (line 1)"]
+    assert damaged == [f"{run.path}/attempt-1.steps.jsonl (line 1)"]
 
 
 def test_a_line_that_is_too_long_ends_the_reading(run, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_line_that_is_too_long_ends_the_reading(run, monkeypatch):
     damaged: list[str] = []
 
     assert table(run, damaged) == {"score": [(1, 1, 0.5), (1, 2, 0.25), (1, 3, 0.1)]}
-    assert damaged == [f"{run.path / files.steps(1)} (line 3)"]
+    assert damaged == [f"{run.path}/attempt-1.steps.jsonl (line 3)"]
 
 
 def test_lines_are_put_together_where_reading_was_cut(run, monkeypatch):
@@ -131,8 +131,8 @@ def test_links_folders_and_unreadable_files_are_named(run, tmp_path):
     for attempt, epochs in ((1, [1]), (2, [2]), (3, [3])):
         begin(run, attempt, epochs, after=attempt - 1)
     (tmp_path / "secret").write_bytes(to_line(BLOCK))
-    (run.path / files.steps(1)).symlink_to(tmp_path / "secret")
-    (run.path / files.steps(2)).mkdir()
+    (run.path / "attempt-1.steps.jsonl").symlink_to(tmp_path / "secret")
+    (run.path / "attempt-2.steps.jsonl").mkdir()
     write(run, {**BLOCK, "epoch": 3}, attempt=3)
     damaged: list[str] = []
 
@@ -158,7 +158,7 @@ def test_where_a_first_line_is_damaged_the_blocks_say_what_they_supersede(run):
     begin(run, 1, [1, 2])
     write(run, *({**BLOCK, "epoch": n} for n in (1, 2, 3)))
     begin(run, 2, [3], after=2)
-    path = run.path / files.journal(2)
+    path = run.path / "attempt-2.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"after":2', b'"after":9'))
     write(run, {**BLOCK, "epoch": 3, "metrics": {"score": [[9], [9]]}}, attempt=2)
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.core import files, step_log, steps
+from runmanager.core import step_log, steps
 from runmanager.core.journal import Journal
 from runmanager.core.metrics import read_values
 from runmanager.core.step_log import StepLog
@@ -310,7 +310,7 @@ def test_logging_draws_no_random_number_and_changes_no_result(tmp_path):
 def test_a_file_of_steps_whose_journal_is_gone_is_in_nobodys_way(manager, tmp_path):
     for number in begin(manager):
         manager.log(score=number)
-    (manager.folder / files.journal(1)).unlink()
+    (manager.folder / "attempt-1.jsonl").unlink()
 
     again = RunManager("exp", tmp_path, tensorboard=False, display=False)
     for number in begin(again):
