@@ -138,8 +138,8 @@ class RunBuilder:
         tried = (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(runs) < n:
-            kept = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
-            raise GridError(f"only {len(runs):,} {kept}, a sample of {n:,} was asked for: lower n")
+            drawn = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
+            raise GridError(f"only {len(runs):,} {drawn}, a sample of {n:,} was asked for: lower n")
         return kept(runs, None)
 
     @staticmethod
