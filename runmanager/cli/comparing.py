@@ -7,7 +7,7 @@ from pathlib import Path
 from runmanager.cli.common import say, write
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
-from runmanager.tables.cells import json_value
+from runmanager.tables.results_files import json_value
 
 _NUM_BEST = 10
 _RUNS = Path("runs")

@@ -13,8 +13,9 @@ from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
 from runmanager.core import files
 from runmanager.core.experiment import Experiment
-from runmanager.tables.cells import cell, durations, join, json_value
+from runmanager.tables.cells import cell, durations, join
 from runmanager.tables.notes import first_line_of_note
+from runmanager.tables.results_files import json_value
 
 if TYPE_CHECKING:
     from runmanager.core.experiment import Design, RunFolder

@@ -18,8 +18,9 @@ from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.cells import duration, json_value
+from runmanager.tables.cells import duration
 from runmanager.tables.notes import first_line_of_note
+from runmanager.tables.results_files import json_value
 from runmanager.tables.run_numbers import ranked_numbers
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from runmanager.core import failure, files, metrics
 from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_weights, set_aside
 from runmanager.core.loaders import undisturbed
-from runmanager.core.outcome import EpochRecord, Outcome, Status, in_order
+from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, loading_facts, read_run
 from runmanager.core.values import column
@@ -1082,5 +1082,5 @@ class Manager:
         folder = self._open_run("end_epoch()").folder
         params = {column(name): value for name, value in folder.params.items()}
         for record in records:
-            row = in_order(folder.number, record.epoch, params, record.metrics)
-            self.run_data.append(OrderedDict(row))
+            leading = {"run": folder.number, "epoch": record.epoch, **dict.fromkeys(LEADING, math.nan)}
+            self.run_data.append(OrderedDict({**leading, **params, **record.metrics}))

@@ -170,7 +170,7 @@ class EpochSums:
         if self._size is None:
             self._early.setdefault("loss", [])  # losses without a batch wait for the next size
         self._size = size
-        if self._early:
+        if any(self._early.values()):
             self._add_early(size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
@@ -295,7 +295,7 @@ class EpochSums:
 
     def means(self) -> dict[str, float]:
         """Read every metric of the epoch over all ranks, with one transfer per device."""
-        if self._waiting or self._early:
+        if self._waiting or any(self._early.values()):
             self._settle()
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
         totals |= self._selected

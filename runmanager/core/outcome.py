@@ -1,12 +1,11 @@
 """The status of a run, and the outcome of an attempt with its cause and the next step."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -277,14 +276,3 @@ class Outcome:
         # after an exception, the user's fix may change all epochs
         is_kept = is_retried or (self.epochs and not self.status.is_exception)
         return f"{kept}; {step}" if step and is_kept else step
-
-
-def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of an epoch, or of all epochs, in the order of the results table.
-
-    >>> list(in_order(7, 1, {"lr": 0.1}, {"loss": 0.5, "f1": 0.25}))
-    ['run', 'epoch', 'loss', 'accuracy', 'epoch duration', 'run duration', 'lr', 'f1']
-    """
-    leading = {name: metrics.get(name, math.nan) for name in LEADING}
-    further = {name: value for name, value in metrics.items() if name not in leading and name not in params}
-    return {"run": run, "epoch": epoch, **leading, **params, **further}

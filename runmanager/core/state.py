@@ -91,8 +91,9 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
             current.clear()
         current.append(attempt)
     records = [record for _, record in sorted(epochs.items())]
-    names = {name for record in records for name in record.metrics} if len(records) >= _FEW_EPOCHS else ()
-    if is_sparse(len(records), len(names), sum(len(record.metrics) for record in records)):
+    metrics = [record.metrics for record in records]
+    num_values = sum(map(len, metrics))
+    if len(records) >= _FEW_EPOCHS and is_sparse(len(records), len(set().union(*metrics)), num_values):
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
         records = []
     last = counting[-1] if counting else Attempt()

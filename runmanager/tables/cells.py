@@ -149,20 +149,3 @@ def durations(values: Iterable[float]) -> list[str]:
 def join(parts: Iterable[str]) -> str:
     """Join non-empty parts with a middle dot."""
     return " · ".join(part for part in parts if part)
-
-
-def json_value(value: Any) -> Any:
-    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
-
-    >>> json_value((1, float("nan"), {"a": float}))
-    [1, None, {'a': 'float'}]
-    """
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {text(key): json_value(item) for key, item in value.items()}
-    return text(value)

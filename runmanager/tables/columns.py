@@ -13,7 +13,7 @@ import pandas as pd
 from runmanager.core import files
 from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import KEPT, Goal, is_larger_better
-from runmanager.core.outcome import LEADING, Status, in_order
+from runmanager.core.outcome import LEADING, Status
 from runmanager.core.state import RunResult
 from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
@@ -89,7 +89,8 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
         if label in epochs.metrics:
             params[label] = _filled([epochs.params[name][row] for row in rows], epochs.metrics[label])
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
-    columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
+    columns: dict[str, Any] = {"run": numbers, "epoch": epochs.epochs, **dict.fromkeys(LEADING, math.nan)}
+    columns |= params | epochs.metrics | params
     if any(jobs > 1 for jobs in epochs.jobs):
         columns["jobs"] = _repeated(epochs.jobs, rows)
     if len(epochs.cold):

@@ -19,7 +19,6 @@ from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
-from runmanager.tables.cells import json_value
 from runmanager.tables.columns import (
     ALL_GOALS,
     GOALS,
@@ -33,7 +32,7 @@ from runmanager.tables.columns import (
     hyperparameters_of,
 )
 from runmanager.tables.ranking import goals_of
-from runmanager.tables.results_files import FORMULA, readable
+from runmanager.tables.results_files import FORMULA, json_value, readable
 
 _WORDS = {"True": True, "False": False, "null": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,4000})(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?|nan|-?inf")

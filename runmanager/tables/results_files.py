@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.core import files
-from runmanager.core.outcome import in_order
+from runmanager.core.outcome import LEADING
 from runmanager.core.state import RunResult
 from runmanager.core.values import column, text
-from runmanager.tables.cells import json_value
 
 COLD = "cold start"
 """The column that marks the first epoch of each process."""
@@ -33,7 +32,7 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     begun = [run for run in runs if run.epochs]
     labels = unique_names({name: column(name) for run in runs for name in run.folder.params}, set())
     metrics = dict.fromkeys(name for run in begun for record in run.epochs for name in record.metrics)
-    columns: dict[str, Any] = dict.fromkeys(in_order("", "", dict.fromkeys(labels.values()), metrics))
+    columns: dict[str, Any] = dict.fromkeys(["run", "epoch", *LEADING, *labels.values(), *metrics])
     if any(run.jobs > 1 for run in begun):
         columns["jobs"] = None
     has_cold = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
@@ -83,3 +82,20 @@ def readable(value: Any) -> Any:
     content = text(value)
     safe = f"'{content}" if content.startswith(FORMULA) else content
     return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
+
+
+def json_value(value: Any) -> Any:
+    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
+
+    >>> json_value((1, float("nan"), {"a": float}))
+    [1, None, {'a': 'float'}]
+    """
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {text(key): json_value(item) for key, item in value.items()}
+    return text(value)
