@@ -51,10 +51,13 @@ class CheckTask:
         try:
             with self.temporary_folder() as folder, undisturbed_random(device):
                 experiment = Experiment(Path(folder) / self.task.experiment.path.name)
-                task = replace(
-                    self.task, experiment=experiment, train=Cut(self.task.train), boards=None,
-                    rule="", asks=False, listeners=[OneEpoch()], raises=False,
+                context = replace(
+                    self.task.context, boards=None, rule="", asks=False, listeners=[OneEpoch()],
                     epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
+                )  # fmt: skip
+                task = replace(
+                    self.task, experiment=experiment, train=Cut(self.task.train), context=context, users=(),
+                    raises=False,
                 )  # fmt: skip
                 return task(run, report)
         finally:

@@ -70,7 +70,7 @@ class Loop:
         for number, planned in enumerate(runs):
             start = planned.start
             if start.status is Status.PRUNED and planned.action.is_due:
-                is_by_this_rule = bool(start.pruned_by) and start.pruned_by == self.task.rule
+                is_by_this_rule = bool(start.pruned_by) and start.pruned_by == self.task.context.rule
                 if is_by_this_rule or (self.pruner and self.pruner.is_left(start)):
                     runs[number] = replace(planned, action=Action.LEAVE)
         axes = self.search.axes if self.search else ()
@@ -107,7 +107,8 @@ class Loop:
         num_retries: Counter[str] = Counter()
         runs: deque[Run] = deque()
         self._hand_over(first, runs)
-        outcomes = self.executor.execute(runs, replace(self.task, jobs=self.num_lanes), self)
+        task = replace(self.task, context=replace(self.task.context, jobs=self.num_lanes))
+        outcomes = self.executor.execute(runs, task, self)
         try:
             with self.signals.at_once(), contextlib.closing(outcomes):
                 for run, ended in outcomes:
@@ -261,7 +262,7 @@ class Loop:
             # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch; those of
             # a completed run are not resumed
             start = state.start or ({} if before.status is Status.COMPLETED else before.start)
-            fingerprint = start.get("fingerprint", self.task.fingerprint)
+            fingerprint = start.get("fingerprint", self.task.context.fingerprint)
             end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
             state = read_run(folder)
         self.states[folder.id] = state

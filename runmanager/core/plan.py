@@ -59,7 +59,7 @@ class Plan:
 
 def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_failed: bool) -> Plan:
     """Plan runs according to their journals and the options of `run_grid`."""
-    keep_changed = task.keep_changed
+    context, keep_changed = task.context, task.context.keep_changed
     planned: list[PlannedRun] = []
     causes: Counter[str] = Counter()
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
@@ -68,11 +68,11 @@ def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_fai
         if folder.unavailable:
             planned.append(PlannedRun(run, folder, before, start, Action.LEAVE))
             continue
-        differences = task.changes_since(before)
+        differences = context.changes_since(before)
         if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
             # a later attempt, which failed before its first epoch, may have begun with the present code
             later = read_run(replace(folder, since=before.start.get("attempt", 0)))
-            if not task.changes_since(later):
+            if not context.changes_since(later):
                 start, differences = later, []
         if not differences:
             differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]
@@ -89,7 +89,7 @@ def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_fai
                 action = Action.LEAVE
         planned.append(PlannedRun(run, start.folder, before, start, action))
     sentences = [_changes(causes, keep_changed=keep_changed)] if causes else []
-    return Plan(planned, [*sentences, *_unnoticed(planned, task.fingerprint)])
+    return Plan(planned, [*sentences, *_unnoticed(planned, context.fingerprint)])
 
 
 def _unnoticed(planned: Sequence[PlannedRun], now: Fingerprint) -> list[str]:

@@ -8,21 +8,19 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files, state
-from runmanager.core.contracts import Boards, Listener, Report, RunListener
+from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
-from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of, id_of
-from runmanager.core.state import RunResult, read_run
+from runmanager.core.state import read_run
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 
 if TYPE_CHECKING:
-    from runmanager.core.epoch import OpenEpoch
-    from runmanager.core.evaluate import OpenEvaluation
     from runmanager.core.grid_context import GridContext
     from runmanager.core.manager import Manager
 
@@ -66,45 +64,24 @@ class RunTask:
     train: Callable[..., object]
     manager_of: "Callable[[Experiment, GridContext], Manager]"  # -> the manager for `train`
     experiment: Experiment
-    fingerprint: Fingerprint
-    changes_since: Callable[[RunResult], Sequence[str]]  # state of a run -> its changes since it began
-    keep_changed: bool
-    boards: "Boards | None" = None  # the classes of TensorBoard's objects, None for no TensorBoard
-    jobs: int = 1  # the maximum number of runs of the grid that share the machine
-    rule: str = ""  # the rule to record if a listener stops a run
-    asks: bool = False  # whether the run asks listeners in the parent
-    listeners: Sequence[Listener] = ()  # listeners in the process of the run
-    goal: Goal | None = None
-    x_axis: str | None = None
-    epoch_type: "type[OpenEpoch] | None" = None  # the class of shortened epochs
-    evaluation_type: "type[OpenEvaluation] | None" = None
+    context: "GridContext"  # the settings of all runs
+    users: Sequence[Listener] = ()  # the user's listeners in the process of the run
     raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
     process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run; commit and return its outcome."""
-        from runmanager.core.epoch import OpenEpoch
-        from runmanager.core.evaluate import OpenEvaluation
-        from runmanager.core.grid_context import GridContext
         from runmanager.core.listeners import UserListeners
         from runmanager.devices import ranks
         from runmanager.devices.settings import as_before, as_many_threads, process_state
 
         __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
-        listeners = [listener for listener in self.listeners if isinstance(listener, RunListener)]
-        users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
-        if users and ranks.is_main():
-            listeners.append(UserListeners(users, copy_of(run), self.rule))
-        context = GridContext(
-            run=run, jobs=self.jobs, fingerprint=self.fingerprint,
-            changes_since=self.changes_since, keep_changed=self.keep_changed,
-            goal=self.goal, x_axis=self.x_axis, listeners=listeners,
-            report=report, asks=self.asks, rule=self.rule,
-            boards=self.boards,
-            epoch_type=self.epoch_type or OpenEpoch, evaluation_type=self.evaluation_type or OpenEvaluation,
-        )  # fmt: skip
+        listeners = [*self.context.listeners]
+        if self.users and ranks.is_main():
+            listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
+        context = replace(self.context, run=run, report=report, listeners=listeners)
         manager = self.manager_of(self.experiment, context)
-        num_threads = ranks.from_main(lambda: self._threads_of(run, context))
+        num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
         process, before = os.getpid(), process_state()
         state.loaded_now = {}  # the files that `train` loads
@@ -142,22 +119,23 @@ class RunTask:
                 # torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager
                 torch.compiler.reset()
 
-    def _threads_of(self, run: Run, context: "GridContext") -> int | None:
+    def _threads_of(self, run: Run) -> int | None:
         """Return the number of threads of a resumed run, None for a new run."""
         folder = self.experiment.runs.get(id_of(run))
         checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
             return None
         earlier = read_run(folder)
-        return None if context.starts_over(earlier) else earlier.threads
+        return None if self.context.starts_over(earlier) else earlier.threads
 
     @contextmanager
     def _reserving(self, run: Run) -> Iterator[None]:
         """Reserve file descriptors for the end of the run, and let `breakpoint()` in a worker give advice."""
         spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
-        hook, is_worker = sys.breakpointhook, os.getpid() != self.process
-        if is_worker and hook is sys.__breakpointhook__ and not os.environ.get(_DEBUGGER):
-            sys.breakpointhook = self._refuse_debugger(run)
+        hook = sys.breakpointhook
+        is_changed = hook is not sys.__breakpointhook__ or os.environ.get(_DEBUGGER)
+        if os.getpid() != self.process and not is_changed:
+            sys.breakpointhook = partial(self._refuse_debugger, run)
         try:
             yield
         finally:
@@ -166,16 +144,12 @@ class RunTask:
                 with suppress(OSError):  # the error if the block has closed the descriptor already
                     os.close(descriptor)
 
-    def _refuse_debugger(self, run: Run) -> Callable[..., None]:
-        """Return a `breakpoint()` that raises an error with advice, for a worker, which has no keyboard."""
-
-        def refuse(*_: object, **__: object) -> None:
-            folder = self.experiment.runs.get(id_of(run))
-            number = folder.number if folder else "NUMBER"
-            step = f"only={number} executes this run alone, in the process that starts the grid"
-            raise LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
-
-        return refuse
+    def _refuse_debugger(self, run: Run, *_: object, **__: object) -> None:
+        """Raise an error with advice for a worker, which has no keyboard."""
+        folder = self.experiment.runs.get(id_of(run))
+        number = folder.number if folder else "NUMBER"
+        step = f"only={number} executes this run alone, in the process that starts the grid"
+        raise LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
 
     def _outcome_of(self, error: BaseException, run: Run, manager: "Manager") -> Outcome:
         """Commit the outcome of a run that raised an exception; raise an exception that ends the grid."""
@@ -188,7 +162,7 @@ class RunTask:
                     raise error
                 raise KeyboardInterrupt from error
             try:
-                self._refuse_debugger(run)()
+                self._refuse_debugger(run)
             except LifecycleError as advice:
                 advice.__cause__ = error
                 error = advice.with_traceback(error.__traceback__)

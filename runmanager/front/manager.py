@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
 
+    from runmanager.core.contracts import Boards
     from runmanager.core.experiment import Experiment
     from runmanager.core.grid_context import GridContext
 
@@ -99,14 +100,7 @@ class RunManager(Manager):
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
-        boards = None
-        if tensorboard:
-            from runmanager.core.contracts import Boards
-            from runmanager.tensorboard.pictures import Confusion
-            from runmanager.tensorboard.run_log import RunLog
-
-            every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
-            boards = Boards(partial(RunLog, histogram_every=every), Confusion)
+        boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         files.check_experiment(root, experiment, is_unnamed=experiment is None)
         path = Path(root).absolute()  # the loop may change the working directory
@@ -241,3 +235,15 @@ class RunManager(Manager):
             run.writer = writer_of(run.board, run.folder.path)
         writer: SummaryWriter = run.writer
         return writer
+
+
+def boards_of(tensorboard: bool | TensorBoard) -> "Boards | None":
+    """Return the classes of TensorBoard's objects, None without TensorBoard, which is slow to import."""
+    if not tensorboard:
+        return None
+    from runmanager.core.contracts import Boards
+    from runmanager.tensorboard.pictures import Confusion
+    from runmanager.tensorboard.run_log import RunLog
+
+    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
+    return Boards(partial(RunLog, histogram_every=every), Confusion)

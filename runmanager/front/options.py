@@ -1,33 +1,44 @@
 # ruff: noqa: RUF009 - _option() makes a field
-"""The options of a grid, each with its default, its check and its command-line flag."""
+"""The arguments of a grid: each option with its default, check and flag; the check of runs and design."""
 
+import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.core import files
 from runmanager.core.contracts import Executor, Listener
+from runmanager.core.experiment import Design
+from runmanager.core.goal import parse_goal
+from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.outcome import argument
+from runmanager.core.run import Run, id_of
+from runmanager.core.task import arguments_of
+from runmanager.core.values import RESERVED, identity
+from runmanager.core.wording import did_you_mean
+from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
-from runmanager.errors import Problems
-from runmanager.executors import EXECUTORS, executor_type
+from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
-from runmanager.search.decide import Decide
+from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.space import SearchSpace
+from runmanager.tables.notes import check_note
 from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-    from runmanager.core.contracts import Boards
 
 Check = Callable[[Problems, str, Any], object]
 """Checks an option's value: it gets the value and the option's name, and appends errors."""
+
+_MOST_RUNS = 10_000  # maximum number of runs of a mapping, to detect a grid that is too large by accident
 
 EXECUTION, AGAIN = "execution", "when it is started again"
 """The headings of --help."""
@@ -211,60 +222,150 @@ class GridOptions:
         if isinstance(self.search, OptunaSearch) and self.decide:
             problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
 
-    @property
-    def path(self) -> Path:
-        """The absolute path of the experiment's folder, as `train` may change the working directory."""
-        return (Path(self.root) / self.experiment).absolute()
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether selected runs are executed for a debugger."""
-        return self.only is not None
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether this process shows output; a requested plan is always shown."""
-        return ranks.is_main() and (self.plan_only or self.display is not False)
-
-    def boards(self) -> "Boards | None":
-        """Return the classes of TensorBoard's objects, None without TensorBoard, which is slow to import."""
-        if not self.tensorboard:
-            return None
-        from runmanager.core.contracts import Boards
-        from runmanager.tensorboard.pictures import Confusion
-        from runmanager.tensorboard.run_log import RunLog
-
-        every = self.tensorboard.histogram_every if isinstance(self.tensorboard, TensorBoard) else 1
-        return Boards(partial(RunLog, histogram_every=every), Confusion)
-
     def make_executor(self, problems: Problems) -> Executor:
         """Return the executor, by default lanes; append errors to `problems`."""
         executor = "lanes" if self.executor is None else self.executor
-        if self.is_alone:
+        if self.only is not None:
             if not (self.executor in (None, "inline") or isinstance(executor, InlineExecutor)):
                 given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
                 rule = f"only= executes a run in this process, got executor={given}"
                 inline = argument("executor='inline'", "--executor inline")
                 problems.append(f"{rule}: leave it out, or write {inline}")
             return InlineExecutor()
-        chosen: Executor = InlineExecutor()
+        if ranks.num_ranks() > 1 and not (executor == "inline" or isinstance(executor, InlineExecutor)):
+            problems.append(
+                "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
+                "executor='inline', or unset them"
+            )
         if isinstance(executor, Executor):
-            chosen = executor
             if (self.jobs, self.runs_per_device, self.timeout) != (1, 1, None):
                 problems.append(
                     "jobs, runs_per_device and timeout belong to the executor object: "
                     f"give them to {type(executor).__name__}()"
                 )
-        elif executor in EXECUTORS:
-            with problems.collecting():
-                chosen = executor_type(executor)(
-                    jobs=self.jobs, runs_per_device=self.runs_per_device, timeout=self.timeout
-                )
-        else:
+            return executor
+        how: dict[str, Any] = {
+            "jobs": self.jobs, "runs_per_device": self.runs_per_device, "timeout": self.timeout,
+        }  # fmt: skip
+        with problems.collecting():
+            if executor == "inline":
+                return InlineExecutor(**how)
+            if executor == "lanes":
+                from runmanager.executors.lanes import LanesExecutor
+
+                return LanesExecutor(**how)
+            if executor == "ray":
+                from runmanager.executors.ray import RayExecutor
+
+                return RayExecutor(**how)
             problems.check_choice("executor", executor, EXECUTORS)
-        if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
-            problems.append(
-                "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
-                "executor='inline', or unset them"
-            )
-        return chosen
+        return InlineExecutor()
+
+
+def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
+    """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
+    problems.check_function("train", train, "(run, manager)")
+    with problems.collecting():
+        files.check_experiment(options.root, options.experiment)
+    runs: list[Run] = []
+    with problems.collecting():
+        runs += _runs(params, options, problems)
+    if callable(train):
+        _check_call(train, runs, problems)
+    ids: set[str] = set()
+    for run in runs:
+        if identity(run._asdict()) != id_of(run):
+            rule = "was changed after the run was built: write run._replace(name=value)"
+            problems.append(f"a value of {run!r} {rule}")
+            break
+        if id_of(run) in ids:
+            rule = "is in this grid twice: give every value of an axis, and every run, once"
+            step = "as runs_a + [run for run in runs_b if run not in runs_a]"
+            problems.append(f"{run!r} {rule}, {step}")
+            break
+        ids.add(id_of(run))
+    problems.raise_if_any()
+    return runs
+
+
+def _runs(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
+    """Build the runs from axes, or take those of a list."""
+    decide, repeats, grid = options.decide, options.repeats, mapping_of(params)
+    if options.search:
+        if isinstance(params, Sequence):
+            rule = "search= chooses runs itself"
+            step = "give run_grid axes instead of runs, as {'lr': LogUniform(1e-5, 1e-1)}"
+            raise GridError([f"{rule}: {step}"])
+        return SearchSpace(params).samples()
+    if isinstance(decide, Decide):
+        grid = with_repeats(grid, repeats, decide, problems)
+    if grid is not None:
+        runs = RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
+    else:
+        runs = list(params) if isinstance(params, Iterable) else []
+        if not runs or not all(isinstance(run, Run) for run in runs):
+            rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
+            step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
+            raise GridError([f"{rule}: {step} for several mappings"])
+    if isinstance(decide, Decide) and not problems:
+        runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
+    return runs
+
+
+def _check_call(train: Callable[..., object], runs: Iterable[Run], problems: Problems) -> None:
+    """Append an error if a training function cannot be called with these runs."""
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):  # a builtin has no signature
+        return
+    if list(signature.parameters)[:2] == ["manager", "run"]:
+        problems.append("train gets (run, manager), in this order, but takes (manager, run): exchange them")
+    try:
+        for run in {run._fields: run for run in runs}.values():
+            signature.bind(None, None, **arguments_of(train, run))
+    except TypeError as error:
+        rule = "train must take (run, manager), and axes of the grid by name"
+        got = f"({', '.join(signature.parameters)})"
+        problems.append(f"{rule}, got {got}: {error}; write def train(run, manager)")
+
+
+def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
+    """Return the design of a grid from its options."""
+    goal, decide = options.goal, options.decide
+    problems = Problems()
+    design = Design(rule=decide.rule if decide else None)
+    names = list(dict.fromkeys(name for run in runs for name in run._fields))
+    if goal is not None:
+        with problems.collecting():
+            written = goal if isinstance(goal, list | tuple) and goal else [goal]
+            goals = tuple(map(parse_goal, written))
+            if len({goal.metric for goal in goals}) < len(goals):
+                raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
+            design = replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
+    for metric in [goal.metric for goal in design.all_goals]:
+        if metric in names or metric in RESERVED - {"loss", "accuracy"}:
+            subject = "a hyperparameter of this grid" if metric in names else "no metric"
+            problems.append(f"goal={goal!r}, but {metric!r} is {subject}: name a tracked metric")
+    if options.repeats is not None:
+        design = replace(design, repeats=_repeats(options.repeats, names, problems))
+    if options.note is not None:
+        with problems.collecting():
+            design = replace(design, note=check_note(options.note))
+    if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
+        with problems.collecting():
+            design = replace(design, x_axis=check_x_axis(options.tensorboard.x_axis, names))
+    problems.raise_if_any()
+    return design
+
+
+def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """Return the names of the repeat axes from the option `repeats`, a sequence or a single name."""
+    axes = [repeats] if isinstance(repeats, str) else repeats
+    if not isinstance(axes, list | tuple) or not all(isinstance(name, str) for name in axes):
+        problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
+        return ()
+    for name in axes:
+        if name not in names:
+            hint = did_you_mean(name, names, "it has")
+            problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
+    return tuple(dict.fromkeys(axes))

@@ -6,8 +6,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs
@@ -30,9 +32,8 @@ from runmanager.devices import ranks
 from runmanager.errors import Problems, RunsWarning, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
-from runmanager.front.grid_arguments import check_design, check_runs
 from runmanager.front.grid_outcome import GridOutcome, Tables, nothing_done, outcome_of
-from runmanager.front.options import GridOptions
+from runmanager.front.options import GridOptions, check_design, check_runs
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
@@ -45,7 +46,6 @@ from runmanager.user_frames import user_frames, user_level
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-    from runmanager.core.grid_context import GridContext
     from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
 
@@ -199,35 +199,32 @@ def run_grid(
             ended = outcome_of(loop, COMPLETED)
             ended.exit_code = loop.signals.exit_code
             return ended
-        if check and not options.is_alone:
+        if only is not None:  # without what a debugger does not need
+            options, notes = replace(options, check=False, report=False, max_seconds=None), []
+        elif check:
             notes += check_settings(loop, ResumeTask(loop.task) if check == "resume" else CheckTask(loop.task))
         first = _begin(loop, progress, notes, options, closing)
-        exit_code = SOME_FAILED if options.is_alone else STORAGE_FAILED  # if the loop raises an exception
+        exit_code = STORAGE_FAILED if only is None else SOME_FAILED  # if the loop raises an exception
         try:
             # a live display would hide the prompt of a debugger
-            with nullcontext() if options.is_alone or not progress else progress:
+            with progress if progress and only is None else nullcontext():
                 exit_code = loop.run(first)
         except BaseException as error:
-            if options.is_alone:  # the exception of `train`
-                raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
-            raise
+            if only is None:
+                raise
+            raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - the exception of `train`
         finally:
             if ranks.is_main() and exit_code != STORAGE_FAILED:
                 try:
-                    results_files.write_results(loop.of_tables(), options.path)
+                    results_files.write_results(loop.of_tables(), loop.task.experiment.path)
                 except StorageError as error:
                     loop.say(f"✗ {error}")
                     exit_code = STORAGE_FAILED
+        if only is not None:
+            return ranks.from_main(lambda: outcome_of(loop, exit_code))
         ended = _conclude(loop, progress, options, exit_code)
     ended.exit_code = loop.signals.exit_code or ended.exit_code
     return ended
-
-
-def manager_of(experiment: Experiment, context: "GridContext") -> "RunManager":
-    """Return the manager of a run of a grid; it is imported here, because the import loads torch."""
-    from runmanager.front.manager import RunManager
-
-    return RunManager.of_grid(experiment, context)
 
 
 def open_grid(
@@ -242,76 +239,86 @@ def open_grid(
     open_closed_streams()
     check_beginning()  # validate before data are loaded
     problems = Problems()
-    numbers = numbers_of(options.only, problems) if options.is_alone else []
+    numbers = [] if options.only is None else numbers_of(options.only, problems)
     executor = options.make_executor(problems)
     options.check_values(problems)
     # with a debugger, Ctrl-C must keep its usual effect
     stop = Stop() if numbers else closing.enter_context(Stop())
     runs = listed = check_runs(params, train, options, problems)
-    path, data = options.path, options.data
-    design, notes = Experiment(path).design.updated(check_design(options, listed))
+    experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
+    design, notes = experiment.design.updated(check_design(options, listed))
     search: Search | None = None
     if options.decide and design.repeats:
         search = options.decide.search(*design.repeats)
     if options.search:
         from runmanager.search.searching import Searching
 
-        search = Searching.of_grid(options.search, params, design, path)
-        runs = search.runs(Experiment(path))
-    display, progress, starting = Display(), None, ""
-    handlers = [*logging.getLogger().handlers, *logging.getLogger("runmanager").handlers]
-    if options.is_shown or any(not isinstance(each, logging.NullHandler) for each in handlers):
-        from runmanager.screen.live import make_display
-
-        display = progress = make_display(path, show=options.is_shown)
-        num_more = search.num_more() if search else 0
-        up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
-        starting = f"{options.experiment}: starting {up_to}{counted(len(runs) + num_more, 'run')}"
-        display.show_start(starting)  # show this line now, as the import of torch takes seconds
-        closing.callback(display.clear)
-    executor.prepare(train, path)  # lanes import torch while this process does
+        search = Searching.of_grid(options.search, params, design, experiment.path)
+        runs = search.runs(experiment)
+    progress = _show_start(options, experiment.path, len(runs), search.num_more() if search else 0, closing)
+    display = progress or Display()
+    executor.prepare(train, experiment.path)  # lanes import torch while this process does
+    in_parent = [listener for listener in options.listeners if listener.where == "parent"]
     in_worker = [listener for listener in options.listeners if listener.where == "worker"]
     for listener in in_worker if not executor.is_in_process else ():
         serialize.dump(listener)
     unavailable = unavailable_runs([*listed, *runs], executor)
-    chosen = choose(numbers, runs, unavailable, Experiment(path)) if numbers else range(len(runs))
+    chosen = choose(numbers, runs, unavailable, experiment) if numbers else range(len(runs))
+    data = options.data
     if options.plan_only or numbers or callable(data):
         # the function `data` may download files for minutes, with its own progress bar
         display.clear()
+    from runmanager.core.grid_context import GridContext  # imports torch
+    from runmanager.front.manager import RunManager, boards_of
+
     unseen: list[str] = []
     with stop.at_once():
         now = fingerprint(train, data() if callable(data) else data, unseen)
-    if callable(data):
-        display.clear("" if options.plan_only or numbers else starting)
     for note in unseen if ranks.is_main() else ():
         warnings.warn(note, RunsWarning, stacklevel=user_level())
-    notes += [
-        f"goal={str(goal)!r} ranks {'large' if goal.is_larger_better else 'small'} values first; "
-        f"otherwise write goal={str(Goal(goal.metric, -goal.sign))!r}"
-        for goal in design.all_goals
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
-    ]
+    for goal in design.all_goals:
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
+            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
+            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     rules = [pruner.rule] if pruner else []
     rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
-    users = [listener for listener in options.listeners if listener.where == "parent"]
-    task = RunTask(
-        train=train, manager_of=manager_of, experiment=Experiment(path), fingerprint=now,
-        changes_since=partial(changes_since, now=now),
-        keep_changed=options.changed == "keep", rule="; ".join(rules),
-        boards=options.boards(),
+    context = GridContext(
+        fingerprint=now, changes_since=partial(changes_since, now=now), keep_changed=options.changed == "keep",
         # whether a listener of this process may stop runs; the value is the same on all ranks
-        asks=pruner is not None or any(listener.may_stop for listener in users),
-        listeners=in_worker, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
+        asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
+        goal=design.goal, x_axis=design.x_axis, boards=boards_of(options.tensorboard),
+    )  # fmt: skip
+    task = RunTask(
+        train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,
+        users=in_worker, raises=bool(numbers),
     )  # fmt: skip
     loop = Loop(
         task=task, executor=executor, signals=stop, display=display, design=design, grid=runs,
         unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
-        users=users if ranks.is_main() else [],
-        retries=options.retries, retry_failed=options.retry_failed or options.is_alone,
+        users=in_parent if ranks.is_main() else [],
+        retries=options.retries, retry_failed=options.retry_failed or bool(numbers),
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
     return loop, progress, [f"! {note}" for note in notes]
+
+
+def _show_start(
+    options: GridOptions, path: Path, num_runs: int, num_more: int, closing: ExitStack
+) -> "GridProgress | None":
+    """Return the display, None if nobody sees or logs it; show that the grid starts."""
+    is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("runmanager").handlers]
+    if not is_shown and all(isinstance(each, logging.NullHandler) for each in handlers):
+        return None
+    from runmanager.screen.live import make_display
+
+    progress = make_display(path, show=is_shown)
+    closing.callback(progress.clear)
+    up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
+    # show this line now, as the import of torch takes seconds
+    progress.show_start(f"{options.experiment}: starting {up_to}{counted(num_runs + num_more, 'run')}")
+    return progress
 
 
 def check_settings(loop: Loop, task: CheckTask) -> list[str]:
@@ -328,36 +335,34 @@ def _begin(
     loop: Loop, progress: "GridProgress | None", notes: Sequence[str], options: GridOptions, closing: ExitStack
 ) -> Plan:
     """Lock the experiment, write the plan, and print what comes before the first run; return the first plan."""
-    path = options.path
+    path = loop.task.experiment.path
     if ranks.is_main():
         files.make_folder(path)
         closing.enter_context(hold(path, loop.say))
     first = loop.begin(is_written=True)
     if loop.executor.is_in_process:
-        closing.callback(note_changes_by_runs, loop.task.train, loop.task.fingerprint)
+        closing.callback(note_changes_by_runs, loop.task.train, loop.task.context.fingerprint)
     loop.listeners = [*filter(None, (loop.pruner, progress))]
     if ranks.is_main():
         loop.listeners.append(Tables(loop))
         if options.tensorboard:
             hparams.decide(path)
-    for note in notes if not options.is_alone else ():
+    for note in notes:
         loop.say(note)
     if progress:
         progress.begin(loop, first)
-    if options.report and ranks.is_main() and not options.is_alone:
+    if options.report and ranks.is_main():
         from runmanager.report.live_page import LivePage  # imports pandas
 
         page = LivePage(path, options.report, loop.say, is_alone=loop.executor.is_in_process)
         loop.listeners.append(closing.enter_context(page))
-    if options.max_seconds is not None and not options.is_alone:
+    if options.max_seconds is not None:
         loop.signals.end_after(loop.began, options.max_seconds)
     return first
 
 
 def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions, exit_code: int) -> GridOutcome:
     """Read the outcomes of the runs, and show the conclusion."""
-    if options.is_alone:
-        return ranks.from_main(lambda: outcome_of(loop, exit_code))
     names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     # the arguments of `run_grid` without which pruned runs continue
     stoppers = [*(["prune="] if options.prune or not names else []), *names]
@@ -370,6 +375,6 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
         loop.say(sentence)
     if progress:
         ended.panel = progress.conclude(ended.panel)
-    if not options.is_shown and ranks.is_main() and (sentence := nothing_done(ended)):
+    if ranks.is_main() and not (progress and progress.is_shown) and (sentence := nothing_done(ended)):
         print(sentence, file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended

@@ -47,7 +47,7 @@ class KillingExecutor(DyingExecutor):
 
     def execute(self, runs, task, watch):
         for folder in read_runs(task.experiment.path):
-            facts = {"after": 0, "pid": NO_PROCESS, "fingerprint": task.fingerprint}
+            facts = {"after": 0, "pid": NO_PROCESS, "fingerprint": task.context.fingerprint}
             Journal(folder.path, 2, facts).close()
         yield from super().execute(runs, task, watch)
 
