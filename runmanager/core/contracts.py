@@ -14,7 +14,7 @@ from runmanager.core.goal import Goal
 from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
-from runmanager.errors import InvalidArgumentError, Problems, is_count, of_grid
+from runmanager.errors import InvalidArgumentError, Problems, first_line, is_count, of_grid
 
 if TYPE_CHECKING:
     from runmanager.core.steps import Block
@@ -227,19 +227,12 @@ def guarded(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
-        return None, f"{method}() raised {type(error).__name__}: {_text(error, str)}"
+        return None, f"{method}() raised {type(error).__name__}: {first_line(error)}"
     if method != "epoch_ended" or not listener.may_stop:
         return None, ""
     if why is None or isinstance(why, str):
         return why or None, ""
-    return None, f"epoch_ended() must return why the run is to stop, or None, got {_text(why, repr):.60}"
-
-
-def _text(value: object, write: Callable[[object], str]) -> str:
-    try:
-        return write(value)
-    except Exception:  # noqa: BLE001 - whatever the class of a user does
-        return f"a {type(value).__name__}, which cannot be written as text"
+    return None, f"epoch_ended() must return why the run is to stop, or None, got a {type(why).__name__}"
 
 
 Report = Callable[[News], str | None]

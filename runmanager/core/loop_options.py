@@ -39,17 +39,13 @@ class LoopOptions:
             return problems
         if self.patience is not None:
             problems.check_count("patience", self.patience, 1)
-        elif self.min_delta:
-            advice = "write patience=10, the epochs to wait"
-            problems.append(f"min_delta={self.min_delta!r} without patience=: {advice}")
         delta: object = self.min_delta
         if not isinstance(delta, (int, float)) or isinstance(delta, bool) or not 0 <= delta < math.inf:
             problems.append(f"min_delta must be a number, 0 or more, got {delta!r}")
         problems.check_seconds("max_seconds", self.max_seconds)
         if every is None:
             return problems
-        match = _DURATION.fullmatch(every) if isinstance(every, str) else None
-        if not (match and float(match["number"])) and not is_count(every, 1):
+        if not any(self.interval):
             rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
             problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
         elif self.checkpoint is None:
@@ -63,17 +59,15 @@ class LoopOptions:
 
     @property
     def interval(self) -> Interval:
-        """The interval between two commits inside an epoch.
+        """The interval between two commits inside an epoch; (None, None) for none, or if it is invalid.
 
         >>> LoopOptions(checkpoint_every=500).interval, LoopOptions(checkpoint_every="1.5h").interval
         ((500, None), (None, 5400.0))
         """
         every = self.checkpoint_every
-        if not isinstance(every, str):
-            return every, None
-        match = _DURATION.fullmatch(every)
-        assert match
-        return None, float(match["number"]) * _UNITS[match["unit"]]
+        if isinstance(every, str) and (match := _DURATION.fullmatch(every)):
+            return None, float(match["number"]) * _UNITS[match["unit"]]
+        return (every, None) if is_count(every, 1) else (None, None)  # type: ignore[return-value]
 
 
 class EarlyStop(RunListener):
@@ -88,9 +82,7 @@ class EarlyStop(RunListener):
 
     def __init__(self, options: LoopOptions, goal: Goal | None = None) -> None:
         self._options, self._goal = options, goal
-        self._best = -math.inf  # the best `Goal.score` so far
-        self._best_epoch = 0
-        self._value = math.nan  # the value of the metric in the best epoch
+        self._best: tuple[float, int, float] | None = None  # score, number and value of the best epoch
         self._reason: str | None = None
 
     def attempt_began(
@@ -110,11 +102,11 @@ class EarlyStop(RunListener):
                     f"it has: {', '.join(record.metrics)}"
                 )
             score = goal.score(record.metrics)
-            if score > self._best + self._options.min_delta or not self._best_epoch:
-                self._best, self._best_epoch = score, record.epoch
-                self._value = record.metrics[goal.metric]
-            elif record.epoch - self._best_epoch >= patience:
-                best = f"{self._value:.4g} in epoch {self._best_epoch}"
+            if self._best is None or score > self._best[0] + self._options.min_delta:
+                self._best = score, record.epoch, record.metrics[goal.metric]
+            _, epoch, value = self._best
+            if record.epoch - epoch >= patience:
+                best = f"{value:.4g} in epoch {epoch}"
                 self._reason = f"{goal.metric} was not better than {best} for {patience} epochs"
         duration = record.metrics["run duration"]
         if not self._reason and most is not None and duration >= most:

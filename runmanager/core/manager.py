@@ -19,10 +19,9 @@ from torch.nn import functional
 from runmanager.core import failure, files, metrics
 from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_weights, set_aside
 from runmanager.core.loaders import undisturbed
-from runmanager.core.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, loading_facts, read_run
-from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
     DeviceError,
@@ -147,12 +146,10 @@ class Manager:
 
         if self._is_open:
             self._end_open_run()
-        if network is not None and not callable(getattr(network, "parameters", None)):
-            rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
-            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
-        is_loop = self._context.run is None
-        named: Any = identified(run) if is_loop else self._context.run  # train() may have changed its copy
-        if not is_loop and id_of(run) != id_of(named):
+        named: Any = self._context.run  # train() may have changed its copy
+        if named is None:
+            named = identified(run)
+        elif id_of(run) != id_of(named):
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
         device = self._device_of(params_of(named), network)
         with ExitStack() as scope:
@@ -237,11 +234,8 @@ class Manager:
         """
         run = self._open_run("begin_epoch()")
         if run.epoch is not None:
-            if run.loop is not None:
-                raise LifecycleError(
-                    "begin_epoch() in a loop over manager.epochs(), which calls it: leave it out"
-                )
-            raise LifecycleError(f"begin_epoch() inside epoch {run.number}: call end_epoch() first")
+            rule = f"begin_epoch() inside epoch {run.number}"
+            raise LifecycleError(f"{rule}: call end_epoch() first; a loop over manager.epochs() calls both")
         if run.resume_epoch is not None and not run.has_begun:
             self._resume_from()
         if run.board and run.state:
@@ -274,8 +268,6 @@ class Manager:
             >>> manager.end_run()
         """
         run = self._open_run("end_epoch()")
-        if run.epoch is None and run.loop is not None and not run.is_trained:
-            raise LifecycleError("end_epoch() in a loop over manager.epochs(), which calls it: leave it out")
         epoch = self._open_epoch("end_epoch()")
         assert run.journal is not None
         epoch.stop_clock()
@@ -302,7 +294,7 @@ class Manager:
         record = ranks.broadcast(record)  # other ranks continue only after the commit
         run.records.append(record)
         run.num_steps += record.steps
-        self._add_rows([record])
+        self.run_data.append(run.row(record))
         # read the peak now, as TensorBoard's listener allocates memory too
         run.peak = torch_devices.peak_memory(run.device, run.peak)
         run.ask(record, is_left=epoch.is_left)
@@ -902,9 +894,10 @@ class Manager:
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
             )
-        loop = "for epoch in manager.epochs(n):"
-        around = "" if call in _OF_THE_TUTORIAL else f"write `{loop}` around it, or "
-        raise LifecycleError(f"{call} outside an epoch: {around}call begin_epoch() first")
+        step = "write `for epoch in manager.epochs(n):` around it, or call begin_epoch() first"
+        if call in _OF_THE_TUTORIAL:
+            step = "call begin_epoch() first; a loop over manager.epochs() calls both"
+        raise LifecycleError(f"{call} outside an epoch: {step}")
 
     @contextmanager
     def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> "Iterator[OpenEvaluation]":
@@ -948,19 +941,18 @@ class Manager:
         of_network = devices.pop() if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))
         if not torch_devices.is_available(device):
-            rule = torch_devices.missing(device)
-            if self._context.run is None:
-                rule += "; leave it out of the axis 'device', or use run_grid, "
-                rule += "which marks its runs as unavailable"
-            raise DeviceError(rule)
+            step = "; run_grid marks its runs as unavailable" if self._context.run is None else ""
+            raise DeviceError(torch_devices.missing(device) + step)
         return device
 
     def _watched(self, options: "LoopOptions") -> "Goal | None":
         """Return the goal that `patience` watches: the goal of `keep`, else the goal of the experiment."""
         patience, goal = options.patience, goal_of(options.keep) or self._context.goal
-        if patience is not None and goal is None and not self._experiment.is_unnamed:
+        if patience is None or goal:
+            return goal
+        if not self._experiment.is_unnamed:
             goal = self._experiment.design.goal
-        if patience is not None and goal is None:
+        if goal is None:
             example = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
             raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {example}"])
         return goal
@@ -981,8 +973,9 @@ class Manager:
 
         Without a state, the run resumes after `resume_epoch`.
         """
-        records, problems = self._open_run("resume").resume(state, interval)
-        self._add_rows(records)
+        run = self._open_run("resume")
+        records, problems = run.resume(state, interval)
+        self.run_data += [run.row(record) for record in records]
         if problems:
             warn("; ".join(problems))
 
@@ -1076,11 +1069,3 @@ class Manager:
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
                 self._scope.close()
         return self.outcome
-
-    def _add_rows(self, records: Iterable[EpochRecord]) -> None:
-        """Add the rows of epochs of the open run."""
-        folder = self._open_run("end_epoch()").folder
-        params = {column(name): value for name, value in folder.params.items()}
-        for record in records:
-            leading = {"run": folder.number, "epoch": record.epoch, **dict.fromkeys(LEADING, math.nan)}
-            self.run_data.append(OrderedDict({**leading, **params, **record.metrics}))

@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -22,9 +23,10 @@ from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
-from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Outcome, Question, Status
+from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.core.state import loading_facts, read_run
 from runmanager.core.step_log import StepLog
+from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.settings import as_many_threads, settings_of_numbers
 from runmanager.errors import InvalidArgumentError
@@ -198,6 +200,12 @@ class OpenRun:
             self.records = [*records]
             # the clock continues from the duration of the earlier attempts
             self.start -= records[-1].metrics["run duration"]
+
+    def row(self, record: EpochRecord) -> OrderedDict[str, Any]:
+        """Return the row of an epoch in the table of the tutorial."""
+        params = {column(name): value for name, value in self.folder.params.items()}
+        leading = {"run": self.folder.number, "epoch": record.epoch, **dict.fromkeys(LEADING, math.nan)}
+        return OrderedDict({**leading, **params, **record.metrics})
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
