@@ -55,14 +55,13 @@ class RunFolder:
     def entry(self) -> dict[str, Any]:
         """The entry of the run in grid.json and run.json."""
         params = {name: encode(value) for name, value in self.params.items()}
+        crc = zlib.crc32(json.dumps([self.id, params], sort_keys=True).encode())
         content = {"number": self.number, "id": self.id, "folder": self.path.name, "params": params}
-        content["crc"] = _checksum(content)
-        return content | ({"unavailable": self.unavailable} if self.unavailable else {})
-
-
-def _checksum(entry: Mapping[str, Any]) -> str:
-    document = json.dumps([entry["id"], entry["params"]], sort_keys=True)
-    return f"{zlib.crc32(document.encode()):08x}"
+        return {
+            **content,
+            "crc": f"{crc:08x}",
+            **({"unavailable": self.unavailable} if self.unavailable else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Rule:
 
     axis: str | None = None  # the axis whose values are compared; None to compare settings
     # differences up to the margin count as equal, in units of the metric
-    margin: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    margin: Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)] | None = None
     error: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
@@ -83,8 +82,8 @@ class Rule:
 
 
 _OF_DESIGN = {
-    "goal": str, "goals": list[str], "repeats": tuple[str, ...], "decide": Rule, "note": str,
-    "notes": dict[str, str], "x_axis": str,
+    "goal": str, "goals": list[Any], "repeats": tuple[str, ...], "decide": Rule, "note": str,
+    "notes": dict[str, Any], "x_axis": str,
 }  # fmt: skip
 """The keys of a design in grid.json -> the types of their values."""
 
@@ -121,31 +120,6 @@ class Design:
     def all_goals(self) -> tuple[Goal, ...]:
         """All goals: one goal, several goals of a search, or no goal."""
         return self.goals or (() if self.goal is None else (self.goal,))
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Design":
-        """Read a design from the content of grid.json, without damaged fields."""
-        values: dict[str, Any] = {}
-        for name, kind in _OF_DESIGN.items():
-            with suppress(KeyError, msgspec.ValidationError, InvalidArgumentError):
-                value: Any = msgspec.convert(document[name], kind)
-                if name == "goal":
-                    value = parse_goal(value)
-                elif name == "goals":
-                    value = tuple(map(parse_goal, value))
-                elif name == "x_axis":
-                    check_x_axis(value)
-                values[name] = value
-        goal, goals = values.get("goal"), values.get("goals")
-        return cls(
-            goal,
-            values.get("repeats"),
-            values.get("decide"),
-            values.get("note") or None,
-            values.get("notes") or None,
-            values.get("x_axis"),
-            goals if goals and goals[0] == goal else None,
-        )
 
 
 def _in_words(value: Goal | Rule | str | Sequence[str]) -> str:
@@ -227,8 +201,35 @@ class Experiment:
 
     @property
     def design(self) -> Design:
-        """The design of the experiment."""
-        return Design.from_json(files.read_json(self.path / files.GRID))
+        """The design of the experiment, without damaged fields."""
+        document = files.read_json(self.path / files.GRID)
+        values: dict[str, Any] = {}
+        for name, kind in _OF_DESIGN.items():
+            with suppress(KeyError, msgspec.ValidationError, InvalidArgumentError):
+                value: Any = msgspec.convert(document[name], kind)
+                if name == "goal":
+                    value = parse_goal(value)
+                elif name == "goals":
+                    parsed: list[Goal] = []
+                    for each in value:
+                        with suppress(InvalidArgumentError):
+                            parsed.append(parse_goal(each))
+                    value = tuple(parsed)
+                elif name == "notes":
+                    value = {id_: note for id_, note in value.items() if isinstance(note, str)}
+                elif name == "x_axis":
+                    check_x_axis(value)
+                values[name] = value
+        goal, goals = values.get("goal"), values.get("goals")
+        return Design(
+            goal,
+            values.get("repeats"),
+            values.get("decide"),
+            values.get("note") or None,
+            values.get("notes") or None,
+            values.get("x_axis"),
+            goals if goals and goals[0] == goal else None,
+        )
 
     def decide(self, design: Design) -> list[str]:
         """Update the design in grid.json; return a sentence for each change."""
@@ -452,12 +453,13 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         number = files.run_number(name)
         if number is None or name in others:
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
-        if "crc" in entry and entry["crc"] != _checksum(entry):
-            raise ValueError("its checksum differs")  # noqa: TRY301
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         "".join(params).encode()  # a lone surrogate cannot name a column
         reason = str(entry.get("unavailable", ""))
-        return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
+        run = RunFolder(experiment / name, number, str(entry["id"]), params, reason)
+        if "crc" in entry and entry["crc"] != run.entry["crc"]:
+            raise ValueError("its checksum differs")  # noqa: TRY301
+        return run  # noqa: TRY300
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         name = entry.get("folder") if isinstance(entry, dict) else None
         file = experiment / (f"{name}/{files.RUN}" if isinstance(name, str) else files.GRID)

@@ -37,6 +37,8 @@ ARTIFACTS = "artifacts"
 TRAINER = "trainer"
 """The folder of an external trainer's checkpoints, in a run's folder."""
 
+LONGEST = 64
+"""The maximum number of characters of a run folder's name; TensorBoard cuts longer names."""
 RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
 """The names of devices of Windows, with any suffix."""
 
@@ -46,7 +48,6 @@ _FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 _TAKEN = re.compile(f"{_FOLDER.pattern}|{RESERVED.pattern}")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
-_LONGEST = 64  # maximum number of characters of a run folder's name; TensorBoard cuts longer names
 
 _DEAD_AFTER_S = 60  # age (s) of a temporary file from which its writer counts as dead
 _AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
@@ -246,11 +247,12 @@ def read_end(path: str | Path, most: int) -> bytes:
         return file.read(most)
 
 
-def read_json(path: Path, most: int = _LARGEST, *, damaged: list[str] | None = None) -> dict[str, Any]:
+def read_json(path: Path, *, damaged: list[str] | None = None) -> dict[str, Any]:
     """Read a file with one JSON object, empty if missing or unreadable; note unreadable files in `damaged`."""
     try:
-        # msgspec refuses the lone surrogates of file names that are not UTF-8
-        content = json.loads(read_file(path, most)[0])
+        with opened(path) as (file, state):
+            # msgspec refuses the lone surrogates of file names that are not UTF-8
+            content = json.loads(file.read(min(_LARGEST, state.st_size)))
         if not isinstance(content, dict):
             raise TypeError("not an object")  # noqa: TRY301 - damaged, as below
     except FileNotFoundError:
@@ -262,15 +264,11 @@ def read_json(path: Path, most: int = _LARGEST, *, damaged: list[str] | None = N
     return content
 
 
-def version(state: os.stat_result) -> tuple[int, int, int]:
-    """Return a version of a file's content: its inode, size (bytes) and time of change (ns)."""
-    return state.st_ino, state.st_size, state.st_mtime_ns
-
-
 def version_of(path: Path) -> tuple[int, int, int] | None:
-    """Return the version of a file's content, None if there is no such file."""
+    """Return the inode, size (bytes) and time of change (ns) of a file; None if there is no such file."""
     with suppress(OSError):
-        return version(path.stat())
+        state = path.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
     return None
 
 
@@ -318,45 +316,15 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007-lr=0.01-device=cuda0'
     """
-    # Windows cuts off dots at the end of a name
-    name = f"{number:0{digits}d}-{_joined(params)}".rstrip(".-")
-    return shortened(name, repr(list(params.items())))
+    settings = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
+    name = f"{number:0{digits}d}-{settings}".rstrip(".-")  # Windows cuts off dots at the end of a name
+    return name if len(name) <= LONGEST else marked(name, repr(list(params.items())))
 
 
-def combination(params: Mapping[str, Any]) -> str:
-    """Return a name of 64 characters or fewer for hyperparameters; values with equal text differ by a suffix.
-
-    >>> combination({"lr": 0.010, "device": "cuda:0"})
-    'lr=0.01-device=cuda0'
-    >>> combination({"lr": "0.01"})
-    'lr=0.01~9c2ee7'
-    """
-    name, whole = _joined(params), repr(list(params.items()))
-    return shortened(name, whole) if all(map(_is_unambiguous, params.values())) else _marked(name, whole)
-
-
-def _is_unambiguous(value: Any) -> bool:
-    """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
-    if isinstance(value, str):
-        is_word = re.fullmatch(r"[A-Za-z_]([\w.:-]*[\w-])?", value, re.ASCII)
-        return is_word is not None and value.lower() not in ("none", "true", "false", "nan", "inf", "infinity")
-    if isinstance(value, float):
-        return text(value) == repr(value) or float(text(value)) == value
-    return value is None or isinstance(value, bool | int)
-
-
-def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters; a hash of `whole` or of the name at its end keeps the name unique."""
-    return name if len(name) <= _LONGEST else _marked(name, whole or name)
-
-
-def _marked(name: str, whole: str) -> str:
+def marked(name: str, whole: str) -> str:
+    """Cut a name to 64 characters, with a hash of `whole` at its end, which keeps the name unique."""
     digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:6]
-    return f"{name[: _LONGEST - 7].rstrip('._,=-')}~{digest}"
-
-
-def _joined(params: Mapping[str, Any]) -> str:
-    return "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
+    return f"{name[: LONGEST - 7].rstrip('._,=-')}~{digest}"
 
 
 def slug(value: str) -> str:

@@ -106,7 +106,7 @@ class Attempt:
     damaged: list[int] = field(default_factory=list)  # line numbers of the damaged lines, from 1
     size: int = 0  # size of the lines in bytes
     is_read: bool = True  # whether the file was read to its end; a line that is too long stops the reader
-    version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `files.version`
+    version: tuple[int, int, int] = (0, 0, 0)  # version of the file before it was read, see `files.version_of`
 
     @property
     def damage(self) -> str:
@@ -224,7 +224,7 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
     """
     attempt = Attempt(str(path))
     with files.opened(path) as (file, state):
-        attempt.version = files.version(state)
+        attempt.version = state.st_ino, state.st_size, state.st_mtime_ns
         for number, line in enumerate(iter(partial(file.readline, PIECE), b""), 1):
             if line[-1:] != b"\n":  # the writer has not ended it
                 if len(line) == PIECE:

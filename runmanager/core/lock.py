@@ -33,7 +33,6 @@ GONE_AFTER_S = 90.0
 _TRIES = 10
 _PAUSE_S = 0.02  # between two attempts to claim
 _ANSWER_S = 1.0  # timeout for a query for a kernel lock, which may never return on a network file system
-_LARGEST = 2**20  # the maximum number of bytes of a lock file
 _LARGEST_PID = 2**31
 _DEAD = "dead"
 
@@ -112,7 +111,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 
         def renew() -> None:
             while not done.wait(RENEWED_EVERY_S):
-                if _read(path).get("nonce") == nonce:
+                if files.read_json(path).get("nonce") == nonce:
                     with suppress(OSError):
                         os.utime(path)
 
@@ -154,7 +153,7 @@ def _owned(path: Path, say: Callable[[str], object] = str) -> Iterator[str]:
         yield nonce
     finally:
         try:
-            if _read(path).get("nonce") == nonce:
+            if files.read_json(path).get("nonce") == nonce:
                 with suppress(OSError):  # a remaining lock file is stale
                     path.unlink(missing_ok=True)
         finally:
@@ -203,7 +202,7 @@ def _lock_in_kernel(descriptor: int) -> bool:
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
     """Return the holder of an experiment and the seconds since its last activity; None without a holder."""
     path = experiment / files.HOLDER
-    content = _read(path)
+    content = files.read_json(path)
     return (content, _age(path)) if content else None
 
 
@@ -244,11 +243,11 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
         except StorageError as error:
             if error.errno != errno.EEXIST:
                 raise
-        current = _read(path)
+        current = files.read_json(path)
         if current.get("nonce") == content["nonce"]:
             return None  # a network file system lost the answer to this process, and repeated the call
         lives = os.path.lexists(path) and _is_alive(path, current, say)
-        if not os.path.lexists(path) or _read(path) != current:
+        if not os.path.lexists(path) or files.read_json(path) != current:
             continue  # the lock was released, written or taken over in the meantime
         if not lives and _succeed(path, current, content):
             return None
@@ -284,7 +283,7 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
     name = hashlib.sha256(str(gone.get("nonce")).encode()).hexdigest()[:8]
     successor = path.with_name(f"{path.name}.{name}")
     _take(successor, content)
-    if _read(path).get("nonce") != gone.get("nonce"):
+    if files.read_json(path).get("nonce") != gone.get("nonce"):
         successor.unlink(missing_ok=True)
         return False
     successor.replace(path)
@@ -297,10 +296,6 @@ def _age(path: Path) -> float:
         return abs(time.time() - path.stat().st_mtime)
     except OSError:
         return math.inf
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return files.read_json(path, _LARGEST)
 
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:

@@ -40,7 +40,7 @@ class RunResult:
     jobs: int = 1  # the maximum number of runs that shared the machine during its epochs
     peak_memory: int | None = None  # peak memory of tensors on the accelerator (bytes), None if unknown
     threads: int | None = None  # torch's number of threads in the first attempt, None if unknown
-    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `files.version`
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `files.version_of`
     stopped_early: str = ""  # the reason why the loop ended before the last epoch, or ""
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # position where the next epoch resumes, None for its first batch
@@ -225,9 +225,7 @@ def files_digest(run: Path) -> str:
     """Return the digest of the weights and artifacts of a run; "" without such files."""
     artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
     loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
-    texts = [
-        f"{path.relative_to(run)} {_digest_of_file(path, files.version(path.stat()))}" for path in loadable
-    ]
+    texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
 
 

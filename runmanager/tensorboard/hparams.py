@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
 from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
+from runmanager.core.files import LONGEST, marked, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
 from runmanager.core.values import NUMBER, TEXT, kind_of, plain, text
@@ -101,7 +102,7 @@ def session_start(
 
     trial, grouped_by = re.split("[-~]", run.path.name)[0], form.get("grouped_by")
     if grouped_by is not None:
-        trial = files.combination({n: run.params[n] for n in grouped_by if n in run.params}) or "all"
+        trial = combination({n: run.params[n] for n in grouped_by if n in run.params}) or "all"
     info = SessionStartInfo(
         group_name=f"{run.path.parent.name}/{trial}",
         start_time_secs=time.time() if start_time is None else start_time,
@@ -113,13 +114,36 @@ def session_start(
         value = plain(run.params.get(name))
         kind = kind_of([value])
         if kind == TEXT or kinds.get(name, kind) != kind:
-            value = "none" if value is None else files.shortened(text(value))
-            info.hparams[name].string_value = value
+            value = "none" if value is None else text(value)
+            info.hparams[name].string_value = value if len(value) <= LONGEST else marked(value, value)
         elif kind == NUMBER:
             info.hparams[name].number_value = value
         else:
             info.hparams[name].bool_value = value
     return HParamsPluginData(session_start_info=info)
+
+
+def combination(params: Mapping[str, Any]) -> str:
+    """Return a name of 64 characters or fewer for hyperparameters; values with equal text differ by a suffix.
+
+    >>> combination({"lr": 0.010, "device": "cuda:0"})
+    'lr=0.01-device=cuda0'
+    >>> combination({"lr": "0.01"})
+    'lr=0.01~9c2ee7'
+    """
+    name = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
+    is_plain = len(name) <= LONGEST and all(map(_is_unambiguous, params.values()))
+    return name if is_plain else marked(name, repr(list(params.items())))
+
+
+def _is_unambiguous(value: Any) -> bool:
+    """Whether a value is unambiguous in a name: a number with few digits, or a plain word."""
+    if isinstance(value, str):
+        is_word = re.fullmatch(r"[A-Za-z_]([\w.:-]*[\w-])?", value, re.ASCII)
+        return is_word is not None and value.lower() not in ("none", "true", "false", "nan", "inf", "infinity")
+    if isinstance(value, float):
+        return text(value) == repr(value) or float(text(value)) == value
+    return value is None or isinstance(value, bool | int)
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -132,4 +132,3 @@ def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused
 
 def test_no_runs_folder_ends_with_a_dot_which_windows_cuts_off():
     assert files.run_folder(1, {"note": "v1."}) == "001-note=v1"
-    assert files.combination({"note": "v1."}) != files.combination({"note": "v1"})
