@@ -3,6 +3,7 @@ import pytest
 from runmanager import RunManager
 from runmanager.answers.differences import diff
 from runmanager.core.experiment import Design, Experiment
+from runmanager.core.goal import parse_goal
 from runmanager.errors import RunsWarning
 
 
@@ -31,7 +32,7 @@ def test_damage_is_named_in_one_warning(root):
 
 @pytest.mark.parametrize("goal", ["max:nothing", "min:max:loss", "max:\x1b[2J"])
 def test_a_goal_that_no_run_has_leaves_the_rest_to_compare(root, goal):
-    Experiment(root / "b").decide(Design.from_json({"goal": goal}))
+    Experiment(root / "b").decide(Design(parse_goal(goal)))
 
     rows = {row["name"]: row for row in diff(root / "a", root / "b")}
 
