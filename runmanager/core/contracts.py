@@ -322,9 +322,7 @@ class Executor(ABC):
         if jobs != "auto" and not is_count(jobs, 1):
             problems.append(f"jobs must be a whole number, 1 or more, or 'auto', got {jobs!r}")
         problems.check_count("runs_per_device", runs_per_device, 1)
-        is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
-        if timeout is not None and not is_time:
-            problems.append(f"timeout must be a number of seconds, or None to wait for ever, got {timeout!r}")
+        problems.check_seconds("timeout", timeout)
         problems.raise_if_any(InvalidArgumentError)
         self._jobs = jobs
         self._runs_per_device = runs_per_device

@@ -84,11 +84,11 @@ class OpenEpoch:
         return self._sent(iterator)
 
     def _sent(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        times, end = self._times, object()
+        end = object()
         while True:
             before = perf_counter()
             batch = next(iterator, end)
-            times["phase_data_s"] += perf_counter() - before
+            self.add_seconds("phase_data_s", perf_counter() - before)
             if batch is end:
                 self.is_whole = True
                 return
@@ -142,9 +142,7 @@ class OpenEpoch:
         self._continued = perf_counter()
         self.start = self._continued - state["seconds"]
         self.step = state["step"]
-        for values, saved in ((self._times, state["times"]), (self._evaluated, state["evaluated"])):
-            values.clear()
-            values.update(saved)
+        self._times, self._evaluated = dict(state["times"]), dict(state["evaluated"])
         self._is_cold = self._is_cold or state["cold"]
         self.sums.load(state["sums"], self._device)
 
@@ -183,7 +181,8 @@ class OpenEpoch:
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
         num_steps = max(self.step, num_logged)
-        values = {**columns, **self._evaluated, **means, **seen(x_axis, earlier, num_steps, sum(num_samples))}
+        counted = seen(x_axis, earlier, num_steps, sum(num_samples)) if x_axis else {}
+        values = {**columns, **self._evaluated, **means, **counted}
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, record: EpochRecord, earlier: Sequence[EpochRecord]) -> str:

@@ -59,9 +59,6 @@ class LeaveTrain(BaseException):
 _NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 """Exceptions that interrupt a run but are not its fault, so that the run can be resumed."""
 
-_OF_THE_TUTORIAL = ("begin_epoch()", "end_epoch()", "end_run()")
-"""Hooks that a loop over `epochs` in a block of `run` calls itself."""
-
 LEFT_OPEN = "the program ended without end_run()"
 """The cause for a run that was never ended."""
 
@@ -880,9 +877,8 @@ class Manager:
     def _open_run(self, call: str) -> "OpenRun":
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
         if self._current is None or self.outcome is not None:
-            block = "with manager.run(run, network, loader):"
-            around = "" if call in _OF_THE_TUTORIAL else f"write `{block}` around it, or "
-            raise LifecycleError(f"{call} outside a run: {around}call begin_run(run, network, loader) first")
+            step = "write `with manager.run(run, network, loader):` around it, or call begin_run() first"
+            raise LifecycleError(f"{call} outside a run: {step}")
         return self._current
 
     def _open_epoch(self, call: str) -> "OpenEpoch":
@@ -894,9 +890,7 @@ class Manager:
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
             )
-        step = "write `for epoch in manager.epochs(n):` around it, or call begin_epoch() first"
-        if call in _OF_THE_TUTORIAL:
-            step = "call begin_epoch() first; a loop over manager.epochs() calls both"
+        step = "call begin_epoch() first, or write `for epoch in manager.epochs(n):`, which calls the hooks"
         raise LifecycleError(f"{call} outside an epoch: {step}")
 
     @contextmanager
