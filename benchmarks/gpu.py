@@ -45,8 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     from runmanager.devices import torch_devices
 
-    if not torch_devices.is_available(given.device):
-        why = torch_devices.missing(given.device)
+    if why := torch_devices.missing(given.device):
         print("\n".join(f"{name:<10} {NOT_TRIED}: {why}" for name in names))
         print("\nnothing was tried; --device cpu tries the checks themselves")
         return len(names)

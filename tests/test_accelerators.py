@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from runmanager import RunManager, fit, load_results, load_runs, run_grid
 from runmanager.core.loaders import ImageTensors, TensorLoader, to_unit
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.settings import process_state, set_back
+from runmanager.devices.torch_devices import process_state, set_back
 from runmanager.errors import GridError, RunsWarning
 from runmanager.tensorboard import histograms
 from tests.accelerators import FULL, WELL, Machine, installed
@@ -528,8 +528,7 @@ def test_looking_for_devices_does_not_begin_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", begin)
 
     assert torch_devices.available_devices()[0] == "cpu"
-    assert torch_devices.is_available("cuda:99") is False
-    torch_devices.missing("cuda:99")
+    assert torch_devices.missing("cuda:99")
 
 
 @pytest.mark.slow(everywhere=True)
@@ -626,7 +625,7 @@ def test_messages_over_a_group_of_gpus_alone_go_through_the_ranks_own(
 def test_the_names_of_devices_that_have_no_number(machine):
     with installed(Machine(machine.folder, 1, "mps")):
         assert torch_devices.available_devices() == ["cpu", "mps"]
-        assert torch_devices.is_available("mps:0")
+        assert not torch_devices.missing("mps:0")
     with installed(Machine(machine.folder, 2, "xpu")):
         assert torch_devices.available_devices() == ["cpu", "xpu:0", "xpu:1"]
 
@@ -772,7 +771,7 @@ for name in lanes._PRELOADED:
 import torch
 torch.cuda._device_count_nvml = lambda: 1  # as where there is a GPU; without one, the driver is asked
 from runmanager import available_devices
-from runmanager.devices.settings import process_state
+from runmanager.devices.torch_devices import process_state
 available_devices()
 process_state()
 """

@@ -127,7 +127,7 @@ def test_a_check_that_breaks_off_did_not_hold(capsys, monkeypatch):
 
 def test_checks_whose_device_is_missing_are_not_tried_and_say_so(capsys, monkeypatch):
     monkeypatch.setattr(torch_devices, "available_devices", lambda: ["cpu"])
-    monkeypatch.setattr(torch_devices, "is_available", lambda _: False)
+    monkeypatch.setattr(torch_devices, "_accelerator", lambda: None)
 
     assert gpu.main(["syncs", "ray"]) == 2
 

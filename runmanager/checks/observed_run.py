@@ -290,8 +290,8 @@ class Observer(RunListener):
             save_state(path, **arguments(save_state))
 
         opened.state.save_epoch = save
-        if is_first and opened.number:
-            load_state(folder / str(opened.number), **arguments(load_state))
+        if is_first and opened.records:
+            load_state(folder / str(opened.records[-1].epoch), **arguments(load_state))
 
 
 def _has_state(value: Any) -> bool:

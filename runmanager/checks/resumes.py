@@ -62,7 +62,9 @@ class ResumeTask(CheckTask):
         """Execute the run twice undisturbed, and once with kills; compare the executions."""
         sent = serialize.dump((self.task, run))
         with self.temporary_folder() as folder:
-            experiments = Path(ranks.broadcast(folder)) / "runs"  # one path, as programs keep paths of files
+            experiments = (
+                Path(ranks.from_main(lambda: folder)) / "runs"
+            )  # one path, as programs keep paths of files
 
             def execute(seed: int = 0, kill_at: "Point | None" = None, every: int = _COMMIT_EVERY) -> Trace:
                 if seed == 0 and ranks.is_main():

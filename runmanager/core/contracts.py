@@ -379,7 +379,7 @@ class Executor(ABC):
         """
         from runmanager.devices import torch_devices
 
-        return "" if torch_devices.is_available(device) else torch_devices.missing(device)
+        return torch_devices.missing(device)
 
     @abstractmethod
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:

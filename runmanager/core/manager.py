@@ -157,7 +157,7 @@ class Manager:
                 network.to(device)
             torch_devices.warm(device)
             metrics.warm_sums(device)
-            torch_devices.reset_peak(device)
+            torch_devices.take_peak(device)
             # a run of a grid that begins again, as after a caught error, is at its next attempt
             again = self._context.run is not None and self.run_count > 0
             experiment = self._experiment
@@ -212,7 +212,7 @@ class Manager:
                 )
             Manager.end_epoch(self)
         self._close()
-        ranks.broadcast(None)  # all ranks wait until everything is written
+        ranks.gather(None)  # all ranks wait until everything is written
 
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
@@ -288,14 +288,14 @@ class Manager:
             state.save(record, run.network, is_left=epoch.is_left)
         # on disk: from here on the epoch counts
         run.journal.epoch(record, **loading_facts(run.folder.path))
-        record = ranks.broadcast(record)  # other ranks continue only after the commit
+        record = ranks.from_main(lambda: record)  # other ranks continue only after the commit
         run.records.append(record)
         run.num_steps += record.steps
         self.run_data.append(run.row(record))
         # read the peak now, as TensorBoard's listener allocates memory too
-        run.peak = torch_devices.peak_memory(run.device, run.peak)
+        run.peak = torch_devices.take_peak(run.device, run.peak)
         run.ask(record, is_left=epoch.is_left)
-        torch_devices.reset_peak(run.device)
+        torch_devices.take_peak(run.device)
 
     @contextmanager
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator[Self]:
@@ -645,7 +645,7 @@ class Manager:
         network = network or run.network
         if network is None:
             raise LifecycleError("load_weights() without a network: write manager.run(run, network, loader)")
-        ranks.broadcast(None)  # wait until rank 0 has written the weights
+        ranks.gather(None)  # wait until rank 0 has written the weights
         load_weights(run.folder.path, network)
 
     def evaluate(
@@ -933,10 +933,12 @@ class Manager:
         """Return the device of a run; a run without a device has the device of its network."""
         devices = torch_devices.devices_of(network)
         of_network = devices.pop() if len(devices) == 1 else "cpu"
-        device = ranks.device_of_rank(params.get("device", of_network))
-        if not torch_devices.is_available(device):
+        device = torch.device(params.get("device", of_network))
+        if ranks.num_ranks() > 1:
+            device = ranks.device_of_rank(device)
+        if rule := torch_devices.missing(device):
             step = "; run_grid marks its runs as unavailable" if self._context.run is None else ""
-            raise DeviceError(torch_devices.missing(device) + step)
+            raise DeviceError(rule + step)
         return device
 
     def _watched(self, options: "LoopOptions") -> "Goal | None":

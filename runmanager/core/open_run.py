@@ -28,7 +28,7 @@ from runmanager.core.state import loading_facts, read_run
 from runmanager.core.step_log import StepLog
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
-from runmanager.devices.settings import as_many_threads, settings_of_numbers
+from runmanager.devices.torch_devices import as_many_threads, settings_of_numbers
 from runmanager.errors import InvalidArgumentError
 
 EVERY_S = 0.5
@@ -146,7 +146,7 @@ class OpenRun:
         if isinstance(state, ResumeState) and state.is_saved and self.context.epoch_type.most_steps is None:
             self.inside = InsideEpoch(self, state, interval, records, unusable)
         if records or (self.inside and self.inside.position):
-            number = ranks.broadcast(earlier.threads if earlier else None)
+            number = ranks.from_main(lambda: earlier.threads if earlier else None)
             of_threads = self._threads.enter_context(as_many_threads(number))
             before = earlier.start.get("settings", {}) if earlier else {}
             now = settings_of_numbers()
@@ -156,7 +156,7 @@ class OpenRun:
                 is_mixed = True
                 problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         # the last epoch may be only in the checkpoint
-        num_committed = ranks.broadcast(min(len(records), len(committed)))
+        num_committed = ranks.from_main(lambda: min(len(records), len(committed)))
         self.begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = records[-1].epoch if records else 0
         return records, problems + unusable
@@ -248,7 +248,7 @@ class OpenRun:
         elif report and is_new:
             report(record)
         # broadcast after TensorBoard has drawn, so that no other rank waits for rank 0 in the next epoch
-        reason = ranks.broadcast(next(((why, rule) for why, rule in answers if why is not None), None))
+        reason = ranks.from_main(lambda: next(((why, rule) for why, rule in answers if why is not None), None))
         self._waited += perf_counter() - before
         last = self.num_epochs
         if is_left or self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
@@ -338,7 +338,7 @@ class OpenRun:
         self.epoch, self.number = None, 0
         self.begin_attempt()
         assert self.journal is not None
-        self.peak = torch_devices.peak_memory(self.device, self.peak)
+        self.peak = torch_devices.take_peak(self.device, self.peak)
         facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
         facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
         facts |= {"items": self.num_items} if self.num_items else {}

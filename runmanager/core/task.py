@@ -73,7 +73,7 @@ class RunTask:
         """Execute a run; commit and return its outcome."""
         from runmanager.core.listeners import UserListeners
         from runmanager.devices import ranks
-        from runmanager.devices.settings import as_before, as_many_threads, process_state
+        from runmanager.devices.torch_devices import as_before, as_many_threads, process_state
 
         __tracebackhide__ = True  # IPython and pytest leave this frame out of tracebacks
         listeners = [*self.context.listeners]

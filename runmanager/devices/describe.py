@@ -2,10 +2,9 @@
 
 import math
 import platform
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _GIB = 2**30
-T = TypeVar("T")
 
 
 def describe_devices() -> "pd.DataFrame":
@@ -49,10 +47,12 @@ def _row_of_cpu(device: torch.device) -> dict[str, object]:
         int(facts[name].split()[0]) * 1024 / _GIB if name in facts else math.nan
         for name in ("MemTotal", "MemAvailable")
     )
-    model = facts.get("model name") or platform.processor() or platform.machine()
+    bf16 = fp16 = False
     # torch has no public query; on a cpu, torch slowly emulates precisions that the cpu lacks
-    bf16 = _or_none(lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: PLW0108, SLF001
-    fp16 = _or_none(lambda: torch.ops.mkldnn._is_mkldnn_fp16_supported())  # noqa: PLW0108, SLF001
+    with suppress(AttributeError, RuntimeError):
+        bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
+        fp16 = torch.ops.mkldnn._is_mkldnn_fp16_supported()  # noqa: SLF001
+    model = facts.get("model name") or platform.processor() or platform.machine()
     return {
         "device": str(device),
         "name": f"{model}, {torch_devices.device_name(device)}",
@@ -65,38 +65,26 @@ def _row_of_cpu(device: torch.device) -> dict[str, object]:
 
 
 def _row_of_accelerator(device: torch.device) -> dict[str, object]:
-    free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
-    cores = None
-    if device.type == "cuda":
-        cores = _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count)
-    return {
-        "device": str(device),
-        "name": _or_none(lambda: torch_devices.device_name(device)) or device.type,
-        "memory_gib": total / _GIB,
-        "free_gib": free / _GIB,
-        "cores": cores or math.nan,
-        "threads": math.nan,
-        "precisions": _precisions(**_or_none(lambda: _supported(device)) or {}),
-    }
+    row: dict[str, object] = {
+        "device": str(device), "name": device.type, "memory_gib": math.nan, "free_gib": math.nan,
+        "cores": math.nan, "threads": math.nan, "precisions": _precisions(),
+    }  # fmt: skip
+    # a device in a bad state fails at once; a build may lack the last queries
+    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
+        row["name"] = torch_devices.device_name(device)
+        if device.type == "cuda":
+            row["cores"] = torch.cuda.get_device_properties(device).multi_processor_count
+            with torch.cuda.device(device):
+                bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+                row["precisions"] = _precisions(tf32=torch.cuda.is_tf32_supported(), bf16=bf16, fp16=True)
+        else:
+            types = torch.accelerator.get_device_capability(device)["supported_dtypes"]
+            row["precisions"] = _precisions(bf16=torch.bfloat16 in types, fp16=torch.float16 in types)
+        free, total = torch.accelerator.get_memory_info(device)
+        row |= {"memory_gib": total / _GIB, "free_gib": free / _GIB}
+    return row
 
 
-def _supported(device: torch.device) -> dict[str, bool]:
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-            return {"tf32": torch.cuda.is_tf32_supported(), "bf16": bf16, "fp16": True}
-    types = torch.accelerator.get_device_capability(device)["supported_dtypes"]
-    return {"bf16": torch.bfloat16 in types, "fp16": torch.float16 in types}
-
-
-def _precisions(**supported: bool | None) -> str:
+def _precisions(**supported: bool) -> str:
     """List the precisions that a device computes natively, according to torch."""
     return ", ".join(["fp32", *(name for name, is_supported in supported.items() if is_supported)])
-
-
-def _or_none(ask: Callable[[], T]) -> T | None:
-    """Query torch; None if the device is in a bad state or the build does not support the query."""
-    try:
-        return ask()
-    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
-        return None

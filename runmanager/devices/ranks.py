@@ -90,22 +90,17 @@ def gather(value: T) -> list[T]:
     return values  # type: ignore[return-value] # all are given
 
 
-def broadcast(value: T) -> T:
-    """Return the value of rank 0; the arguments of other ranks are ignored."""
-    if num_ranks() == 1:
-        return value
-    from torch import distributed
-
-    join_group()
-    values = [value]
-    with _explained():
-        distributed.broadcast_object_list(values)
-    return values[0]
-
-
 def from_main(make: Callable[[], T]) -> T:
     """Call a function on rank 0 alone, and return its value on all ranks."""
-    return broadcast(make() if is_main() else None)  # type: ignore[return-value] # rank 0 has made it
+    if num_ranks() == 1:
+        return make()
+    from torch import distributed
+
+    values = [make() if rank() == 0 else None]
+    join_group()
+    with _explained():
+        distributed.broadcast_object_list(values)
+    return values[0]  # type: ignore[return-value] # rank 0 has made it
 
 
 def environment_of_new_group() -> dict[str, str]:
@@ -114,7 +109,7 @@ def environment_of_new_group() -> dict[str, str]:
         return {}
     with socket.create_server(("", 0)) as server:  # a free port; that of rank 0 counts
         port = server.getsockname()[1]
-    address, port = broadcast((os.getenv("MASTER_ADDR", "localhost"), port))
+    address, port = from_main(lambda: (os.getenv("MASTER_ADDR", "localhost"), port))
     return {
         "RANK": str(rank()),
         "WORLD_SIZE": str(num_ranks()),
@@ -129,7 +124,7 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
     import torch
 
     device = torch.device(device)
-    if num_ranks() == 1 or ":" in str(device) or device.type in ("cpu", "meta", "mps"):
+    if ":" in str(device) or device.type in ("cpu", "meta", "mps"):
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
     return torch.device(device.type, 0 if is_only_one else int(os.getenv("LOCAL_RANK", str(rank()))))

@@ -1,13 +1,13 @@
-"""Operations on devices: availability, transfer, synchronization, warming, memory, random state."""
+"""What torch has in this process: devices, their memory, random states, and settings that change numbers."""
 
 import gc
 import os
 import random
 import re
-import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,11 @@ _OUT_OF_MEMORY = re.compile(
     r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # message on a slice of a GPU (MIG), accelerate#3803
 )
 _warmed: set[str] = set()  # accelerators load kernels once per process
-_turn = threading.RLock()  # the lock of `quiet`: warning filters are global, so threads take turns
+
+State = Mapping[str, object]
+"""Name of a setting of this process -> its value."""
+
+_UNREADABLE = "unreadable"
 
 
 def available_devices() -> list[str]:
@@ -91,16 +95,13 @@ def try_all_gpus() -> list[torch.device]:
     return [torch.device(f"cuda:{i}") for i in range(num_gpus())] or [torch.device("cpu")]
 
 
-def is_available(device: str | torch.device) -> bool:
-    """Whether a device can compute here; ``cuda`` is any CUDA device, ``meta`` always exists."""
+def missing(device: str | torch.device) -> str:
+    """Return a message if a device cannot compute here, else ""; ``cuda`` is any CUDA device."""
     device = torch.device(device)
     if device.type in ("cpu", "meta"):
-        return True
-    return device.type == _accelerator() and (device.index or 0) < torch.accelerator.device_count()
-
-
-def missing(device: str | torch.device) -> str:
-    """Return a message for a missing device, with the devices of this machine."""
+        return ""
+    if device.type == _accelerator() and (device.index or 0) < torch.accelerator.device_count():
+        return ""
     return f"device {str(device)!r} is not there, this machine has {', '.join(available_devices())}"
 
 
@@ -163,18 +164,16 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory() if device.type in PINNED and tensor.is_cpu else tensor
 
 
-def reset_peak(device: torch.device) -> None:
-    """Reset the peak memory of tensors on an accelerator."""
+def take_peak(device: torch.device, before: int | None = None) -> int | None:
+    """Return the peak memory of tensors on an accelerator since the last call, in bytes, at least `before`.
+
+    On the cpu, return `before`.
+    """
     if device.type not in ("cpu", "meta"):
         with suppress(AttributeError, RuntimeError):  # mps has no counter; a device in a bad state fails
-            torch.get_device_module(device).reset_peak_memory_stats(device)
-
-
-def peak_memory(device: torch.device, before: int | None = None) -> int | None:
-    """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu."""
-    if device.type not in ("cpu", "meta"):
-        with suppress(AttributeError, RuntimeError):
-            return max(int(torch.get_device_module(device).max_memory_allocated(device)), before or 0)
+            module = torch.get_device_module(device)
+            before = max(int(module.max_memory_allocated(device)), before or 0)
+            module.reset_peak_memory_stats(device)
     return before
 
 
@@ -253,20 +252,76 @@ def restore_random(states: Mapping[str, Any], device: torch.device) -> None:
         module.set_rng_state(states["device"], *([] if device.type == "mps" else [device]))
 
 
+def quiet() -> "warnings.catch_warnings[None]":
+    """Ignore warnings in a block."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def process_state() -> State:
+    """Read the settings of this process."""
+    state: dict[str, object] = {}
+    for name, (read, _) in _SETTINGS.items():
+        try:
+            state[name] = read()
+        except (OSError, RuntimeError):
+            # the working directory was removed, or torch refuses the old name of what `fp32_precision` has set
+            state[name] = _UNREADABLE
+    return state
+
+
+def settings_of_numbers() -> dict[str, str]:
+    """Return the settings of an accelerator that change the last bits of its results, as text.
+
+    >>> settings_of_numbers()["deterministic algorithms"]
+    '0'
+    """
+    prefixes = "cudnn.", "deterministic", "the precision"
+    settings = {name: str(value) for name, value in process_state().items() if name.startswith(prefixes)}
+    return settings | {"CUBLAS_WORKSPACE_CONFIG": os.getenv("CUBLAS_WORKSPACE_CONFIG", "")}
+
+
+def set_back(before: State) -> list[str]:
+    """Restore the settings of this process; return the names of the settings that had changed."""
+    now = process_state()
+    changed = [name for name in now if before[name] != now[name]]
+    for name in changed:
+        if before[name] != _UNREADABLE:
+            with suppress(OSError, RuntimeError):
+                _SETTINGS[name][1](before[name])
+    return changed
+
+
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore warnings while the block runs, one thread at a time."""
-    with _turn, warnings.catch_warnings(action="ignore"):
+def as_before(before: State) -> Iterator[None]:
+    """Apply earlier settings during a block; restore the current settings afterwards."""
+    now = process_state()
+    set_back(before)
+    try:
         yield
+    finally:
+        set_back(now)
 
 
-def _renew_turn() -> None:
-    global _turn  # noqa: PLW0603 - the thread that had the turn is not in a process that was forked
-    _turn = threading.RLock()
+@contextmanager
+def as_many_threads(number: int | None) -> Iterator[str]:
+    """Compute with the number of threads of a run's first attempt during a block; None changes nothing.
 
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_turn)
+    The order of floating-point sums depends on the number of threads. Yields the reason why the number cannot
+    be set, or "".
+    """
+    before = torch.get_num_threads()
+    most = max(num_cores(), before)
+    if number is None or number > most:
+        # with more threads than cores, steps of a small network would take 50 times as long
+        why = f"it began with {number} threads and continues with {before}: there are {most} cores"
+        yield why if number else ""
+        return
+    torch.set_num_threads(number)
+    try:
+        yield ""
+    finally:
+        if torch.get_num_threads() == number:  # the run has set no other number
+            torch.set_num_threads(before)
 
 
 def _accelerator() -> str | None:
@@ -275,3 +330,26 @@ def _accelerator() -> str | None:
         return None
     accelerator = torch.accelerator.current_accelerator()
     return accelerator.type if accelerator else None
+
+
+_SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {
+    "the working directory": (os.getcwd, os.chdir),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "the default device": (
+        torch.get_default_device,
+        # the value None has no overhead
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    ),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    **{
+        f"cudnn.{name}": (
+            partial(getattr, torch.backends.cudnn, name),
+            partial(setattr, torch.backends.cudnn, name),
+        )
+        for name in ("benchmark", "deterministic", "allow_tf32")
+    },
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the precision of float32": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+}
+"""Name -> functions that read and write a setting."""

@@ -49,7 +49,7 @@ class InlineExecutor(Executor):
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs, and yield each run with its outcome."""
-        from runmanager.devices.settings import process_state, set_back
+        from runmanager.devices.torch_devices import process_state, set_back
 
         is_reported = False
         while runs:
@@ -59,7 +59,7 @@ class InlineExecutor(Executor):
             try:
                 outcome = task(run, partial(watch.run_progressed, run))
             finally:
-                changed = set_back(before)
+                changed = set_back(before) if process_state() != before else []
             if changed and not is_reported:
                 is_reported = True
                 fact = f"{run!r} left settings of this process changed: {', '.join(changed)}"

@@ -125,7 +125,7 @@ def _execute(execute: Task, sent: bytes, device: str, connection: Connection) ->
     import torch
 
     from runmanager.devices import torch_devices
-    from runmanager.devices.settings import process_state, set_back
+    from runmanager.devices.torch_devices import process_state, set_back
 
     before, state, process = time.monotonic(), process_state(), os.getpid()
     try:

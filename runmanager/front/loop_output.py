@@ -25,7 +25,7 @@ from runmanager.core.state import read_experiment
 from runmanager.core.values import text
 from runmanager.core.wording import printable
 from runmanager.devices import ranks
-from runmanager.devices.settings import Leftovers
+from runmanager.devices.torch_devices import process_state
 from runmanager.errors import warn
 from runmanager.front import at_exit
 from runmanager.tables.cells import durations, join, steady
@@ -49,7 +49,9 @@ class LoopOutput(RunListener):
     def __init__(self, manager: "weakref.ref[Manager]", goal: Goal | None, *, show: bool) -> None:
         self._manager_of, self._goal = manager, goal
         self._screen = choose_screen(show=show)
-        self._leftovers = Leftovers()
+        # the last run, and the settings of the process when it began and when it ended
+        self._last, self._begin = "", process_state()
+        self._end = self._begin
 
     @property
     def _manager(self) -> Manager:
@@ -65,9 +67,15 @@ class LoopOutput(RunListener):
     def run_began(self, run: Any, network: Any, loader: Any) -> None:
         """Register the run for the exit of the program; warn of settings that the earlier run left changed."""
         at_exit.watch(self._manager)
-        number = self._opened.folder.number
-        if sentence := self._leftovers.run_begins(f"run {number}"):
-            warn(sentence)
+        now, current = process_state(), f"run {self._opened.folder.number}"
+        # a loop may set torch for each of its runs: these settings change again before the next run begins
+        names = [name for name in now if self._end[name] != self._begin[name] != now[name]]
+        if names:
+            warn(
+                f"{self._last} left settings of this process changed, and {current} begins with them: "
+                f"{', '.join(names)}; restore them at its end, or use run_grid with executor='lanes'"
+            )
+        self._last, self._begin, self._end = current, now, now
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the line or the table for an epoch."""
@@ -82,7 +90,7 @@ class LoopOutput(RunListener):
     def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, and show the results."""
         at_exit.forget(self._manager)
-        self._leftovers.run_ended()
+        self._end = process_state()
         if not ranks.is_main():
             return
         folder = self._opened.folder

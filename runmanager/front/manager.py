@@ -203,12 +203,13 @@ class RunManager(Manager):
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
         if ranks.is_main():
             check_free(experiment.path)
+
+        def is_completed(run: Any) -> bool:
+            folder = experiment.runs.get(id_of(identified(run)))
+            return folder is not None and read_run(folder).status is Status.COMPLETED
+
         for run in runs:
-            is_completed = False
-            if ranks.is_main():
-                folder = experiment.runs.get(id_of(identified(run)))
-                is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
-            if not ranks.broadcast(is_completed):
+            if not ranks.from_main(partial(is_completed, run)):
                 yield run
 
     @property

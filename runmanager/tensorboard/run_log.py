@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import operator
+import random
 import textwrap
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.event_pb2 import Event
@@ -33,7 +35,6 @@ from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
 from runmanager.core.values import text
 from runmanager.core.x_axis import x_of, x_value
-from runmanager.devices.torch_devices import quiet, undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
@@ -67,6 +68,7 @@ SAMPLES = "visuals/samples"
 
 _LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
+_turn = threading.Lock()  # held while torch.fx traces
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -361,8 +363,6 @@ def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
         RunLog(folder, attempt, {}, _file=file).run_ended(outcome)
 
 
-@quiet()  # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process
-@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only the lock's holder draws numbers
 def graph(network: nn.Module) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
@@ -381,11 +381,16 @@ def graph(network: nn.Module) -> bytes:
     hollow = copy.deepcopy(original, copies)
     tracer = _Tracer()
     tracer.thread = threading.get_ident()
-    try:
-        traced = tracer.trace(hollow)
-    finally:
-        # torch.compile in another thread may restore the patch that called this tracer
-        tracer.thread, tracer.root = 0, nn.Module()
+    # torch.fx patches module calls for the whole process, so threads take turns; `forward` may draw numbers
+    with _turn, warnings.catch_warnings(action="ignore"), torch.random.fork_rng([]):
+        python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
+        try:
+            traced = tracer.trace(hollow)
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+            # torch.compile in another thread may restore the patch that called this tracer
+            tracer.thread, tracer.root = 0, nn.Module()
     modules = dict(hollow.named_modules())
     names: dict[fx.Node, str] = {}
     taken: set[str] = set()

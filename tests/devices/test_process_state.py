@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runmanager import RunBuilder, RunManager, run_grid
-from runmanager.devices.settings import (
+from runmanager.devices.torch_devices import (
     as_before,
     process_state,
     set_back,

@@ -218,8 +218,7 @@ def test_messages_of_ranks_do_not_go_through_their_accelerators(
 def test_without_torchrun_there_is_one_rank():
     assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (0, 1, True)
     assert ranks.gather(5) == [5]
-    assert ranks.broadcast("a") == "a"
-    assert ranks.device_of_rank("cuda") == torch.device("cuda")
+    assert ranks.from_main(lambda: "a") == "a"
 
 
 @pytest.fixture

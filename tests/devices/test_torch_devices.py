@@ -58,8 +58,8 @@ def test_a_machine_with_two_gpus_lists_them():
     [("cpu", True), ("meta", True), ("cuda", True), ("cuda:1", True), ("cuda:2", False), ("mps", False)],
 )
 def test_a_device_is_available_if_its_number_is_there(device, expected):
-    assert torch_devices.is_available(device) is expected
-    assert torch_devices.is_available(torch.device(device)) is expected
+    assert (torch_devices.missing(device) == "") is expected
+    assert (torch_devices.missing(torch.device(device)) == "") is expected
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -200,9 +200,7 @@ def test_what_is_sent_from_cuda_to_the_cpu_is_complete_when_it_is_read():
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_where_nothing_counts_memory_no_peak_is_known(device):
-    torch_devices.reset_peak(torch.device(device))
-
-    assert torch_devices.peak_memory(torch.device(device)) is None
+    assert torch_devices.take_peak(torch.device(device)) is None
 
 
 @pytest.mark.cuda
@@ -211,9 +209,9 @@ def test_the_peak_is_the_most_that_tensors_took_since_it_was_reset():
     device = torch.device("cuda")
     torch.empty(2**26, dtype=torch.uint8, device=device)
 
-    torch_devices.reset_peak(device)
-    before = torch_devices.peak_memory(device)
+    torch_devices.take_peak(device)
+    before = torch_devices.take_peak(device)
     torch.empty(2**24, dtype=torch.uint8, device=device)
 
     assert before is not None
-    assert torch_devices.peak_memory(device) == before + 2**24
+    assert torch_devices.take_peak(device) == before + 2**24

@@ -5,7 +5,7 @@ from torch import nn
 from runmanager import RunBuilder, RunManager, load_runs, run_grid
 from runmanager.core.journal import read_attempt, to_line
 from runmanager.devices import torch_devices
-from runmanager.devices.settings import as_many_threads
+from runmanager.devices.torch_devices import as_many_threads
 from runmanager.errors import RunsWarning
 
 
