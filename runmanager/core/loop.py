@@ -64,14 +64,11 @@ class Loop:
         folders = self.task.experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
         chosen = [(self.grid[index], folders[index]) for index in self.chosen]
         plan = make_plan(chosen, self.task, retry_failed=self.retry_failed)
-        if self.pruner:
-            self.pruner.begin([planned.start for planned in plan.runs])
         runs = list(plan.runs)
-        for number, planned in enumerate(runs):
-            start = planned.start
-            if start.status is Status.PRUNED and planned.action.is_due:
-                is_by_this_rule = bool(start.pruned_by) and start.pruned_by == self.task.context.rule
-                if is_by_this_rule or (self.pruner and self.pruner.is_left(start)):
+        if self.pruner:
+            self.pruner.begin([planned.start for planned in runs])
+            for number, planned in enumerate(runs):
+                if planned.action.is_due and self.pruner.is_left(planned.start):
                     runs[number] = replace(planned, action=Action.LEAVE)
         axes = self.search.axes if self.search else ()
         return replace(plan, runs=runs, varying=axes or varying([run.folder.params for run in runs]))

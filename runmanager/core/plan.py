@@ -2,19 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from runmanager.core import files
 from runmanager.core.experiment import RunFolder
-from runmanager.core.outcome import BY_TRAIN, Status, argument
+from runmanager.core.outcome import BY_TRAIN, Status
 from runmanager.core.run import Run
-from runmanager.core.state import RunResult, files_digest, read_run
-from runmanager.core.task import Fingerprint, RunTask
-from runmanager.core.wording import counted
-
-_MOST_CAUSES = 4  # maximum number of causes in a sentence
+from runmanager.core.state import RunResult, read_run
+from runmanager.core.task import RunTask
 
 
 class Action(StrEnum):
@@ -47,7 +44,7 @@ class Plan:
     """The runs of a grid with their actions."""
 
     runs: Sequence[PlannedRun]  # all runs of the grid, in order
-    changes: Sequence[str] = ()  # sentences about changed runs, and about runs whose changes are not noticed
+    causes: Mapping[str, int] = field(default_factory=dict)  # what has changed -> number of changed runs
     varying: Sequence[str] = ()  # the hyperparameters that vary, also in runs that a search will create
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
 
@@ -85,42 +82,8 @@ def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_fai
         else:
             action = Action.CONTINUE if start.epochs or start.inside else Action.EXECUTE
             has_failed = start.status.is_fault or start.pruned_by == BY_TRAIN
-            if start.status is Status.COMPLETED or (has_failed and not retry_failed):
+            is_pruned = start.pruned_by != "" and start.pruned_by == context.rule
+            if start.status is Status.COMPLETED or is_pruned or (has_failed and not retry_failed):
                 action = Action.LEAVE
         planned.append(PlannedRun(run, start.folder, before, start, action))
-    sentences = [_changes(causes, keep_changed=keep_changed)] if causes else []
-    return Plan(planned, [*sentences, *_unnoticed(planned, context.fingerprint)])
-
-
-def _unnoticed(planned: Sequence[PlannedRun], now: Fingerprint) -> list[str]:
-    """Return sentences about runs whose changes are not noticed."""
-    states = [run.start for run in planned]
-    numbers = {
-        "been given data=, not given now": sum(
-            "data" in state.start.get("fingerprint", {}) and "data" not in now for state in states
-        ),
-        "loaded weights or artifacts of another run, gone now": sum(
-            not all(files_digest(state.folder.path.parent.parent / path) for path in state.loaded)
-            for state in states
-        ),
-    }
-    return [
-        f"! {counted(number, 'run')} had {fact}: a change of it is not noticed"
-        for fact, number in numbers.items()
-        if number
-    ]
-
-
-def _changes(causes: Mapping[str, int], *, keep_changed: bool) -> str:
-    """Return a sentence about the numbers of changed runs by cause."""
-    named = [cause if len(causes) == 1 else f"{cause} ({count:,})" for cause, count in causes.items()]
-    # there are many causes, for example if runs load the weights of many encoders
-    if len(named) > _MOST_CAUSES:
-        named[_MOST_CAUSES - 1 :] = [f"{len(named) - _MOST_CAUSES + 1:,} other causes"]
-    done, meaning = "kept", "unfinished runs resume, marked as mixed"
-    if not keep_changed:
-        step = argument("changed='keep'", "--changed keep")
-        done, meaning = "executed again", f"old attempts are kept; {step} continues them"
-    number = sum(causes.values())
-    verb = "is" if number == 1 else "are"
-    return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(named)}; {meaning}"
+    return Plan(planned, causes)

@@ -99,14 +99,15 @@ class GridOutcome:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        counts = _counts(self.outcomes) or "no runs"
+        counts = statuses_of(self.outcomes) or "no runs"
         return f"<GridOutcome of {printable(str(self.folder))}: {counts}; exit code {self.exit_code}>"
 
     def _repr_html_(self) -> str:
         return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def _counts(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
+def statuses_of(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
+    """Return the number of runs of each status, as "2 completed, 1 failed"."""
     counts = Counter(str(outcome.status) for _, outcome in outcomes)
     return ", ".join(f"{number:,} {status}" for status, number in counts.items())
 
@@ -151,14 +152,6 @@ def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     return GridOutcome(
         outcomes, exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design, end
     )
-
-
-def nothing_done(outcome: GridOutcome) -> str:
-    """Return a sentence if all runs of a grid have failed or are unavailable, "" otherwise."""
-    ended = [ended for _, ended in outcome.outcomes]
-    if not ended or not all(each.status.is_fault or each.status is Status.UNAVAILABLE for each in ended):
-        return ""
-    return printable(f"{outcome.folder}: no run is completed: {_counts(outcome.outcomes)}; {ended[0].error}")
 
 
 @dataclass(eq=False)

@@ -24,15 +24,16 @@ from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
+from runmanager.core.outcome import Status
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
-from runmanager.core.wording import counted
+from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, RunsWarning, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
-from runmanager.front.grid_outcome import GridOutcome, Tables, nothing_done, outcome_of
+from runmanager.front.grid_outcome import GridOutcome, Tables, outcome_of, statuses_of
 from runmanager.front.options import GridOptions, check_design, check_runs
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -375,6 +376,12 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
         loop.say(sentence)
     if progress:
         ended.panel = progress.conclude(ended.panel)
-    if ranks.is_main() and not (progress and progress.is_shown) and (sentence := nothing_done(ended)):
-        print(sentence, file=sys.stderr)  # noqa: T201 - the only line without a display
+    is_quiet = ranks.is_main() and not (progress and progress.is_shown)
+    if (
+        is_quiet
+        and outcomes
+        and all(each.status.is_fault or each.status is Status.UNAVAILABLE for each in outcomes)
+    ):
+        why = f"no run is completed: {statuses_of(ended.outcomes)}; {outcomes[0].error}"
+        print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended

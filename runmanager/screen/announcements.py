@@ -5,11 +5,14 @@ from collections import Counter
 from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.loop import Loop
-from runmanager.core.outcome import Status, advice, retry_failed
+from runmanager.core.outcome import Status, advice, argument, retry_failed
 from runmanager.core.plan import Action, Plan
+from runmanager.core.state import files_digest
 from runmanager.core.wording import counted
 from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
+
+_MOST_CAUSES = 4  # maximum number of causes in a sentence
 
 
 def announce(loop: Loop, first: Plan) -> None:
@@ -24,7 +27,7 @@ def announce(loop: Loop, first: Plan) -> None:
         axes = [name for name in names if name not in ("device", *repeats)]
         if sentence := unread_axes(loop.task.train, axes):
             say(f"! {sentence}")
-    for sentence in first.changes:
+    for sentence in changes_of(loop, first):
         say(sentence)
     missing = Counter(planned.folder.unavailable for planned in first.runs if planned.folder.unavailable)
     statuses = Counter(
@@ -62,10 +65,42 @@ def announce(loop: Loop, first: Plan) -> None:
 
 def announce_alone(loop: Loop, plan: Plan) -> None:
     """Print the runs that are executed alone, for a debugger."""
-    for sentence in plan.changes:
+    for sentence in changes_of(loop, plan):
         loop.say(sentence)
     numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
     num_runs = len(loop.grid)
     rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
     what = "alone, in this process" if plan.due else "is completed by the present code: nothing is executed"
     loop.say(f"{files.for_people(loop.task.experiment.path)}: run {numbers} {what}{rest}")
+
+
+def changes_of(loop: Loop, plan: Plan) -> list[str]:
+    """Return sentences about changed runs, and about runs whose changes are not noticed."""
+    context, root = loop.task.context, loop.task.experiment.path.parent
+    sentences = []
+    if plan.causes:
+        is_one_cause = len(plan.causes) == 1
+        causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in plan.causes.items()]
+        # there are many causes, for example if runs load the weights of many encoders
+        if len(causes) > _MOST_CAUSES:
+            causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
+        done, meaning = "kept", "unfinished runs resume, marked as mixed"
+        if not context.keep_changed:
+            step = argument("changed='keep'", "--changed keep")
+            done, meaning = "executed again", f"old attempts are kept; {step} continues them"
+        number = sum(plan.causes.values())
+        verb = "is" if number == 1 else "are"
+        changed = f"{counted(number, 'run')} changed and {verb} {done}"
+        sentences.append(f"! {changed}: {'; '.join(causes)}; {meaning}")
+    states = [planned.start for planned in plan.runs]
+    had_data = ["data" in state.start.get("fingerprint", {}) for state in states]
+    numbers = {
+        "been given data=, not given now": 0 if "data" in context.fingerprint else sum(had_data),
+        "loaded weights or artifacts of another run, gone now": sum(
+            not all(files_digest(root / path) for path in state.loaded) for state in states
+        ),
+    }
+    for fact, number in numbers.items():
+        if number:
+            sentences.append(f"! {counted(number, 'run')} had {fact}: a change of it is not noticed")
+    return sentences

@@ -25,7 +25,7 @@ from runmanager.core.state import RunResult
 from runmanager.core.wording import listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
-from runmanager.screen.announcements import announce, announce_alone
+from runmanager.screen.announcements import announce, announce_alone, changes_of
 from runmanager.screen.best import BestSoFar
 from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
@@ -322,7 +322,7 @@ class GridProgress(Display):
 
     def show_plan(self, loop: Loop, plan: Plan) -> None:
         """Print the planned runs with their devices, the finished runs, and the search that adds more."""
-        for sentence in plan.changes:
+        for sentence in changes_of(loop, plan):
             self.say(sentence)
         if loop.search and loop.search.axes:  # the search generates runs
             self.say(loop.search.introduction())
