@@ -54,22 +54,14 @@ def expand(
         >>> second, second.config.opt
         (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
+    outline = mapping_of(config)
+    if outline is None:
+        step = f": write {config.__name__}()" if isinstance(config, type) else ""
+        raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
+    if "config" in outline:
+        raise GridError("the configuration has the field 'config', which is run.config: rename it")
+    combinations = params if isinstance(params, Sequence) else RunBuilder.get_runs(params, max_runs=max_runs)
     problems = Problems()
-    outline: Mapping[Any, Any] = {}
-    combinations: Sequence[Run] = []
-    with problems.collecting():
-        fields = mapping_of(config)
-        if fields is None:
-            step = f": write {config.__name__}()" if isinstance(config, type) else ""
-            raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
-        if "config" in fields:
-            raise GridError("the configuration has the field 'config', which is run.config: rename it")
-        outline = fields
-    with problems.collecting():
-        axes: Any = params
-        is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
-        combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
-    problems.raise_if_any()
     for names in dict.fromkeys(run._fields for run in combinations):
         existing = dict(leaves(outline, names))
         for name in names:

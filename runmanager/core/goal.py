@@ -20,7 +20,7 @@ KEPT = "kept "
 
 EVALUATED = ("validation", "val", "valid", "dev", "eval", "evaluation", "test", "holdout")
 """The words that name the data of an evaluation, in the order in which they decide."""
-_DATA = (*EVALUATED, "train", "training")
+_DATA = (*EVALUATED, "*", "train", "training", "")  # "*" is any other data, "" is no data
 # words without a direction, as in f1_macro, error_rate, recall_at_k, acc_epoch
 _DETAILS = frozenset((
     *_DATA, "at", "avg", "epoch", "k", "macro", "mean", "micro", "rate", "score", "step", "top", "weighted",
@@ -28,7 +28,6 @@ _DETAILS = frozenset((
 _NEGATED = frozenset(("inverse", "minus", "neg", "negative"))  # words that reverse the direction, as in neg_mse
 ACCURACY = ("acc", "accuracy")
 _DIGITS = "0123456789"
-_DIRECTIONS = ("max", "min", "best")
 
 
 class Goal(NamedTuple):
@@ -66,8 +65,7 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
         return value
     text = value if isinstance(value, str) else ""
     direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
-    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # the name has no half surrogate pairs
-    if direction not in _DIRECTIONS or not metric or not is_writable:
+    if direction not in ("max", "min", "best") or not metric:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
         raise InvalidArgumentError([f"{rule}, got {value!r}"])
     is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
@@ -99,14 +97,8 @@ def read_metric(name: str) -> tuple[int, list[str], bool | None]:
     words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
     essence = [word if word in _LARGER else word.rstrip(_DIGITS) for word in words]
     essence = [word for word in essence if word and word not in _DETAILS]
-    data = next((word for word in _DATA if word in words), "")
-    if data in EVALUATED:
-        rank = EVALUATED.index(data)
-    elif data:
-        rank = len(_DATA)
-    else:
-        rank = len(EVALUATED) if len(essence) > 1 else len(_DATA) + 1
+    data = next((word for word in _DATA if word in words), "*" if len(essence) > 1 else "")
     last = essence[-1] if essence else ""
     is_negated = not _NEGATED.isdisjoint(words) or name.lstrip().startswith("1-")
     is_larger = True if last in _LARGER else False if last in _SMALLER else None
-    return rank, essence, None if is_negated else is_larger
+    return _DATA.index(data), essence, None if is_negated else is_larger

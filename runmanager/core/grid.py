@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
-from runmanager.core.values import check_names, check_values, identity, plain
+from runmanager.core.values import check_names, check_values, identity, key_of, plain
 from runmanager.core.wording import listed
 from runmanager.errors import GridError, Problems
 
@@ -124,22 +124,14 @@ class RunBuilder:
         """
         problems = Problems()
         problems.check_count("n", n, 1)
-        if type(seed) is not int:
-            rule = "seed must be a whole number, so that the same runs are drawn again"
-            problems.append(f"{rule}, got {seed!r}")
         space = space_of(params, problems)
-        size = math.prod(
-            values.num_values if isinstance(values, Range) else len(values) for values in space.values()
-        )
-        if n > size:
-            raise GridError(f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}")
         names = tuple(itertools.chain.from_iterable(space))
         rows = itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS))
         tried = (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(runs) < n:
-            drawn = "different runs were drawn" if where is None else "runs were drawn that where= keeps"
-            raise GridError(f"only {len(runs):,} {drawn}, a sample of {n:,} was asked for: lower n")
+            step = f"lower n, as n={len(runs)}, or let where= keep more"
+            raise GridError(f"only {len(runs):,} of {n:,} different runs were drawn: {step}")
         return kept(runs, None)
 
     @staticmethod
@@ -249,20 +241,18 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
     """Return the values of an axis, each as a tuple."""
     names = key if isinstance(key, tuple) else ()
     name = ", ".join(map(str, names)) if names else key
+    if key == ():
+        raise GridError("a paired axis without names: write {('a', 'b'): [(1, 2)]}")
+    if isinstance(values, (set, frozenset)):
+        raise GridError(f"values of {name!r} are a set, which has no order: write a list")
     items: Iterator[Any] | None = None
     with suppress(TypeError):  # arrays without dimensions are instances of Iterable
         items = None if isinstance(values, (str, bytes)) else iter(values)
     if items is None:
-        single = f"{name}=[{values!r:.60}]" if str(name).isidentifier() else f"{key!r}: [{values!r:.60}]"
-        single = f"{key!r}: [(...)]" if names else single
+        single = "[(...)]" if names else f"[{values!r:.60}]"
+        written = f"{name}={single}" if str(key).isidentifier() else f"{key!r}: {single}"
         rule = f"values of {name!r} must be a list or tuple, got {values!r:.60}"
-        raise GridError(f"{rule}; write {single} for a single value")
-    if isinstance(values, Mapping):
-        raise GridError(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
-    if isinstance(values, (set, frozenset)):
-        raise GridError(f"values of {name!r} are a set, which has no order: write a list")
-    if key == ():
-        raise GridError("a paired axis without names: write {('a', 'b'): [(1, 2)]}")
+        raise GridError(f"{rule}; write {written} for a single value")
     row = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
     if not row:
         raise GridError(f"axis {name!r} has no values: give it at least one, or leave it out")
@@ -270,10 +260,11 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
         raise GridError(f"axis {name!r} has more than {_MOST_VALUES:,} values: write a shorter list")
     for value in row:
         if isinstance(value, Range):
-            step = f"write {key!r}: {value!r}, without a list"
-            raise GridError(f"values of {name!r} have a range among them: {step}")
+            raise GridError(
+                f"values of {name!r} have a range among them: write {key!r}: {value!r}, without a list"
+            )
         if names and (not isinstance(value, (tuple, list)) or len(value) != len(names)):
-            rule = f"each value of the paired axis {key!r} must be a tuple of {len(names)}"
+            rule = f"the paired axis {key!r} must be a list of tuples of {len(names)}"
             raise GridError(f"{rule}, got {value!r:.60}")
     return [tuple(map(plain, value)) if names else (value,) for value in row]
 
@@ -291,23 +282,19 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
         return
     # the numbers of an axis do not depend on other axes
     randoms = [random.Random(f"{seed} {names}") for names in space]  # noqa: S311 - no secret
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[str] = set()
     num_repeated = 0
     while num_repeated < _MOST_REPEATED:
-        draw: list[Any] = []
+        row = []
         for values, random_ in zip(space.values(), randoms, strict=True):
             fraction = random_.random()
-            draw.append(
-                values.from_fraction(fraction) if isinstance(values, Range) else int(fraction * len(values))
-            )
+            is_range = isinstance(values, Range)
+            row.append((values.from_fraction(fraction),) if is_range else values[int(fraction * len(values))])
         num_repeated += 1
-        if tuple(draw) not in seen:
-            seen.add(tuple(draw))
+        if (key := key_of(row)) not in seen:
+            seen.add(key)
             num_repeated = 0
-            yield [
-                (value,) if isinstance(values, Range) else values[value]
-                for values, value in zip(space.values(), draw, strict=True)
-            ]
+            yield row
 
 
 def _shuffled(size: int, seed: int) -> Iterator[int]:

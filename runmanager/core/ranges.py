@@ -2,7 +2,7 @@
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from runmanager.core.values import plain
@@ -21,20 +21,16 @@ class Range:
 
     def __post_init__(self) -> None:
         problems = Problems()
-        name, is_log = type(self).__name__, self.is_log
-        types = int if self._number is int else (int, float)
-        rule = "a whole number" if self._number is int else "a finite number"
-        rule += (" above 0 (log=True)" if self._number is int else " above 0") if is_log else ""
+        rule = ("a whole number" if self._number is int else "a finite number") + " above 0" * self.is_log
         for which in ("low", "high"):
             value = plain(getattr(self, which))
             object.__setattr__(self, which, value)
-            is_number = isinstance(value, types) and not isinstance(value, bool)
-            if not is_number or not abs(value) <= sys.float_info.max or (is_log and value <= 0):
-                problems.append(f"{which} of {name} must be {rule}, got {value!r}")
+            is_number = isinstance(value, (int, self._number)) and not isinstance(value, bool)
+            if not is_number or not abs(value) <= sys.float_info.max or (self.is_log and value <= 0):
+                problems.append(f"{which} of {self!r} must be {rule}")
         if not problems and self.low >= self.high:
-            step = f"write {name}({self.high!r}, {self.low!r})"
-            step = step if self.low > self.high else f"write [{self.low!r}] in the place of the range"
-            problems.append(f"low of {name} must be below high, got {self.low!r} and {self.high!r}: {step}")
+            step = f"write {type(self).__name__}({self.high!r}, {self.low!r}), or a list for a single value"
+            problems.append(f"low of {self!r} must be below high: {step}")
         problems.raise_if_any(InvalidArgumentError)
 
     def __repr__(self) -> str:
@@ -43,12 +39,7 @@ class Range:
     @property
     def is_log(self) -> bool:
         """Whether orders of magnitude are equally likely, instead of intervals of the same width."""
-        raise NotImplementedError
-
-    @property
-    def num_values(self) -> int:
-        """The number of distinct values."""
-        raise NotImplementedError
+        return False
 
     def from_fraction(self, fraction: float) -> Any:
         """Return the quantile of a fraction: the value below which this fraction of draws lies.
@@ -57,34 +48,19 @@ class Range:
             fraction: A number from 0 to 1, for example from ``random.random()``.
 
         Returns:
-            The value, rounded in the same way as by `rounded`.
+            The value, inside the bounds, with few digits.
 
         Example:
             >>> Uniform(-1, 1).from_fraction(0.5), LogUniform(1, 10_000).from_fraction(0.5)
             (0.0, 100.0)
         """
-        if not self.is_log:
-            return self.rounded((1 - fraction) * self.low + fraction * self.high)
-        return self.rounded(math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high)))
-
-    def rounded(self, value: float) -> Any:
-        """Return the value of this range closest to a number: inside the bounds, with few digits.
-
-        Args:
-            value: Any finite number.
-
-        Returns:
-            The value, inside the bounds.
-
-        Example:
-            >>> LogUniform(1e-5, 1e-1).rounded(0.00123456), Uniform(0, 0.5).rounded(9)
-            (0.001235, 0.5)
-        """
-        rounded = self._rounded(min(max(value, self.low), self.high))
-        return self._number(min(max(rounded, self.low), self.high))
+        value = (1 - fraction) * self.low + fraction * self.high
+        if self.is_log:
+            value = math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high))
+        return float(min(max(self._rounded(value), self.low), self.high))
 
     def _rounded(self, value: float) -> float:
-        """Return the number with few digits closest to one inside the bounds; it may be outside of them."""
+        """Return the closest number with few digits, which may be outside the bounds."""
         raise NotImplementedError
 
 
@@ -102,18 +78,9 @@ class Uniform(Range):
         InvalidArgumentError: The bounds are not finite numbers, or `low` is not below `high`.
 
     Example:
-        >>> Uniform(0, 0.5).from_fraction(0.123456), Uniform(0, 1).num_values
-        (0.0617, 1001)
-        >>> Uniform(0, 0.5).rounded(0.333333)
-        0.3333
+        >>> Uniform(0, 0.5).from_fraction(0.123456), Uniform(0, 0.5).is_log
+        (0.0617, False)
     """
-
-    is_log = False
-
-    @property
-    def num_values(self) -> int:
-        """The number of distinct values."""
-        return int(10 ** (_STEPS + self._magnitude % 1) + 1e-6) + 1
 
     def _rounded(self, value: float) -> float:
         # adding 0.0 turns -0.0 into 0.0
@@ -140,20 +107,9 @@ class LogUniform(Range):
     Example:
         >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
         [1e-05, 0.0001, 0.001, 0.01282]
-        >>> LogUniform(1, 10).num_values
-        9001
     """
 
     is_log = True
-
-    @property
-    def num_values(self) -> int:
-        """The number of distinct values."""
-        ranks = []  # of the bounds in the order of all values, counted from an arbitrary origin
-        for value in (self.low, self.high):
-            power = math.floor(math.log10(value))
-            ranks.append(int(10**self._decimals * (9 * power + 10 ** (math.log10(value) - power))))
-        return ranks[1] - ranks[0] + 1
 
     def _rounded(self, value: float) -> float:
         return float(f"{value:.{self._decimals}e}")
@@ -180,20 +136,14 @@ class IntRange(Range):
     Example:
         >>> [IntRange(16, 512, log=True).from_fraction(fraction) for fraction in (0, 0.5, 0.99)]
         [16, 89, 495]
-        >>> IntRange(16, 512).num_values, IntRange(16, 512, log=True).is_log, IntRange(1, 4).rounded(2.6)
-        (497, True, 3)
+        >>> IntRange(16, 512, log=True).is_log
+        True
     """
 
     low: int
     high: int
-    log: bool = False
+    log: bool = field(default=False, kw_only=True)
     _number = int
-
-    def __post_init__(self) -> None:
-        problems = Problems()
-        problems.check_choice("log of IntRange", self.log, (True, False))
-        problems.raise_if_any(InvalidArgumentError)
-        super().__post_init__()
 
     def __repr__(self) -> str:
         return f"IntRange({self.low!r}, {self.high!r}{', log=True' * self.log})"
@@ -202,11 +152,6 @@ class IntRange(Range):
     def is_log(self) -> bool:
         """Whether all orders of magnitude are equally likely."""
         return self.log
-
-    @property
-    def num_values(self) -> int:
-        """The number of distinct values."""
-        return self.high - self.low + 1
 
     def from_fraction(self, fraction: float) -> int:
         """Return the quantile of a fraction: the value below which this fraction of draws lies.
@@ -222,10 +167,8 @@ class IntRange(Range):
             3
         """
         if not self.log:
-            return min(self.low + int(fraction * self.num_values), self.high)
+            return min(self.low + int(fraction * (self.high - self.low + 1)), self.high)
         # the smallest and the largest value are as likely as the others
         low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
-        return int(self.rounded(math.exp((1 - fraction) * low + fraction * high)))
-
-    def _rounded(self, value: float) -> int:
-        return round(value)
+        value = round(math.exp((1 - fraction) * low + fraction * high))
+        return min(max(value, self.low), self.high)

@@ -38,10 +38,8 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        names = dict.fromkeys(field.partition(".")[0] for field in self._fields)
-        hint = "; runs of expand() have run.config" if name == "config" else ""
-        step = did_you_mean(name, names, "it has")
-        raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}{hint}")
+        step = did_you_mean(name, (field.partition(".")[0] for field in self._fields), "it has")
+        raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a run cannot be changed: write {self._name}._replace({name}={value!r:.60})")

@@ -35,9 +35,6 @@ _DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 # torch reads cuda:256 as cuda:0, and computes on the cpu for cpu:3
 _DEVICE = re.compile(f"cpu|({'|'.join(_DEVICE_TYPES[1:])})(:(0|[1-9][0-9]?))?")
 _TORCH = ("torch.device", "torch.dtype")  # compared as text, so that grids of plain numbers never import torch
-# minimum similarity of names, and of short names, in which one letter has a larger weight
-_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5
-_SHORT = 3  # maximum number of letters of a short name
 
 
 def check_names(names: Iterable[Any]) -> list[str]:
@@ -54,17 +51,16 @@ def check_names(names: Iterable[Any]) -> list[str]:
             continue
         written, is_name = [], not name.startswith("_")
         for part in name.split("."):
-            word = re.sub(r"\W", "_", part.strip()).lstrip("_")
-            word = f"p{word}" if not word or word[0].isdigit() else word
-            written.append(f"{word}_" if keyword.iskeyword(word) else word)
+            word = re.sub(r"\W", "_", part.strip()).lstrip("_0123456789") or "x"
+            word += "_" * keyword.iskeyword(word)
+            written.append(word)
             # namedtuples reserve names that only begin with an underscore; configurations have some as _target_
             is_special = part == f"_{word}" and part.endswith("_")
-            is_name &= part.isidentifier() and (part == written[-1] or is_special)
+            is_name &= part.isidentifier() and (part == word or is_special)
         if not is_name:
             problems.append(f"{name!r} cannot be read as run.{name}: write {'.'.join(written)!r}")
-        below = next((other for other in names if str(other).startswith(f"{name}.")), None)
-        if below is not None:
-            problems.append(f"{name!r} is an axis, and {below!r} is below it: rename one")
+        below = [other for other in names if str(other).startswith(f"{name}.")]
+        problems += [f"{name!r} is an axis, and {other!r} is below it: rename one" for other in below[:1]]
     return problems
 
 
@@ -284,6 +280,6 @@ def closest(name: str, names: Iterable[str]) -> str:
     ('width', 'lr', '')
     """
     by_case = {original.lower(): original for original in names}
-    cutoff = _CUTOFF if len(name) > _SHORT else _CUTOFF_OF_SHORT
+    cutoff = 0.6 if len(name) > 3 else 0.5  # noqa: PLR2004 - in a short name, one letter has a larger weight
     close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     return by_case[close[0]] if close else ""
