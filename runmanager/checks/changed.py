@@ -19,8 +19,8 @@ from pathlib import PurePath
 from typing import Any
 
 from runmanager.checks import source
-from runmanager.core.provenance import versions
-from runmanager.core.state import RunResult, files_digest
+from runmanager.core.provenance import files_digest, versions
+from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
 from runmanager.core.values import full_name, plain
 

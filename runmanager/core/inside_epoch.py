@@ -19,7 +19,6 @@ from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.loop_options import Interval
 from runmanager.core.outcome import EpochRecord, Inside
-from runmanager.core.state import loading_facts
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
 
@@ -154,7 +153,7 @@ class InsideEpoch:
             "position": msgspec.to_builtins(position),
         }
         self._state.save_inside(inside)
-        run.journal.inside(position, **loading_facts(run.folder.path))
+        run.journal.inside(position)
         epoch.add_seconds("phase_checkpoint_s", perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: checkpoint.Saved) -> None:

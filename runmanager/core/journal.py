@@ -12,6 +12,7 @@ checks. A fact of a wrong type is omitted; a line that lacks a required fact is 
 import errno
 import json
 import math
+import os
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from runmanager.core import files, lock
+from runmanager.core import files, lock, provenance
 from runmanager.core.files import AppendFile
 from runmanager.core.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.core.values import COLUMNS
@@ -129,7 +130,7 @@ class Journal(AppendFile):
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         while True:
             path = folder / f"attempt-{attempt}.jsonl"
-            start = _line(attempt, "start", {**lock.this_process(), **details})
+            start = _line(folder, attempt, "start", {**lock.this_process(), **details})
             try:
                 # complete: its first line names the process that writes it
                 files.write_file(path, start, is_new=True)
@@ -141,9 +142,9 @@ class Journal(AppendFile):
         self.attempt = attempt
         super().__init__(path, len(start))
 
-    def epoch(self, record: EpochRecord, **facts: Any) -> None:
-        """Commit a finished epoch, with further facts."""
-        content: dict[str, Any] = {"epoch": record.epoch, **facts}
+    def epoch(self, record: EpochRecord) -> None:
+        """Commit a finished epoch."""
+        content: dict[str, Any] = {"epoch": record.epoch}
         if nonfinite := {
             name: str(value) for name, value in record.metrics.items() if not math.isfinite(value)
         }:
@@ -154,11 +155,11 @@ class Journal(AppendFile):
             content["steps"] = record.steps
         content["metrics"] = {**record.metrics, **dict.fromkeys(nonfinite)}
         content["times"] = {name: round(value, 6) for name, value in record.times.items()}
-        self.append(_line(self.attempt, "epoch", content))
+        self.append(_line(self.path.parent, self.attempt, "epoch", content))
 
-    def inside(self, inside: Inside, **facts: Any) -> None:
-        """Record a checkpoint inside an epoch, with further facts."""
-        self.append(_line(self.attempt, "inside", {**msgspec.to_builtins(inside), **facts}))
+    def inside(self, inside: Inside) -> None:
+        """Record a checkpoint inside an epoch."""
+        self.append(_line(self.path.parent, self.attempt, "inside", msgspec.to_builtins(inside)))
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Commit the outcome with the summary of the run and further facts; close the file."""
@@ -168,7 +169,7 @@ class Journal(AppendFile):
         facts |= {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
         if outcome.pruned_by:
             facts["pruned_by"] = outcome.pruned_by
-        self.append(_line(self.attempt, "end", facts))
+        self.append(_line(self.path.parent, self.attempt, "end", facts))
         self.close()
 
 
@@ -176,7 +177,7 @@ class NoJournal(Journal):
     """The journal of a process that does not write, such as a rank above 0."""
 
     def __init__(self) -> None:
-        self.attempt = 0
+        self.path, self.attempt = Path(), 0
 
     def append(self, record: bytes) -> None:
         """Do nothing."""
@@ -185,9 +186,14 @@ class NoJournal(Journal):
         """Do nothing."""
 
 
-def _line(attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
+def _line(run: Path, attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
+    facts: dict[str, Any] = {"v": VERSION, "type": kind, "attempt": attempt}
+    for path, digest in (provenance.loaded_now or {}).items():
+        if path != run.resolve():
+            name = Path(os.path.relpath(path, run.parent.parent)).as_posix()
+            facts.setdefault("loaded", {})[name] = digest
     clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
-    return to_line({"v": VERSION, "type": kind, "attempt": attempt, **content, **clocks})
+    return to_line({**facts, **content, **clocks})
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:
@@ -212,7 +218,7 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
         return
     facts = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
     with closing(AppendFile(Path(path), last.size, last.version[1])) as file:
-        file.append(_line(number, "end", facts))
+        file.append(_line(folder, number, "end", facts))
 
 
 def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None = None) -> Attempt:

@@ -21,7 +21,7 @@ from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_
 from runmanager.core.loaders import undisturbed
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
-from runmanager.core.state import end_if_running, loading_facts, read_run
+from runmanager.core.state import end_if_running, read_run
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
     DeviceError,
@@ -287,7 +287,7 @@ class Manager:
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         # on disk: from here on the epoch counts
-        run.journal.epoch(record, **loading_facts(run.folder.path))
+        run.journal.epoch(record)
         record = ranks.from_main(lambda: record)  # other ranks continue only after the commit
         run.records.append(record)
         run.num_steps += record.steps

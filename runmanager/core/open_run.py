@@ -24,7 +24,7 @@ from runmanager.core.journal import Journal, NoJournal
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Outcome, Question, Status
-from runmanager.core.state import loading_facts, read_run
+from runmanager.core.state import read_run
 from runmanager.core.step_log import StepLog
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
@@ -182,7 +182,7 @@ class OpenRun:
             facts |= {"restored": len(records)} if len(records) > num_committed else {}
             facts |= {"mixed": True} if is_mixed and (records or inside) else {}
             facts |= {"inside": msgspec.to_builtins(inside)} if inside else {}
-            facts |= self.details | loading_facts(self.folder.path)
+            facts |= self.details
             if self.device.type not in ("cpu", "meta"):
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
@@ -342,7 +342,6 @@ class OpenRun:
         facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
         facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
         facts |= {"items": self.num_items} if self.num_items else {}
-        facts |= loading_facts(self.folder.path)
         if self.steps:
             self.steps.close()
         try:

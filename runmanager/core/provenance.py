@@ -1,7 +1,8 @@
-"""The circumstances of a run: versions, git commit and program."""
+"""The circumstances of a run: versions, git commit, program, and the files of other runs that it loads."""
 
 import contextlib
 import functools
+import hashlib
 import platform
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runmanager import __version__
+from runmanager.core import files
+
+loaded_now: dict[Path, str] | None = None
+"""Folder -> digest of the runs that the current run has loaded from; the loading code does not know the run."""
 
 
 @functools.cache
@@ -44,3 +49,23 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def note_run(folder: Path) -> None:
+    """Record the files of another run, if a run is being executed."""
+    if loaded_now is not None:
+        loaded_now[folder.resolve()] = files_digest(folder)
+
+
+def files_digest(run: Path) -> str:
+    """Return the digest of the weights and artifacts of a run; "" without such files."""
+    artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
+    loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
+    texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
+
+
+@functools.lru_cache  # many runs may have loaded the same file
+def _digest_of_file(path: Path, _version: object) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

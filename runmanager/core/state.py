@@ -1,8 +1,5 @@
 """The state of a run, read from its journals: status, epochs and outcome."""
 
-import functools
-import hashlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,9 +18,6 @@ from runmanager.errors import StorageError
 _MOST_LOG = 1 << 20  # the maximum number of bytes read of an error.log
 _FEW_EPOCHS = 1000
 _MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: number of cells, and number of cells per value
-
-loaded_now: dict[Path, str] | None = None
-"""Folder -> digest of the runs that the current run has loaded from; the loading code does not know the run."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +95,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     for attempt in attempts:  # a later attempt may have failed without changing the state
         if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
             error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
+    has_inside = (folder.path / files.INSIDE_CHECKPOINT).exists()
     loaded: dict[str, str] = {}
     for attempt in current:
         loaded |= attempt.loaded
@@ -113,7 +108,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         journals={attempt.path: attempt.version for attempt in attempts},
         stopped_early=last.end.get("stopped_early", ""),
         summary=last.end.get("summary", {}),
-        inside=_next_position(folder, attempts, len(records)),
+        inside=_next_position(attempts, len(records)) if has_inside else None,
         pruned_by=last.end.get("pruned_by", ""),
         loaded=loaded,
     )  # fmt: skip
@@ -173,13 +168,12 @@ def _status(folder: RunFolder, last: Attempt) -> Status:
     return Status.RUNNING if alive else Status.INTERRUPTED
 
 
-def _next_position(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
-    """Return the position at which the next epoch resumes, if the checkpoint file for this position exists."""
-    if (folder.path / files.INSIDE_CHECKPOINT).exists():
-        for attempt in reversed(attempts):
-            inside = attempt.inside or inside_of(attempt.start)
-            if inside or attempt.epochs:
-                return inside if inside and inside.epoch == num_epochs + 1 else None
+def _next_position(attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
+    """Return the position of the last checkpoint inside an epoch, if the next epoch resumes there."""
+    for attempt in reversed(attempts):
+        inside = attempt.inside or inside_of(attempt.start)
+        if inside or attempt.epochs:
+            return inside if inside and inside.epoch == num_epochs + 1 else None
     return None
 
 
@@ -202,34 +196,3 @@ def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
         if result.status is Status.RUNNING and ours.items() <= result.start.items():
             outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
             end_abandoned_attempt(folder.path, outcome, {})
-
-
-def note_run(folder: Path) -> None:
-    """Record the files of another run, if a run is being executed."""
-    if loaded_now is not None:
-        loaded_now[folder.resolve()] = files_digest(folder)
-
-
-def loading_facts(run: Path) -> dict[str, Any]:
-    """Return the journal's facts about the runs that a run has loaded from, with paths relative to its root."""
-    root = run.parent.parent
-    loaded = {
-        Path(os.path.relpath(path, root)).as_posix(): digest
-        for path, digest in (loaded_now or {}).items()
-        if path != run.resolve()
-    }
-    return {"loaded": loaded} if loaded else {}
-
-
-def files_digest(run: Path) -> str:
-    """Return the digest of the weights and artifacts of a run; "" without such files."""
-    artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
-    loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
-    texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
-    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
-
-
-@functools.lru_cache  # many runs may have loaded the same file
-def _digest_of_file(path: Path, _version: object) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

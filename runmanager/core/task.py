@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import files, state
+from runmanager.core import files, provenance
 from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Outcome, Status
@@ -84,7 +84,7 @@ class RunTask:
         num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
         process, before = os.getpid(), process_state()
-        state.loaded_now = {}  # the files that `train` loads
+        provenance.loaded_now = {}  # the files that `train` loads
         try:
             with threads:  # the threads before train() computes its first sum
                 copy = copy_of(run)  # `train` may modify its values
@@ -112,7 +112,7 @@ class RunTask:
                 raise
             return outcome
         finally:
-            state.loaded_now = None
+            provenance.loaded_now = None
             if "torch._dynamo" in sys.modules:  # do not import the module here, which takes seconds
                 import torch
 

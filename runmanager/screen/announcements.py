@@ -7,7 +7,7 @@ from runmanager.core import files
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import Status, advice, argument, retry_failed
 from runmanager.core.plan import Action, Plan
-from runmanager.core.state import files_digest
+from runmanager.core.provenance import files_digest
 from runmanager.core.wording import counted
 from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint

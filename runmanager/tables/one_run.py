@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
 from runmanager.core.experiment import RunFolder, read_runs
-from runmanager.core.state import note_run, read_run
+from runmanager.core.provenance import note_run
+from runmanager.core.state import read_run
 from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.tables.loading import load_results, warn_of
