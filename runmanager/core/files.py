@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.core.values import text
-from runmanager.errors import InvalidArgumentError, StorageError
+from runmanager.errors import StorageError
 
 GRID = "grid.json"
 HPARAMS = "hparams.json"
@@ -39,18 +39,13 @@ TRAINER = "trainer"
 
 LONGEST = 64
 """The maximum number of characters of a run folder's name; TensorBoard cuts longer names."""
-RESERVED = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
-"""The names of devices of Windows, with any suffix."""
 
-_EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
 # a hyphen is allowed only before a setting; a date has other hyphens
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
-_TAKEN = re.compile(f"{_FOLDER.pattern}|{RESERVED.pattern}")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 
 _DEAD_AFTER_S = 60  # age (s) of a temporary file from which its writer counts as dead
-_AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -100,12 +95,6 @@ def write_file(
                     os.close(folder)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def copy_file(source: Path, path: Path) -> None:
-    """Copy a file of any size, and write the copy as `write_file` does."""
-    with opened(source) as (file, _):
-        write_file(path, iter(lambda: file.read(_AT_ONCE), b""))
 
 
 def make_folder(path: Path) -> None:
@@ -284,30 +273,6 @@ def for_people(path: Path) -> Path:
     with suppress(OSError, ValueError):  # the working directory may have been removed
         return path.relative_to(Path.cwd())
     return path
-
-
-def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnamed: bool = False) -> None:
-    """Refuse a root that cannot be a folder, and a name that cannot be the name of an experiment in it."""
-    path = Path(root).absolute()
-    problems: list[str] = []
-    value: object = name  # the caller may pass a value of another type
-    if not is_unnamed and not (
-        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value)
-    ):
-        better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-        better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
-        rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
-        problems.append(f"{rule}, got {name!r}: write {better!r}")
-    with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
-        file = next((parent for parent in (path, *path.parents) if parent.is_file()), None)
-        if file:
-            problems.append(f"root must be a folder, such as 'runs'; {str(for_people(file))!r} is a file")
-        for other in os.listdir(path):  # noqa: PTH208 - no Path each
-            if isinstance(value, str) and other != value and other.casefold() == value.casefold():
-                fact = f"experiments {name!r} and {other!r} in {for_people(path)} differ in case alone"
-                problems.append(f"{fact}: write one of the two")
-    if problems:
-        raise InvalidArgumentError(problems)
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:

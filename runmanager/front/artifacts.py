@@ -12,8 +12,9 @@ from typing import Any
 
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError
-from runmanager.tables.roots import absolute_path, nearest
+from runmanager.tables.roots import WINDOWS_DEVICES, absolute_path, nearest
 
+_AT_ONCE = 1 << 20  # maximum number of bytes per read when a file is copied
 _LONGEST = 200  # maximum number of bytes of a name; a temporary name is longer
 _RULE = (
     "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..', a dot "
@@ -106,7 +107,7 @@ def _checked(name: Any) -> PurePosixPath:
     """Return a name as a relative path."""
     parts = name.split("/") if isinstance(name, str) else [""]
     for part in parts:
-        is_plain = part.isprintable() and "\\" not in part and not files.RESERVED.fullmatch(part)
+        is_plain = part.isprintable() and "\\" not in part and not WINDOWS_DEVICES.fullmatch(part)
         if not (is_plain and part and part[0] not in ". " and len(part.encode()) <= _LONGEST):
             better = re.sub(r"[^\w.-]+", "_", str(name).rpartition("/")[2]).strip("._")[:40] or "artifact"
             raise InvalidArgumentError([f"{_RULE}, got {name!r:.200}: write {better!r}"])
@@ -133,13 +134,11 @@ def _write(source: Path | None, content: Any, target: Path) -> None:
             if source is None:
                 files.write_file(new, str(content).encode("utf-8", "backslashreplace"))
             elif source.is_dir():
-                shutil.copytree(
-                    source, new, copy_function=lambda one, copy: files.copy_file(Path(one), Path(copy))
-                )
+                shutil.copytree(source, new, copy_function=lambda one, copy: _copy(Path(one), Path(copy)))
                 for inside, _, _ in os.walk(new, topdown=False):
                     files.sync(Path(inside))
             else:
-                files.copy_file(source, new)
+                _copy(source, new)
             if target.is_dir() or (new.is_dir() and target.exists()):
                 target.replace(old)  # a folder cannot be replaced in one step
             try:
@@ -152,6 +151,12 @@ def _write(source: Path | None, content: Any, target: Path) -> None:
             _remove(old)
         finally:
             _remove(new)
+
+
+def _copy(source: Path, path: Path) -> None:
+    """Copy a file of any size."""
+    with files.opened(source) as (file, _):
+        files.write_file(path, iter(lambda: file.read(_AT_ONCE), b""))
 
 
 def _remove(path: Path) -> None:

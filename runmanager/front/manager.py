@@ -90,6 +90,7 @@ class RunManager(Manager):
         from runmanager.core.goal import parse_goal
         from runmanager.core.grid_context import GridContext
         from runmanager.front.loop_output import LoopOutput
+        from runmanager.tables.roots import check_experiment
 
         files.open_closed_streams()
         problems = Problems()
@@ -102,7 +103,7 @@ class RunManager(Manager):
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
         boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
-        files.check_experiment(root, experiment, is_unnamed=experiment is None)
+        check_experiment(root, experiment, is_unnamed=experiment is None)
         path = Path(root).absolute()  # the loop may change the working directory
         path = path if experiment is None else path / experiment
         super().__init__(Experiment(path, is_unnamed=experiment is None), context, design)

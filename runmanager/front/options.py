@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from runmanager.core import files
 from runmanager.core.contracts import Executor, Listener
 from runmanager.core.experiment import Design
 from runmanager.core.goal import parse_goal
@@ -29,6 +28,7 @@ from runmanager.search.optuna_pruner import is_optuna_pruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.space import SearchSpace
 from runmanager.tables.notes import check_note
+from runmanager.tables.roots import check_experiment
 from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
     problems.check_function("train", train, "(run, manager)")
     with problems.collecting():
-        files.check_experiment(options.root, options.experiment)
+        check_experiment(options.root, options.experiment)
     runs: list[Run] = []
     with problems.collecting():
         runs += _runs(params, options, problems)

@@ -7,6 +7,7 @@ from PIL import Image
 
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError, StorageError
+from runmanager.front import artifacts
 from runmanager.front.artifacts import keep
 from runmanager.tables.one_run import artifacts_in
 
@@ -169,7 +170,7 @@ def test_an_artifact_may_be_given_again_and_a_part_of_it_replace_it(folder):
 
 
 def test_a_file_of_any_size_is_copied_in_pieces(folder, monkeypatch):
-    monkeypatch.setattr(files, "_AT_ONCE", 3)
+    monkeypatch.setattr(artifacts, "_AT_ONCE", 3)
     content = bytes(range(256))
     Path("large").write_bytes(content)
 

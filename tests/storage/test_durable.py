@@ -9,7 +9,6 @@ import pytest
 from runmanager.core import files
 from runmanager.core.files import (
     AppendFile,
-    copy_file,
     make_folder,
     opened,
     read_end,
@@ -20,6 +19,7 @@ from runmanager.core.files import (
     write_file,
 )
 from runmanager.errors import StorageError
+from runmanager.front import artifacts
 
 
 @pytest.fixture
@@ -339,16 +339,16 @@ def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, fault
     (tmp_path / "source").write_bytes(b"0123456789")
     (tmp_path / "link").symlink_to("source")
     (tmp_path / "target").write_bytes(b"old")
-    monkeypatch.setattr(files, "_AT_ONCE", 4)
+    monkeypatch.setattr(artifacts, "_AT_ONCE", 4)
     faulty(fsync=fsync, replace=replace)
 
-    copy_file(tmp_path / "source", tmp_path / "target")
+    artifacts._copy(tmp_path / "source", tmp_path / "target")
 
     assert (tmp_path / "target").read_bytes() == b"0123456789"
     assert calls == ["fsync", b"0123456789", "fsync"]
     for name in ("link", "nothing"):
         with pytest.raises(OSError, match=r"a link, which is not followed|No such file"):
-            copy_file(tmp_path / name, tmp_path / "target")
+            artifacts._copy(tmp_path / name, tmp_path / "target")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "source", "target"]
 
 

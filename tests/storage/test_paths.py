@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runmanager import RunManager, run_grid
 from runmanager.core import files
 from runmanager.errors import GridError
-from runmanager.tables.roots import nearest
+from runmanager.tables.roots import check_experiment, nearest
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -70,21 +70,21 @@ def test_other_folders_are_no_runs(folder):
 @given(st.text())
 def test_a_refused_name_of_an_experiment_comes_with_one_that_is_accepted(name):
     try:
-        files.check_experiment("runs", name)
+        check_experiment("runs", name)
     except GridError as error:
         better = ast.literal_eval(error.problems[0].rpartition(": write ")[2])
 
-        files.check_experiment("runs", better)
+        check_experiment("runs", better)
 
 
 @pytest.mark.parametrize("root", ["file", "file/below"])
 def test_a_root_that_is_a_file_is_refused(tmp_path, monkeypatch, root):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    files.check_experiment("not/there/yet", "e")
+    check_experiment("not/there/yet", "e")
 
     with pytest.raises(GridError, match=r"^root must be a folder, such as 'runs'; 'file' is a file$"):
-        files.check_experiment(root, "e")
+        check_experiment(root, "e")
     with pytest.raises(GridError, match="'file' is a file"):
         RunManager("e", root)
     with pytest.raises(GridError, match=r"(?s)2 problems.*'a b'.*'file' is a file"):
@@ -122,12 +122,12 @@ def test_the_path_that_was_meant_is_asked_for(tmp_path, monkeypatch, missing, hi
 def test_an_experiment_whose_name_differs_from_anothers_in_case_alone_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "adam").mkdir(parents=True)
-    files.check_experiment("runs", "adam")
+    check_experiment("runs", "adam")
 
     with pytest.raises(
         GridError, match=r"^experiments 'Adam' and 'adam' in runs differ in case alone: write one"
     ):
-        files.check_experiment("runs", "Adam")
+        check_experiment("runs", "Adam")
 
 
 def test_no_runs_folder_ends_with_a_dot_which_windows_cuts_off():
