@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
 from runmanager.core.experiment import Design
-from runmanager.core.goal import parse_goal
+from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
-from runmanager.core.outcome import argument
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
 from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
-from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.errors import GridError, Problems
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.search.decide import Decide, repeat_by_repeat, single_axis, with_repeats
@@ -88,24 +87,6 @@ def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
     return check
 
 
-def _check_listeners(problems: Problems, _: str, value: Any) -> None:
-    rule = "listeners must be a list of objects of a subclass of Listener"
-    if not (isinstance(value, list | tuple) and all(isinstance(listener, Listener) for listener in value)):
-        problems.append(f"{rule}, got {value!r:.60}: write listeners=[...]")
-        return
-    for listener in value:
-        if listener.where not in ("parent", "worker"):
-            name = type(listener).__name__
-            problems.append(f"{name}.where must be 'parent' or 'worker', got {listener.where!r:.60}")
-
-
-def _check_check(problems: Problems, _: str, value: Any) -> None:
-    if not (isinstance(value, bool) or value == "resume"):
-        problems.append(f"check must be True, False or 'resume', got {value!r:.60}")
-    if value == "resume" and os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", os.environ.get("WORLD_SIZE")):
-        problems.append("check='resume' takes ranks of one machine: start the check with torchrun --nnodes=1")
-
-
 _SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
 
 
@@ -153,7 +134,7 @@ class GridOptions:
     )
     check: bool | str = _option(
         False,
-        _check_check,
+        _must_be("True, False or 'resume'", lambda value: isinstance(value, bool) or value == "resume"),
         flag="try two steps of each setting; resume: whether it resumes",
         nargs="?",
         const=True,
@@ -172,7 +153,16 @@ class GridOptions:
         False,
         _must_be("True, False or a file to write", lambda value: isinstance(value, bool | str | os.PathLike)),
     )
-    listeners: Sequence[Listener] = _option((), _check_listeners)
+    listeners: Sequence[Listener] = _option(
+        (),
+        _must_be(
+            "a list of objects of a subclass of Listener, each with where='parent' or 'worker'",
+            lambda value: (
+                isinstance(value, list | tuple)
+                and all(isinstance(each, Listener) and each.where in ("parent", "worker") for each in value)
+            ),
+        ),
+    )
     prune: "SuccessiveHalving | BasePruner | None" = _option(
         None,
         _must_be(
@@ -217,6 +207,11 @@ class GridOptions:
             value, check = getattr(self, option.name), option.metadata.get("check")
             if check and value is not option.default:
                 check(problems, option.name, value)
+        num_local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        if self.check == "resume" and num_local not in ("", os.environ.get("WORLD_SIZE")):
+            problems.append(
+                "check='resume' takes ranks of one machine: start the check with torchrun --nnodes=1"
+            )
         if isinstance(self.decide, Decide) and self.prune:
             problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
         if isinstance(self.search, OptunaSearch) and self.decide:
@@ -226,11 +221,6 @@ class GridOptions:
         """Return the executor, by default lanes; append errors to `problems`."""
         executor = "lanes" if self.executor is None else self.executor
         if self.only is not None:
-            if not (self.executor in (None, "inline") or isinstance(executor, InlineExecutor)):
-                given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
-                rule = f"only= executes a run in this process, got executor={given}"
-                inline = argument("executor='inline'", "--executor inline")
-                problems.append(f"{rule}: leave it out, or write {inline}")
             return InlineExecutor()
         if ranks.num_ranks() > 1 and not (executor == "inline" or isinstance(executor, InlineExecutor)):
             problems.append(
@@ -331,31 +321,34 @@ def _check_call(train: Callable[..., object], runs: Iterable[Run], problems: Pro
 
 def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     """Return the design of a grid from its options."""
-    goal, decide = options.goal, options.decide
     problems = Problems()
-    design = Design(rule=decide.rule if decide else None)
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
-    if goal is not None:
+    goals: tuple[Goal, ...] | None = None
+    repeats = note = x_axis = None
+    if options.goal is not None:
         with problems.collecting():
-            written = goal if isinstance(goal, list | tuple) and goal else [goal]
-            goals = tuple(map(parse_goal, written))
-            if len({goal.metric for goal in goals}) < len(goals):
-                raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
-            design = replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
-    for metric in [goal.metric for goal in design.all_goals]:
+            is_list = isinstance(options.goal, list | tuple) and options.goal
+            goals = tuple(map(parse_goal, options.goal if is_list else [options.goal]))
+    metrics = [goal.metric for goal in goals or ()]
+    if len({*metrics}) < len(metrics):
+        problems.append(f"goal={options.goal!r} names a metric twice: write it once")
+    for metric in metrics:
         if metric in names or metric in RESERVED - {"loss", "accuracy"}:
             subject = "a hyperparameter of this grid" if metric in names else "no metric"
-            problems.append(f"goal={goal!r}, but {metric!r} is {subject}: name a tracked metric")
+            problems.append(f"goal={options.goal!r}, but {metric!r} is {subject}: name a tracked metric")
     if options.repeats is not None:
-        design = replace(design, repeats=_repeats(options.repeats, names, problems))
+        repeats = _repeats(options.repeats, names, problems)
     if options.note is not None:
         with problems.collecting():
-            design = replace(design, note=check_note(options.note))
+            note = check_note(options.note)
     if isinstance(options.tensorboard, TensorBoard) and options.tensorboard.x_axis is not None:
         with problems.collecting():
-            design = replace(design, x_axis=check_x_axis(options.tensorboard.x_axis, names))
+            x_axis = check_x_axis(options.tensorboard.x_axis, names)
     problems.raise_if_any()
-    return design
+    return Design(
+        goal=goals[0] if goals else None, repeats=repeats, rule=options.decide.rule if options.decide else None,
+        note=note, x_axis=x_axis, goals=() if goals and len(goals) == 1 else goals,
+    )  # fmt: skip
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:

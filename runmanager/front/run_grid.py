@@ -150,8 +150,8 @@ def run_grid(
             screens the first one. The note is stored with the experiment, like `goal`; "" removes the note.
         only: The number of a run, or several numbers, as in the column `run`. For a debugger, only these runs
             are executed, even if they failed, in this process and without a live display. An exception of
-            `train` is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and similar options have no
-            effect.
+            `train` is recorded and raised. `executor`, `prune`, `jobs`, `timeout`, `retries` and similar
+            options have no effect.
         report: Whether to write the page of `write_report` while the grid runs, as `report.html` in the
             experiment's folder; or the file to write. Updates take at most a twentieth of the time; the last
             update is at the end of the grid. An open page in a browser reloads itself. With `only`, no page is

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from runmanager import load_runs, run_grid
-from runmanager.executors import Executor
 from tests.nightly import of_night_but
 
 LRS = {"lr": [0.1, 0.2, 0.3], "seed": [0, 1]}
@@ -109,23 +108,10 @@ def test_a_completed_run_whose_broken_change_was_undone_is_not_executed(start, c
 def test_several_runs_are_executed_in_the_order_given(start):
     train = Train()
 
-    outcome = start(train, only=[5, 2], display=False, jobs=4, timeout=5, retries=2)
+    outcome = start(train, only=[5, 2], display=False, executor="lanes", jobs=4, timeout=5, retries=2)
 
     assert train.executed == [(0.3, 0), (0.1, 1)]
     assert outcome.runs["run"].tolist() == [5, 2]
-
-
-class Elsewhere(Executor):
-    """Executes runs somewhere else."""
-
-    def execute(self, runs, task, watch):
-        raise NotImplementedError
-
-    def num_lanes(self, runs):
-        raise NotImplementedError
-
-    def __repr__(self):
-        return "Elsewhere()"
 
 
 @pytest.mark.parametrize(
@@ -136,11 +122,6 @@ class Elsewhere(Executor):
         ({"only": 1.5}, "only must be the number of a run"),
         ({"only": []}, "only must be the number of a run"),
         ({"only": [1, "2"]}, "only must be the number of a run"),
-        (
-            {"only": 1, "executor": "lanes"},
-            "executes a run in this process, got executor='lanes': leave it out",
-        ),
-        ({"only": 1, "executor": Elsewhere()}, r"got executor=Elsewhere\(\): leave it out"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(start, tmp_path, options, problem):
