@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from runmanager.checks.changed import changes_between
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult
-from runmanager.core.values import NUMBER, kind_of, text
+from runmanager.core.values import text
 from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
@@ -184,7 +185,11 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 def _values(values: Iterable[Any]) -> str:
     by_text = {text(value): value for value in values}
     listed = list(by_text)
-    numbers = [float(value) for value in by_text.values() if kind_of([value]) == NUMBER]
+    numbers = [
+        float(value)
+        for value in by_text.values()
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max
+    ]
     if len(numbers) == len(listed) > _MOST_VALUES:
         return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
     more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""

@@ -18,9 +18,6 @@ from typing import Any
 
 from runmanager.errors import GridError, first_line
 
-NUMBER, TEXT = "number", "text"
-"""Types of values in TensorBoard's HParams; the third one is bool."""
-
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
@@ -188,19 +185,6 @@ def column(name: str) -> str:
     ('lr', 'epochs (hyperparameter)')
     """
     return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
-
-
-def kind_of(values: Iterable[Any]) -> str:
-    """Return the type of values in HParams, text if their types differ.
-
-    >>> kind_of([1, 0.5]), kind_of([1, True]), kind_of([True]), kind_of([float("nan")]), kind_of([None])
-    ('number', 'text', 'bool', 'text', 'text')
-    """
-    kinds: set[str] = set()
-    for value in map(plain, values):
-        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-        kinds.add("bool" if isinstance(value, bool) else NUMBER if is_number else TEXT)
-    return kinds.pop() if len(kinds) == 1 else TEXT
 
 
 def text(value: Any) -> str:

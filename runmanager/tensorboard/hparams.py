@@ -7,9 +7,10 @@ format in a file of the experiment, and updates runs written in an earlier forma
 
 import io
 import re
+import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
 from runmanager.core.files import LONGEST, marked, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
-from runmanager.core.values import NUMBER, TEXT, kind_of, plain, text
+from runmanager.core.values import plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level
 
@@ -45,6 +46,8 @@ _TAGS = {
     "train_loss": "loss/train_eval",
     "train_accuracy": "accuracy/train_eval",
 }
+NUMBER, TEXT = "number", "text"
+"""Types of values in HParams; the third one is bool."""
 _VERSION = 1
 _HEAD = 2**18  # number of bytes at the beginning of an event file that contain the start of the session
 
@@ -144,6 +147,19 @@ def _is_unambiguous(value: Any) -> bool:
     if isinstance(value, float):
         return text(value) == repr(value) or float(text(value)) == value
     return value is None or isinstance(value, bool | int)
+
+
+def kind_of(values: Iterable[Any]) -> str:
+    """Return the type of values, text if their types differ.
+
+    >>> kind_of([1, 0.5]), kind_of([1, True]), kind_of([True]), kind_of([float("nan")]), kind_of([None])
+    ('number', 'text', 'bool', 'text', 'text')
+    """
+    kinds: set[str] = set()
+    for value in map(plain, values):
+        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+        kinds.add("bool" if isinstance(value, bool) else NUMBER if is_number else TEXT)
+    return kinds.pop() if len(kinds) == 1 else TEXT
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
