@@ -31,7 +31,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
-from runmanager.core.state import RunResult, read_run
+from runmanager.core.state import read_run
 from runmanager.core.wording import did_you_mean
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, InvalidArgumentError, first_line
@@ -294,22 +294,10 @@ def inexact(loader: Any) -> str:
     return f"{rule}: with persistent_workers=False they can"
 
 
-def earlier_of(
-    folder: RunFolder, grid: GridContext, problems: list[str]
-) -> tuple[Sequence[EpochRecord], bool, RunResult]:
-    """Read the earlier state of a run: epochs, whether resuming makes the run mixed, and all of the state."""
-    earlier = read_run(folder, problems)
-    if grid.starts_over(earlier):
-        set_aside(folder.path, earlier.attempts, *_GENERATIONS)
-        remove_files(folder.path, files.INSIDE_CHECKPOINT)
-    return continued(earlier, grid), grid.is_changed(earlier), earlier
-
-
-def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
-    """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
-    if grid.starts_over(earlier):
-        return ()
-    return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]
+def supersede(folder: Path, attempt: int) -> None:
+    """Set aside the checkpoints of an attempt, as the run starts over."""
+    set_aside(folder, attempt, *_GENERATIONS)
+    remove_files(folder, files.INSIDE_CHECKPOINT)
 
 
 def goal_of(keep: str | None) -> Goal | None:

@@ -8,7 +8,7 @@ from runmanager.core.epoch import OpenEpoch
 from runmanager.core.evaluate import OpenEvaluation
 from runmanager.core.goal import Goal
 from runmanager.core.metrics import Measure
-from runmanager.core.outcome import Status
+from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 
@@ -58,3 +58,9 @@ class GridContext:
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run is executed from its first epoch, even if it has a checkpoint."""
         return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)
+
+    def continued(self, earlier: RunResult) -> Sequence[EpochRecord]:
+        """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
+        if self.starts_over(earlier):
+            return ()
+        return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]

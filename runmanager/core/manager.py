@@ -275,10 +275,8 @@ class Manager:
         # one read per device
         record = epoch.record(run.start + run.outside, run.records, num_logged, self._context.x_axis)
         run.epoch = None
-        if not math.isfinite(record.metrics.get("loss", 0.0)):
-            cause = epoch.divergence(record, run.records)
-            if run.status is Status.COMPLETED:
-                run.set(Status.DIVERGED, cause)
+        if run.status is Status.COMPLETED and not math.isfinite(record.metrics.get("loss", 0.0)):
+            run.set(Status.DIVERGED, epoch.divergence(record, run.records))
         state = run.state if run.status is Status.COMPLETED else None
         if state:
             state.score(record)  # if its metric is missing, no weights are renamed
@@ -418,10 +416,6 @@ class Manager:
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
-            if run.has_begun:
-                raise LifecycleError(
-                    "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
-                )
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
             run.details |= {} if keep is None else {"keep": keep}
             every = run.context.epoch_type.commit_every
@@ -699,7 +693,7 @@ class Manager:
         with self._open_evaluation("evaluate()", loader, name) as evaluation:
             evaluation.apply(run.network, loss, step, metrics, counts)
             num_items = evaluation.num_items()
-            if num_items and run.journal is not None and (run.epoch is not None or run.is_trained):
+            if num_items and (run.epoch is not None or run.is_trained):
                 run.num_items[evaluation.column("accuracy")] = num_items
         if counts:
             for listener in run.listeners:

@@ -29,7 +29,7 @@ from runmanager.core.step_log import StepLog
 from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import as_many_threads, settings_of_numbers
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, LifecycleError
 
 EVERY_S = 0.5
 """The minimum time (s) between two reports of steps."""
@@ -133,14 +133,18 @@ class OpenRun:
         Without a state, resume after `resume_epoch`. Returns the records of earlier epochs, and a sentence for
         each file that cannot be used.
         """
-        if state is None:
-            state = TrainerState(last=partial(min, self.resume_epoch or 0))
+        if self.has_begun:
+            raise LifecycleError("a checkpoint after an epoch of this run: call it once, before the first")
+        state = state or TrainerState(last=partial(min, self.resume_epoch or 0))
         self.state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
         is_mixed, earlier = False, None
         if ranks.is_main():
-            committed, is_mixed, earlier = checkpoint.earlier_of(self.folder, self.context, problems)
+            earlier = read_run(self.folder, problems)
+            committed, is_mixed = self.context.continued(earlier), self.context.is_changed(earlier)
+            if self.context.starts_over(earlier):
+                checkpoint.supersede(self.folder.path, earlier.attempts)
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
         if isinstance(state, ResumeState) and state.is_saved and self.context.epoch_type.most_steps is None:
@@ -209,7 +213,7 @@ class OpenRun:
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
-        return ranks.from_main(lambda: len(checkpoint.continued(read_run(self.folder), self.context)))
+        return ranks.from_main(lambda: len(self.context.continued(read_run(self.folder))))
 
     def epochs(self, num_epochs: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Yield the numbers of the epochs; the hooks `begin` and `end` are the manager's."""

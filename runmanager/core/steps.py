@@ -48,8 +48,8 @@ class _Line(msgspec.Struct):
 
 
 _LINES = msgspec.json.Decoder(_Line)
-_Parts = dict[int, list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.float64]]]]
-"""Epoch -> the names, steps and values of its blocks."""
+_Blocks = list[tuple[int, str, npt.NDArray[np.int64], npt.NDArray[np.float64]]]
+"""The epoch, name, steps and values of each block."""
 
 
 def block_line(attempt: int, epoch: int, block: Block) -> bytes:
@@ -73,13 +73,13 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     attempts, _ = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
     counting = {attempt.number for attempt in attempts_that_count(attempts)}
-    parts: _Parts = {}
-    latest: _Parts = {}  # the latest values of all attempts, even of attempts killed before the first commit
+    kept: _Blocks = []
+    latest: _Blocks = []  # the latest values of all attempts, even of attempts killed before the first commit
     for number in files.journals_by_attempt(folder.path):
         path, start = folder.path / f"attempt-{number}.steps.jsonl", starts.get(number, {})
-        of_attempt: _Parts = {}
+        blocks: _Blocks = []
         try:
-            lines = journal.read_attempt(path, partial(_take, of_attempt))
+            lines = journal.read_attempt(path, partial(_take, blocks))
         except FileNotFoundError:
             lines = Attempt()
         except OSError as error:
@@ -88,25 +88,22 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
         if lines.damaged:
             damaged.append(f"{path} ({lines.damage})")
         if inside := inside_of(start):
-            begun = latest.get(inside.epoch, [])
-            before = [
-                (name, steps[steps <= inside.step], values[steps <= inside.step])
-                for name, steps, values in begun
-            ]
-            of_attempt[inside.epoch] = before + of_attempt.get(inside.epoch, [])
+            begun = [block for block in latest if block[0] == inside.epoch]
+            for epoch, name, steps, values in reversed(begun):
+                is_before = steps <= inside.step
+                blocks.insert(0, (epoch, name, steps[is_before], values[is_before]))
+        epochs = {block[0] for block in blocks}
         if number in counting:
             # the default is for a damaged first line
-            after = start.get("after", min(of_attempt, default=LARGEST) - 1)
+            after = start.get("after", min(epochs, default=LARGEST) - 1)
             restored = start.get("restored", after)  # the last epoch may be only in the checkpoint
-            parts = {epoch: blocks for epoch, blocks in parts.items() if epoch <= after}
-            parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
-            parts |= of_attempt
-        latest |= of_attempt
+            kept = [block for block in kept if block[0] <= after]
+            kept += [block for block in latest if after < block[0] <= restored] + blocks
+        latest = [block for block in latest if block[0] not in epochs] + blocks
     columns: dict[str, list[tuple[npt.NDArray[Any], ...]]] = {}
-    for epoch, blocks in parts.items():
-        for name, steps, values in blocks:
-            columns.setdefault(name, []).append((np.full(len(steps), epoch), steps, values))
-    points = {name: _points(blocks) for name, blocks in columns.items()}
+    for epoch, name, steps, values in kept:
+        columns.setdefault(name, []).append((np.full(len(steps), epoch), steps, values))
+    points = {name: _points(arrays) for name, arrays in columns.items()}
     return {name: points[name] for name in points if len(points[name].steps)}
 
 
@@ -119,14 +116,14 @@ def _points(blocks: list[tuple[npt.NDArray[Any], ...]]) -> Points:
     return Points(epochs[is_last], steps[is_last], values[is_last])
 
 
-def _take(parts: _Parts, _: Attempt, line: bytes) -> None:
+def _take(blocks: _Blocks, _: Attempt, line: bytes) -> None:
     """Add the block of a line."""
     content = _LINES.decode(line)
-    blocks = []
+    of_line: _Blocks = []
     for name, (steps, values) in content.metrics.items():
         if not name.isidentifier() or name in COLUMNS or name == STEP:
             raise ValueError("a value is called like a column")
         if len(steps) != len(values) or not steps or not (np.diff(steps) > 0).all():
             raise ValueError("not one value for each step, in order")
-        blocks.append((name, np.array(steps, np.int64), np.array(values, np.float64)))
-    parts.setdefault(content.epoch, []).extend(blocks)
+        of_line.append((content.epoch, name, np.array(steps, np.int64), np.array(values, np.float64)))
+    blocks += of_line

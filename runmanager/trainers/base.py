@@ -63,8 +63,6 @@ class TrainedRun:
             LifecycleError: An epoch has begun already.
         """
         opened = self.opened
-        if opened.has_begun:
-            raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
 
         def last(committed: int) -> int:
             return max((number for number in saved if number <= committed), default=0)
