@@ -79,12 +79,11 @@ def expand(
         except Exception as error:  # noqa: BLE001 - whatever the code of its class does
             problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
             continue
-        hyperparameters = dict(
-            leaves(configs[-1], run._fields)
-        )  # as converted by the classes of the configuration
+        # the classes of the configuration may convert a value
+        converted = {name: plain(value) for name, value in leaves(configs[-1], run._fields)}
         for name, value in values.items():
-            hyperparameters.setdefault(name, value)
-        grid.append({name: plain(value) for name, value in hyperparameters.items()})
+            converted.setdefault(name, value)
+        grid.append(converted)
     Problems(problems[:_MOST_REFUSALS]).raise_if_any()
     problems += check_names(dict.fromkeys(name for params in grid for name in params))
     problems += check_values(pair for params in grid for pair in params.items())

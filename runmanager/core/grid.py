@@ -288,8 +288,10 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
         row = []
         for values, random_ in zip(space.values(), randoms, strict=True):
             fraction = random_.random()
-            is_range = isinstance(values, Range)
-            row.append((values.from_fraction(fraction),) if is_range else values[int(fraction * len(values))])
+            if isinstance(values, Range):
+                row.append((values.from_fraction(fraction),))
+            else:
+                row.append(values[int(fraction * len(values))])
         num_repeated += 1
         if (key := key_of(row)) not in seen:
             seen.add(key)
