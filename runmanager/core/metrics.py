@@ -6,9 +6,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.loaders import is_collated, size_of_batch
+from runmanager.core.loaders import is_collated, num_batches, size_of_batch
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
@@ -29,6 +30,7 @@ IS_CPU_READ = True
 
 _HOWS = get_args(How)
 _SAVED = ("_hows", "_selected", "_early", "_number", "_num_losses")  # the state of sums
+_CPU = torch.device("cpu")
 _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
@@ -50,8 +52,9 @@ class Sum:
         self._of_tensors: torch.Tensor | float = 0.0  # the sum of earlier chunks
         self._is_watched = is_watched
         self._count = 0  # the number of values before the chunk
-        self._last: Any = math.nan  # the value before the chunk; with tensors, a tensor (1,)
-        # number from 1, value, previous value, or None; with tensors, a tensor (3,) of NaN if all are finite
+        self._last: torch.Tensor | float = 0.0  # the value before the chunk
+        # of the first values of which one is not finite: their number of earlier values, the last of these, and
+        # the values; None without such numbers; a tensor (2 + CHUNK,) of any values if all tensors are finite
         self.first: Any = None
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
@@ -63,7 +66,7 @@ class Sum:
                 if self._is_watched:
                     self._count += 1
                     if self.first is None and not math.isfinite(value):
-                        self.first = [self._count, value, self._last]
+                        self.first = [self._count - 1, self._last, value]
                     self._last = value
                 return
             self.chunk, self._device = [], value.device
@@ -90,15 +93,12 @@ class Sum:
         return self._of_tensors + self.of_numbers
 
     def _watch(self, values: torch.Tensor) -> None:
-        """Search the first of the values ``(n,)`` that is not finite, on their device."""
-        if self.first is None:
-            self.first, self._last = values.new_full((3,), math.nan), values.new_full((1,), self._last)
-        is_bad = ~values.isfinite()
-        index = is_bad.int().argmax().reshape(1)
-        pair = torch.cat([self._last, values]).gather(0, torch.cat([index + 1, index]))
-        first = torch.cat([(index + (self._count + 1)).to(values.dtype), pair])
-        self.first = torch.where(self.first[0].isfinite() | ~is_bad.any(), self.first, first)
-        self._count, self._last = self._count + len(values), values[-1:]
+        """Keep the first values ``(n,)`` of which one is not finite, on their device."""
+        before = torch.stack([_tensor(number, values.device) for number in (self._count, self._last)])
+        first = functional.pad(torch.cat([before, values]), (0, CHUNK - len(values)))
+        if self.first is not None:
+            first = torch.where(self.first.isfinite().all(), first, self.first)
+        self.first, self._count, self._last = first, self._count + len(values), values[-1]
 
     def state(self) -> dict[str, Any]:
         """Return the state to save; the chunk is one tensor, as a checkpoint has a file for each tensor."""
@@ -275,16 +275,16 @@ class EpochSums:
         if self._waiting:
             self._end_batch()
         for name, values in self._early.items():
-            sizes = [size_of_batch(self._loader, number) for number in range(1, len(values) + 2)]
-            has_more = sizes.pop() is not None
-            if self._size or None in sizes or (has_more and name != "loss"):  # not one value for each batch
+            sizes = [size_of_batch(self._loader, number) for number in range(1, len(values) + 1)]
+            is_each = name == "loss" or len(values) == num_batches(self._loader)
+            if self._size or None in sizes or not is_each:
                 if name == "loss" and not self._size:
                     raise InvalidArgumentError(
                         "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
                     )
                 if len(values) > 1 or (values and self._sums[name].weight):
                     _say_unsized(name)
-                sizes = [self._size] * len(values)
+                sizes = [self._size or 1] * len(values)
             for value, size in zip(values, sizes, strict=True):
                 self._sums[name].add(value, size or 1, size or 1)
         self._early.clear()
@@ -324,12 +324,13 @@ class EpochSums:
         """
         self.loss.total()
         first = self.loss.first
-        of_ranks = ranks.gather(first.tolist() if isinstance(first, torch.Tensor) else first)
-        of_ranks = [first for first in of_ranks if first is not None and not math.isnan(first[0])]
-        if not of_ranks:
+        count, *losses = first.tolist() if isinstance(first, torch.Tensor) else first or [0]
+        index = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), 0)
+        of_ranks = ranks.gather((int(count) + index, losses[index], losses[index - 1]) if index else None)
+        if not any(of_ranks):
             return None
-        number, loss, before = min(of_ranks)
-        return int(number), loss, before if math.isfinite(before) else None
+        number, loss, before = min(filter(None, of_ranks))
+        return number, loss, before if number > 1 else None
 
     def state(self) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
@@ -340,9 +341,8 @@ class EpochSums:
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Restore a saved state, replacing all sums."""
-        self._sums = {name: self._sums.get(name) or Sum() for name in state["sums"]}
-        for name, values in self._sums.items():
-            values.load(state["sums"][name], device)
+        for name, saved in state["sums"].items():
+            self._sums.setdefault(name, Sum()).load(saved, device)
         vars(self).update(send({name: state[name] for name in _SAVED}, device))
         self._batch, self._waiting = None, {}
 
@@ -358,11 +358,9 @@ def _selected_of(how: How, before: torch.Tensor | float, value: torch.Tensor | f
     """Return the reduction of two values; NaN if one of them is NaN."""
     if how == "last":
         return value
-    for item in (before, value):
-        if isinstance(item, torch.Tensor):
-            least_or_most = torch.minimum if how == "min" else torch.maximum
-            return least_or_most(_tensor(before, item.device), _tensor(value, item.device))
-    return math.nan if math.isnan(before + value) else (min if how == "min" else max)(before, value)
+    devices = [item.device for item in (value, before) if isinstance(item, torch.Tensor)] or [_CPU]
+    select = torch.minimum if how == "min" else torch.maximum
+    return select(_tensor(before, devices[0]), _tensor(value, devices[0]))
 
 
 def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
@@ -392,10 +390,8 @@ def single(name: str, value: Any) -> torch.Tensor | float:
                 f"{tuple(value.shape)}: call {'' if value.is_floating_point() else '.float()'}.mean() on it"
             )
         if not (value.is_cpu and IS_CPU_READ):
-            scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
-            dtype = exact(scalar.device)
-            # clone the value, as the loop may modify the tensor
-            return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)
+            # copy the value, as the loop may modify the tensor
+            return value.detach().reshape(()).to(exact(value.device), copy=True)
         value = value.item()
     try:
         if not isinstance(value, str | bytes):
