@@ -44,8 +44,6 @@ SESSION, SESSION_END = hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata
 """The tags of the start and the end of an HParams session."""
 
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
-_NOT_ZERO = re.compile(rb"[^\0]")
-_MASK = 0xA282EAD8
 
 
 def begin_file(folder: Path, attempt: int = 1, first_step: int = 0) -> BufferedWriter:
@@ -77,10 +75,14 @@ def write(file: BinaryIO | None, *events: Event) -> None:
         return
     for event in events:
         content = event.SerializeToString()
-        for part in (struct.pack("<Q", len(content)), content):
-            crc: int = google_crc32c.value(part)
-            file.write(part + struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF))
+        length = struct.pack("<Q", len(content))
+        file.write(length + _checksum(length) + content + _checksum(content))
     file.flush()
+
+
+def _checksum(content: bytes) -> bytes:
+    crc: int = google_crc32c.value(content)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -121,7 +123,7 @@ def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
 def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
     for position in records(content):
         record = content[position]
-        if not record or not is_intact(record):
+        if not is_intact(record):
             return
         try:
             event = Event.FromString(body(record))
@@ -154,15 +156,17 @@ def reopen_session(path: Path) -> None:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one."""
+    """Yield the position of each TFRecord in a file or its beginning, except an incomplete last one.
+
+    A damaged length has an empty position and is the last, as for TensorBoard.
+    """
     offset = 0
     while offset + _HEADER <= len(content):
-        header = content[offset : offset + _HEADER]
-        if not _has_checksum(header):
+        length, checksum = content[offset : offset + 8], content[offset + 8 : offset + _HEADER]
+        if checksum != _checksum(length):
             yield slice(offset, offset)
-            offset = _next_header(content, offset + 1)
-            continue
-        end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
+            return
+        end = offset + _HEADER + int.from_bytes(length, "little") + _FOOTER
         if end > len(content):
             return  # the record is incomplete: it is being written, or was cut off
         yield slice(offset, end)
@@ -175,28 +179,8 @@ def body(record: bytes) -> bytes:
 
 
 def is_intact(record: bytes) -> bool:
-    """Whether the content of a TFRecord matches its checksum."""
-    return _has_checksum(record[_HEADER:])
-
-
-def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
-    """Return the position of the next valid length; its last four bytes are 0, as records are below 4 GiB."""
-    while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
-        offset = zeros - 4
-        header = content[offset : offset + _HEADER]
-        if _has_checksum(header):
-            return offset
-        offset += 1
-        if not any(header):  # a power cut may leave a long range of zeros
-            end = _NOT_ZERO.search(content, offset)
-            offset = max(offset, end.start() - _HEADER + 1) if end else len(content)
-    return len(content)
-
-
-def _has_checksum(checked: bytes) -> bool:
-    rotated = (int.from_bytes(checked[-_FOOTER:], "little") - _MASK) & 0xFFFFFFFF
-    crc: int = google_crc32c.value(checked[:-_FOOTER])
-    return crc == ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+    """Whether the content of a TFRecord matches its checksum; an empty record does not."""
+    return record[-_FOOTER:] == _checksum(body(record))
 
 
 def event(step: int, contents: Mapping[str, Any]) -> Event:

@@ -1,10 +1,9 @@
 """The import of event files of any tool into a table in the format of `load_results`."""
 
-import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +13,6 @@ import pandas as pd
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -25,9 +23,7 @@ from runmanager.tables.columns import HYPERPARAMETERS, Epochs, epochs_table
 from runmanager.tables.loading import warn_of
 from runmanager.tensorboard import event_file
 
-_SMALL = 1024  # the maximum number of bytes of a record without histogram or image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
-_OURS = ("run", "epoch", *LEADING)
 _TIMES = {
     "time/epoch_s": "epoch duration", "time/run_s": "run duration", "time/steps": "steps seen",
     "time/samples": "samples seen",
@@ -40,7 +36,8 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     A run without an HParams session uses the session of its parent folder, where Keras writes the session, or
     of its only subfolder, where torch's `add_hparams` writes the session. HParams has no integers: a column of
     whole numbers becomes integer. If a step was logged twice, the last value counts. Damaged records are
-    skipped and listed in one `RunsWarning`. Incomplete records, histograms and images are skipped too.
+    skipped and listed in one `RunsWarning`; after a damaged length, the rest of a file is skipped. Incomplete
+    records, histograms and images are skipped too.
 
     Args:
         logdir: A folder, or one event file.
@@ -80,36 +77,22 @@ class _Run:
     # tag -> plugin; later values of a tag may omit the plugin
     plugins: dict[str, str] = field(default_factory=dict)
 
-    def takes(self, value: Summary.Value) -> bool:
-        """Whether a value is a scalar, or has hyperparameters."""
-        kind = value.WhichOneof("value")  # torch writes hyperparameters without a value
-        if kind == "simple_value":
-            return True
-        return kind in ("tensor", None) and self._plugin(value) in ("scalars", "hparams")
-
-    def begin(self, step: int) -> None:
-        """Drop points that a resumed run logs again."""
-        for tag, points in self.points.items():
-            self.points[tag] = {earlier: value for earlier, value in points.items() if earlier < step}
-
     def add(self, step: int, value: Summary.Value) -> None:
-        """Add a scalar or hyperparameters."""
-        if value.WhichOneof("value") == "simple_value":
+        """Add a scalar or hyperparameters; other values are left out."""
+        kind = value.WhichOneof("value")  # torch writes hyperparameters without a value
+        plugin = value.metadata.plugin_data.plugin_name or self.plugins.get(value.tag, "")
+        if kind == "simple_value":
             self.points.setdefault(value.tag, {})[step] = value.simple_value
-            return
-        plugin = self.plugins.setdefault(value.tag, self._plugin(value))
-        if plugin == "scalars":
+        elif kind == "tensor" and plugin == "scalars":
+            self.plugins[value.tag] = plugin
             if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
                 # do not read the tensor: its shape could make NumPy allocate all memory
                 raise ValueError("not one number")
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
-        elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
+        elif value.tag == event_file.SESSION and self.hparams is None:
             content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
             named = content.session_start_info.hparams.items()
             self.hparams = {name: getattr(v, v.WhichOneof("kind")) for name, v in sorted(named)}
-
-    def _plugin(self, value: Summary.Value) -> str:
-        return str(value.metadata.plugin_data.plugin_name) or self.plugins.get(value.tag, "")
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
@@ -133,8 +116,14 @@ def _find(path: Path) -> dict[str, list[Path]]:
 def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
     run = _Run()
     for path in files:
+        failed = 0
         try:
-            failed = _read_file(path, run)
+            with event_file.mapped(path) as content:
+                for position in event_file.records(content):
+                    try:
+                        _read_record(content[position], run)
+                    except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
+                        failed += 1
         except OSError as error:
             damaged.append(f"{path} ({error.strerror})")
             continue
@@ -147,28 +136,15 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
     return run
 
 
-def _read_file(path: Path, run: _Run) -> int:
-    """Read one file; return the number of damaged records."""
-    failed = 0
-    with event_file.mapped(path) as content:
-        for position in event_file.records(content):
-            record = content[position]
-            try:
-                if not record:
-                    raise ValueError("its length is damaged")  # noqa: TRY301 - counted below
-                event = Event.FromString(event_file.body(record))
-                values = [value for value in event.summary.value if run.takes(value)]
-                begins = event.session_log.status == SessionLog.START
-                is_checked = values or len(record) <= _SMALL  # the content of unchecked records is not used
-                if is_checked and not event_file.is_intact(record):
-                    raise ValueError("its checksum differs")  # noqa: TRY301 - counted below
-                if begins:
-                    run.begin(event.step)
-                for value in values:
-                    run.add(event.step, value)
-            except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
-                failed += 1
-    return failed
+def _read_record(record: bytes, run: _Run) -> None:
+    if not event_file.is_intact(record):
+        raise ValueError("a checksum differs")
+    event = Event.FromString(event_file.body(record))
+    if event.session_log.status == SessionLog.START:  # a resumed run logs its last points again
+        for tag, points in run.points.items():
+            run.points[tag] = {step: value for step, value in points.items() if step < event.step}
+    for value in event.summary.value:
+        run.add(event.step, value)
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
@@ -189,52 +165,39 @@ def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
 
 def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Return the points of runs as a table in the format of `load_results`."""
-    steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
-    counts = [len(numbers) for numbers in steps.values()]
     tags = dict.fromkeys(tag for run in runs.values() for tag in run.points)
-    names = _param_columns(dict.fromkeys(param for name in runs for param in hparams[name]), tags)
-    params = {
-        column: _typed([hparams[name].get(param, pd.NA) for name in runs]) for param, column in names.items()
-    }
-    columns = _columns(tags, params)
-    metrics = {column: np.full(sum(counts), np.nan) for column in dict.fromkeys((*LEADING, *columns.values()))}
-    for run, numbers, end in zip(runs.values(), steps.values(), itertools.accumulate(counts), strict=True):
-        rows = dict(zip(numbers, range(end - len(numbers), end), strict=True))
-        for tag, points in run.points.items():
-            metrics[columns[tag]][[rows[step] for step in points]] = list(points.values())
-    epochs = np.array(list(itertools.chain(*steps.values())), dtype=np.int64)
-    positions = list(range(len(runs)))
-    cold = np.array([], dtype=np.bool_)  # cold starts are unknown
-    table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics, cold))
+    names = dict.fromkeys(param for name in runs for param in hparams[name])
+    of_params, of_tags = _columns(names, tags)
+    params = {of_params[name]: _typed([hparams[run].get(name, pd.NA) for run in runs]) for name in names}
+    frames = [pd.DataFrame(run.points).sort_index() for run in runs.values()] or [pd.DataFrame()]
+    points, counts = pd.concat(frames), [len(frame) for frame in frames[: len(runs)]]
+    metrics = {name: np.full(len(points), np.nan) for name in LEADING}
+    metrics |= {column: points[tag].to_numpy() for tag, column in of_tags.items()}
+    epochs, cold = points.index.to_numpy(np.int64), np.array([], dtype=np.bool_)  # cold starts are unknown
+    table = epochs_table(Epochs([*range(len(runs))], counts, params, [1] * len(runs), epochs, metrics, cold))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     if not params:
         del table.attrs[HYPERPARAMETERS]  # an answer then says how to name them
-    return table.drop(columns=[name for name in LEADING if name not in columns.values()])
+    return table.drop(columns=[name for name in LEADING if name not in of_tags.values()])
 
 
-def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
-    """Return the column of each hyperparameter, with a prefix if another column has the same name."""
-    ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
-    reserved = {*ours, *params}
-    columns: dict[str, str] = {}
-    for param in params:
-        column = param
-        while param in ours and column in reserved:
-            column = f"hparams/{column}"
-        columns[param] = column
-        reserved.add(column)
-    return columns
+def _columns(params: Iterable[str], tags: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the column of each hyperparameter, and of each tag: the tag itself if its column is taken.
 
-
-def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
-    """Return the column of each tag; if another tag has the column, return the tag, with a number if needed."""
-    taken = {"run", "epoch", *params}
-    columns: dict[str, str] = {}
+    A loss, an accuracy and a duration have precedence over hyperparameters, and these over other tags.
+    """
+    ours = {"run", "epoch", *LEADING}
+    ours |= {_column(tag) for tag in tags if _column(tag) not in (tag, tag.partition("/")[2])}
+    of_params = {name: f"hparams/{name}" if name in ours else name for name in params}
+    taken = {"run", "epoch", *of_params.values()}
+    of_tags: dict[str, str] = {}
     for tag in tags:
-        names = itertools.chain((_column(tag), tag), (f"{tag} ({number})" for number in itertools.count(2)))
-        columns[tag] = next(name for name in names if name not in taken)
-        taken.add(columns[tag])
-    return columns
+        name = tag if _column(tag) in taken else _column(tag)
+        while name in taken:
+            name += " (2)"
+        of_tags[tag] = name
+        taken.add(name)
+    return of_params, of_tags
 
 
 def _column(tag: str) -> str:
@@ -251,12 +214,6 @@ def _column(tag: str) -> str:
         return str(match["metric"])
     data = "train" if data == "train_eval" else "" if data == "train" else data
     return f"{data}_{kind.lower()}" if data else str(kind.lower())
-
-
-def _is_standard(tag: str) -> bool:
-    """Whether a tag is a loss, an accuracy or a duration; the column of such a tag is reserved."""
-    match = _TAG.fullmatch(tag)
-    return tag in _TIMES or bool(match and match["kind"])
 
 
 def _typed(values: Sequence[Any]) -> list[Any]:
