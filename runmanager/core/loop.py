@@ -111,8 +111,9 @@ class Loop:
                 for run, ended in outcomes:
                     id_ = id_of(run)
                     with self.signals.at_once(False):
-                        outcome = self._commit(self._in_progress[id_], ended)
-                        planned = self._in_progress.pop(id_)
+                        planned = self._in_progress[id_]
+                        outcome = self._commit(planned, ended)
+                        del self._in_progress[id_]
                         is_retried = outcome.status.is_worth_a_retry and num_retries[id_] < self.retries
                         self._tell_end(id_, outcome, self.listeners, is_retried=is_retried)
                         if is_retried:

@@ -34,16 +34,6 @@ _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
 
 
-def further_parameters(train: Callable[..., object]) -> Sequence[inspect.Parameter]:
-    """Return the parameters after the run and the manager that are passed by name; none for a builtin."""
-    try:
-        parameters = list(inspect.signature(train).parameters.values())
-    except (TypeError, ValueError):  # a builtin has no signature
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [parameter for parameter in parameters[2:] if parameter.kind in kinds]
-
-
 def arguments_of(train: Callable[..., object], run: Run) -> dict[str, Any]:
     """Return the run's values of further parameters that are hyperparameters; for `opt.lr`, `opt` counts too.
 
@@ -52,9 +42,14 @@ def arguments_of(train: Callable[..., object], run: Run) -> dict[str, Any]:
     >>> arguments_of(train, RunBuilder.get_runs({"lr": [0.1], "width": [8]})[0])
     {'lr': 0.1}
     """
-    names = {field.partition(".")[0] for field in run._fields}
-    further = [parameter.name for parameter in further_parameters(train)]
-    return {name: getattr(run, name) for name in further if name in names}
+    try:
+        further = list(inspect.signature(train).parameters.values())[2:]
+    except (TypeError, ValueError):  # a builtin has no signature
+        return {}
+    fields = {field.partition(".")[0] for field in run._fields}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [parameter.name for parameter in further if parameter.kind in kinds]
+    return {name: getattr(run, name) for name in names if name in fields}
 
 
 @dataclass(frozen=True)

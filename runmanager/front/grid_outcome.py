@@ -25,8 +25,6 @@ from runmanager.tables.run_numbers import missing_goal
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.answers.conclusion import Conclusion
-
 
 @dataclass(eq=False, repr=False)
 class GridOutcome:
@@ -76,26 +74,23 @@ class GridOutcome:
         """The panel shown at the end, which a notebook draws; None if the grid was only planned."""
         if self._end is None:
             return None
-        from runmanager.screen.panel import Panel
-
-        return Panel(self._conclusion())
-
-    def _conclusion(self) -> "Conclusion":
-        """Return the content of the panel."""
         from runmanager.answers.conclusion import conclude
         from runmanager.answers.time_spent import RunTime, time_spent
+        from runmanager.screen.panel import Panel
         from runmanager.tables.columns import runs_table
 
-        assert self._end is not None
-        total, lanes, starting, runs = self._end["time"]
-        times = [RunTime.since(*run) for run in runs]
-        others = self._end["states"]
+        end = dict(self._end)
+        lanes, seconds, starting = end.pop("lanes"), end.pop("seconds"), end.pop("starting")
+        times = [RunTime.since(*run) for run in end.pop("times")]
+        others = end.pop("others")
         states = sorted([*others, *self._states], key=lambda state: state.folder.number)
-        return conclude(
-            runs_table(self._name, self._states, self._design), self.folder,
-            time=time_spent(total, lanes, starting, times) if runs else None,
-            all_runs=runs_table(self._name, states, self._design) if others else None,
-            **self._end["facts"],
+        return Panel(
+            conclude(
+                runs_table(self._name, self._states, self._design), self.folder,
+                time=time_spent(seconds, lanes, starting, times) if times else None,
+                all_runs=runs_table(self._name, states, self._design) if others else None,
+                **end,
+            )
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -114,44 +109,39 @@ def statuses_of(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     """Return the outcome of an executed grid; `facts` are arguments of `conclude`, none for no conclusion."""
-    experiment = loop.task.experiment
-    asked_for = loop.asked_for()
+    experiment, asked_for = loop.task.experiment, loop.asked_for()
     states = [loop.states[planned.folder.id] for planned in asked_for]
-    others = loop.runs.keys() - {state.folder.id for state in states}
-    if loop.is_over and others:
+    left_out = loop.runs.keys() - {state.folder.id for state in states}
+    if loop.is_over and left_out:
         with suppress(StorageError):  # runs that could not be dropped stay pending
-            experiment.forget(others)
-    outcomes = [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)]
-    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if loop.is_over else set())
+            experiment.forget(left_out)
+    statuses = {state.status for state in states} - ({Status.PENDING} if loop.is_over else set())
     nothing_ran = loop.is_over and statuses == {Status.UNAVAILABLE}
     if exit_code == COMPLETED and (nothing_ran or any(status.exit_code for status in statuses)):
         exit_code = SOME_FAILED
     end: dict[str, Any] | None = None
     if facts:
-        facts |= {
+        # changed runs without an epoch since the change: tables have their earlier epochs
+        changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
+        end = facts | {
             "is_over": loop.is_over,
             "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
             "more": loop.num_more,
-            # changed runs without an epoch since the change: tables have their earlier epochs
-            "num_changed": sum(
-                bool(planned.folder.since and planned.before.epochs and not loop.states[id_].epochs)
-                for id_, planned in loop.runs.items()
-            ),
-        }
-        times = [
-            (planned.before, loop.states[id_], loop.seconds[id_])
-            for id_, planned in loop.runs.items()
-            if id_ in loop.seconds and loop.first_began is not None
-        ]
-        starting = (loop.first_began or loop.began) - loop.began
-        end = {
-            "time": (time.monotonic() - loop.began, loop.num_lanes, starting, times),
-            "states": loop.others,
-            "facts": facts,
+            "num_changed": sum(bool(planned.folder.since and planned.before.epochs) for planned in changed),
+            "lanes": loop.num_lanes,
+            "seconds": time.monotonic() - loop.began,
+            "starting": (loop.first_began or loop.began) - loop.began,
+            "times": [
+                (loop.runs[id_].before, loop.states[id_], seconds)
+                for id_, seconds in loop.seconds.items()
+                if loop.first_began is not None
+            ],
+            "others": loop.others,
         }
     return GridOutcome(
-        outcomes, exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design, end
-    )
+        [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)],
+        exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design, end,
+    )  # fmt: skip
 
 
 @dataclass(eq=False)

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.core.grid import Grid, RunBuilder, flat, mapping_of, space_of
+from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
-from runmanager.core.task import further_parameters
 from runmanager.core.values import text
 from runmanager.core.wording import did_you_mean, listed
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.front.options import EXECUTION, GridOptions
 from runmanager.front.run_grid import run_grid
 
-REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
-"""Further exit codes, which `GridOutcome` does not have."""
+REFUSED = 2
+"""The exit code of a grid that was not started."""
 
 Allowed = tuple[Callable[[Any], bool], str]
 """A predicate for allowed values, and a description of these values."""
@@ -156,8 +156,9 @@ def _axes(
 ) -> dict[str, _Axis]:
     space_of(params)
     axes: Mapping[str, Any] = dict(flat(mapping_of(params) or {}))
-    further = further_parameters(train)
-    settings = {each.name: each.default for each in further if each.default is not each.empty}
+    further = list(inspect.signature(train).parameters.values())[2:]
+    by_name = [each for each in further if each.kind is not each.POSITIONAL_ONLY]
+    settings = {each.name: each.default for each in by_name if each.default is not each.empty}
     problems = Problems()
     named = {"allowed": allowed, "help": help_, "flags": flags, "constants": constants}
     for what, names in named.items():
