@@ -83,7 +83,6 @@ class OpenEvaluation:
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
-        self._num_labels = 0
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -96,11 +95,6 @@ class OpenEvaluation:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""
         self.sums.add_loss(loss, batch)
-
-    def add_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Count the correct predictions of a batch."""
-        correct = self.sums.add_correct(outputs, targets)
-        self._num_labels += 0 if correct is None else correct.numel()
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
@@ -128,9 +122,7 @@ class OpenEvaluation:
         of `RunManager.evaluate`.
         """
         metrics = self._ready(metrics)
-        has_batches = False
         for batch in self.batches():
-            has_batches = True
             if step:
                 value, outputs, targets = of_step(step(network, batch))
             else:
@@ -143,12 +135,12 @@ class OpenEvaluation:
                 )
             self.sums.add_loss(value, counted_part(batch, targets, self.sums.measure))
             if has_classes(outputs, targets, step):
-                self.add_correct(outputs, targets)
+                self.sums.add_correct(outputs, targets)
                 if counts:
                     counts.add(outputs, targets)
             for metric in metrics.values():
                 metric.update(outputs, targets)
-        for name, metric in metrics.items() if has_batches else ():
+        for name, metric in metrics.items() if self.sums.is_tracked else ():
             computed = metric.compute()
             parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
             for key, part in parts:
@@ -171,8 +163,9 @@ class OpenEvaluation:
     def num_items(self) -> int:
         """Return the number of evaluated samples; 0 if it is unknown, or a sample has several labels."""
         if ranks.num_ranks() == 1:
+            num_labels = self.sums.accuracy.weight
             with suppress(Exception):  # __len__ of a user's data set may raise any exception
-                return self._num_labels if self._num_labels <= len(self._loader.dataset) else 0  # type: ignore[attr-defined]
+                return num_labels if num_labels <= len(self._loader.dataset) else 0  # type: ignore[attr-defined]
         return 0
 
     def read(self) -> tuple[Evaluation, dict[str, float]]:

@@ -40,16 +40,18 @@ def failure_of(
 
     The cause is one sentence with the epoch, the step, and the line of user code.
     """
-    chain = _chain(error)
-    texts = [(link, str(link)) for link in chain if isinstance(link, RuntimeError)]
-    short = [link for link in chain if isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link)]
-    short += [link for link, text in texts if _MAIN_MEMORY.search(text)]
-    broken: list[tuple[BaseException, str]] = []  # the errors of a device, and their messages
-    for link, text in texts:
-        if match := _DEVICE_ERROR.search(text):
-            broken.append((link, (match[1] or match[2]).strip().removesuffix(".")))
-        elif isinstance(link, torch.AcceleratorError):
-            broken.append((link, first_line(link)))
+    short = broken = None  # the first error of memory in the chain, and the first one of a device
+    reason, is_stopped = "", False
+    for link in reversed(_chain(error)):
+        text = str(link) if isinstance(link, RuntimeError) else ""
+        is_stopped |= _LOADER_STOPPED.search(text) is not None
+        of_device = _DEVICE_ERROR.search(text)
+        is_short = isinstance(link, MemoryError) or torch_devices.is_out_of_memory(link)
+        if is_short or _MAIN_MEMORY.search(text):
+            short = link
+        elif of_device or isinstance(link, torch.AcceleratorError):
+            broken = link
+            reason = first_line(link) if of_device is None else of_device[1] or of_device[2]
 
     worker = _LOADER_WORKER.match(str(error))  # torch adds the worker's traceback to the message
     parts = [f"worker {worker[1]} of the loader"] if worker else []
@@ -58,16 +60,16 @@ def failure_of(
         parts += notes[:1]  # the step is the last step of the training before the evaluation
     elif epoch and step:
         parts.append(f"step {step}")
-    cause = [*short, *(link for link, _ in broken), error][0]
+    cause = short or broken or error
     parts += filter(None, [location_of(cause) or location_of(error)])
     where = f" in {', '.join(parts)}" if parts else ""
     if short:
         is_gpu = torch_devices.is_out_of_memory(cause)
         return Status.OUT_OF_MEMORY, f"out of {f'GPU memory on {device}' if is_gpu else 'main memory'}{where}"
-    if any(_LOADER_STOPPED.search(text) for _, text in texts):
+    if is_stopped:
         return Status.KILLED, f"a process of its loader was ended (SIGTERM){where}"
     if broken:
-        return Status.FAILED, f"GPU error on {device} ({broken[0][1]}){where}"
+        return Status.FAILED, f"GPU error on {device} ({reason.strip().removesuffix('.')}){where}"
     message = type(error).__name__ + (f": {line}" if (line := first_line(error)) else "")
     if worker:
         message = str(error).rstrip().rpartition("\n")[2].strip()

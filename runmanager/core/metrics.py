@@ -130,7 +130,8 @@ class EpochSums:
         self._loader, self._are_parts = loader, is_collated(loader)
         self.is_tracked: bool = False  # whether the current batch has a value
         self.loss: Sum = Sum(is_watched=True)
-        self._sums = {"loss": self.loss, "accuracy": Sum()}
+        self.accuracy: Sum = Sum()
+        self._sums = {"loss": self.loss, "accuracy": self.accuracy}
         self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
         self._batch: Any = None  # the current batch of `begin_batch`
@@ -173,24 +174,22 @@ class EpochSums:
         if any(self._early.values()):
             self._add_early(size)
 
-    def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
-        """Count the correct predictions of a batch; return which are correct, on the device."""
+    def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count the correct predictions of a batch."""
         if preds.ndim > 0 and preds.shape[1:] in ((), (1,)) and labels.shape in (preds.shape, preds.shape[:1]):
             self._add_size(len(labels))
             warn(
                 f"predictions of shape {tuple(preds.shape)} are no scores of classes, so there is no accuracy: "
                 "leave track_num_correct() out, override get_num_correct(), or track another metric"
             )
-            return None
-        correct = are_correct(preds, labels)
-        self.add_count(correct.count_nonzero(), preds[:, :1].numel(), len(labels))
-        return correct
+        else:
+            self.add_count(are_correct(preds, labels).count_nonzero(), preds[:, :1].numel(), len(labels))
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add the number of correct predictions of a batch with `size` samples."""
         if isinstance(count, torch.Tensor) and count.is_cpu and IS_CPU_READ:
             count = count.item()
-        self._sums["accuracy"].add(count, 1, num_predictions)
+        self.accuracy.add(count, 1, num_predictions)
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:

@@ -113,6 +113,6 @@ def test_several_labels_per_sample_are_no_items():
     evaluation = OpenEvaluation("test", DataLoader(TensorDataset(tokens), 50), torch.device("cpu"))
 
     for (labels,) in evaluation.batches():
-        evaluation.add_correct(nn.functional.one_hot(labels.flatten(), 2), labels.flatten())
+        evaluation.sums.add_correct(nn.functional.one_hot(labels.flatten(), 2), labels.flatten())
 
     assert evaluation.num_items() == 0
