@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from runmanager.core import metrics
+from runmanager.core.goal import seen
 from runmanager.core.outcome import LEADING, EpochRecord
-from runmanager.core.x_axis import seen
 from runmanager.devices import ranks, torch_devices
 
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")

@@ -21,12 +21,11 @@ import msgspec
 
 from runmanager.core import files, lock
 from runmanager.core.files import strict_json
-from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.goal import Goal, check_x_axis, parse_goal
 from runmanager.core.outcome import LARGEST
 from runmanager.core.run import RunLike, id_of, params_of
 from runmanager.core.values import decode, encode, key_of, text
 from runmanager.core.wording import printable
-from runmanager.core.x_axis import check_x_axis
 from runmanager.errors import InvalidArgumentError, LifecycleError
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
@@ -97,7 +96,7 @@ class Design:
     rule: Rule | None = None  # the rule of `decide=`
     note: str | None = None  # a note on the whole experiment: lines of Markdown
     run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
-    x_axis: str | None = None  # the x-axis of curves, see `runmanager.core.x_axis`
+    x_axis: str | None = None  # the x-axis of curves, see `check_x_axis`
     goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first goal
 
     def updated(self, design: "Design") -> tuple["Design", list[str]]:

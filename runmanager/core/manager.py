@@ -1048,14 +1048,36 @@ class Manager:
             )
 
     def _close(self) -> Outcome:
+        """Commit the outcome of the open run, and close its files."""
         run = self._open_run("end_run()")
         if run.resume_epoch is not None and not run.has_begun:  # all its epochs were committed before
             self._resume_from()
         num_epochs = run.records[-1].epoch if run.records else 0
-        self.outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
+        self.outcome = outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
+        run.epoch, run.number = None, 0
         try:
-            run.end(self.outcome)
+            run.begin_attempt()
+            assert run.journal is not None
+            run.peak = torch_devices.take_peak(run.device, run.peak)
+            facts: dict[str, Any] = {} if run.peak is None else {"peak_memory": run.peak}
+            facts |= {"stopped_early": run.stopped_early} if run.stopped_early else {}
+            facts |= {"items": run.num_items} if run.num_items else {}
+            if run.steps:
+                run.steps.close()
+            try:
+                run.journal.end(outcome, run.summary, **facts)
+                if run.state and outcome.status is Status.COMPLETED:
+                    run.state.forget()
+            except BaseException:
+                if run.board:
+                    run.board.run_ended(outcome)  # this call closes the event file
+                raise
+            finally:
+                run.journal.close()
+            for listener in run.listeners:
+                listener.run_ended(outcome)
         finally:
+            run.threads.close()
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
                 self._scope.close()
-        return self.outcome
+        return outcome

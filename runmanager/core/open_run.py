@@ -23,7 +23,7 @@ from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
 from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
-from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Outcome, Question, Status
+from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run
 from runmanager.core.step_log import StepLog
 from runmanager.core.values import column
@@ -75,9 +75,9 @@ class OpenRun:
         self.peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
         self.replaced = 0  # the earlier attempt whose weights must not be overwritten
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
-        self._summary: dict[str, float] = {}  # column -> result of the whole run
+        self.summary: dict[str, float] = {}  # column -> result of the whole run
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
-        self._threads = ExitStack()  # restores torch's number of threads
+        self.threads = ExitStack()  # restores torch's number of threads
         self._waited = 0.0  # time of waiting for the process that started the grid, and for rank 0 (s)
         parameters = [] if network is None else list(network.parameters())
         is_built = parameters and not any(isinstance(part, nn.UninitializedParameter) for part in parameters)
@@ -151,7 +151,7 @@ class OpenRun:
             self.inside = InsideEpoch(self, state, interval, records, unusable)
         if records or (self.inside and self.inside.position):
             number = ranks.from_main(lambda: earlier.threads if earlier else None)
-            of_threads = self._threads.enter_context(as_many_threads(number))
+            of_threads = self.threads.enter_context(as_many_threads(number))
             before = earlier.start.get("settings", {}) if earlier else {}
             now = settings_of_numbers()
             names = ", ".join(name for name, value in before.items() if value != now.get(name))
@@ -320,7 +320,7 @@ class OpenRun:
                 )
             check_column(column, self.folder.params)
             summary[column] = float(single(column, value))
-        self._summary |= summary
+        self.summary |= summary
 
     def fail(self, error: BaseException, device: torch.device) -> None:
         """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned."""
@@ -336,28 +336,3 @@ class OpenRun:
         number = self.number if is_open else 0
         step = self.epoch.step if self.epoch and self.epoch.counts_batches else 0
         self.set(*failure.failure_of(error, device, number, step))
-
-    def end(self, outcome: Outcome) -> None:
-        """Commit the outcome and close the files."""
-        self.epoch, self.number = None, 0
-        self.begin_attempt()
-        assert self.journal is not None
-        self.peak = torch_devices.take_peak(self.device, self.peak)
-        facts: dict[str, Any] = {} if self.peak is None else {"peak_memory": self.peak}
-        facts |= {"stopped_early": self.stopped_early} if self.stopped_early else {}
-        facts |= {"items": self.num_items} if self.num_items else {}
-        if self.steps:
-            self.steps.close()
-        try:
-            self.journal.end(outcome, self._summary, **facts)
-            if self.state and outcome.status is Status.COMPLETED:
-                self.state.forget()
-        except BaseException:
-            if self.board:
-                self.board.run_ended(outcome)  # this call closes the event file
-            raise
-        finally:
-            self._threads.close()
-            self.journal.close()
-        for listener in self.listeners:
-            listener.run_ended(outcome)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core.contracts import Executor, Listener
 from runmanager.core.experiment import Design
-from runmanager.core.goal import Goal, parse_goal
+from runmanager.core.goal import Goal, check_x_axis, parse_goal
 from runmanager.core.grid import RunBuilder, mapping_of
 from runmanager.core.run import Run, id_of
 from runmanager.core.task import arguments_of
 from runmanager.core.values import RESERVED, identity
 from runmanager.core.wording import did_you_mean
-from runmanager.core.x_axis import check_x_axis
 from runmanager.devices import ranks
 from runmanager.errors import GridError, Problems
 from runmanager.executors import EXECUTORS

@@ -5,8 +5,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from runmanager.core.goal import x_column, x_of
 from runmanager.core.state import RunResult
-from runmanager.core.x_axis import x_column, x_of
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.run_colors import color, color_of
 from runmanager.report.svg import (

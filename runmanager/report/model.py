@@ -13,12 +13,11 @@ from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.core.experiment import Experiment, varying
-from runmanager.core.goal import KEPT, Goal, is_larger_better
+from runmanager.core.goal import EPOCH, KEPT, Goal, is_larger_better, x_value
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult
 from runmanager.core.values import key_of, text
 from runmanager.core.wording import printable
-from runmanager.core.x_axis import EPOCH, x_value
 from runmanager.tables import columns as tables
 from runmanager.tables.cells import brief, concise
 from runmanager.tables.notes import first_line_of_note

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from runmanager.core.goal import x_column, x_of
 from runmanager.core.state import RunResult
 from runmanager.core.values import text
 from runmanager.core.wording import printable
-from runmanager.core.x_axis import x_column, x_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.report.run_colors import color_of

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runmanager.core.x_axis import check_x_axis
+from runmanager.core.goal import check_x_axis
 from runmanager.errors import InvalidArgumentError, Problems
 
 

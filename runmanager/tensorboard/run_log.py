@@ -30,11 +30,10 @@ from torch.utils.tensorboard.summary import custom_scalars
 from runmanager.core import files
 from runmanager.core.contracts import RunListener
 from runmanager.core.experiment import Experiment, RunFolder
-from runmanager.core.goal import Goal
+from runmanager.core.goal import Goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.steps import Block
 from runmanager.core.values import text
-from runmanager.core.x_axis import x_of, x_value
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures

@@ -7,8 +7,8 @@ import torch
 
 from runmanager import RunManager, TensorBoard, load_results, run_grid, write_report
 from runmanager.core.experiment import Experiment, read_runs
+from runmanager.core.goal import check_x_axis, seen, x_of, x_value
 from runmanager.core.outcome import EpochRecord
-from runmanager.core.x_axis import check_x_axis, seen, x_of, x_value
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from tests.board.reading import event_files, folder_scalars
 
