@@ -124,6 +124,8 @@ class RunBuilder:
         """
         problems = Problems()
         problems.check_count("n", n, 1)
+        if type(seed) is not int:
+            problems.append(f"seed must be a whole number, so that the same runs are drawn again, got {seed!r}")
         space = space_of(params, problems)
         names = tuple(itertools.chain.from_iterable(space))
         rows = itertools.islice(_drawn(space, seed), max(n, _MOST_RUNS))
