@@ -15,20 +15,25 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.gpu_checks import CHECKS, IS_SMALL
+from benchmarks.gpu_checks import CHECKS, IS_SMALL, marked
+from benchmarks.gpu_speed import CHECKS as OF_SPEED
 
 CALL_S = 520
 """A call begins no check that it expects to take longer than is left of this."""
 HOME = Path(__file__).parents[1]
 RESULTS = HOME / "runs" / "gpu.txt"
 HELD, FAILED, NOT_TRIED, BEGIN = "held", "DID NOT HOLD", "not tried", "== "
+ALL = CHECKS | OF_SPEED
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Execute checks, each in a process of its own, and print what held; return how many did not."""
-    expected = {check.__name__: seconds for check, seconds in CHECKS.items()}
+    expected = {check.__name__: seconds for check, seconds in ALL.items()}
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__)
-    parser.add_argument("checks", nargs="*", metavar="check", help="default: all, see --list")
+    parser.add_argument(
+        "checks", nargs="*", metavar="check", help="default: all but those of speed, see --list"
+    )
+    parser.add_argument("--speed", action="store_true", help="execute those of speed, and print their output")
     parser.add_argument(
         "--device", default="cuda", choices=["cuda", "cpu"], help="cpu tries the checks (default: cuda)"
     )
@@ -37,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--results", type=Path, default=RESULTS, metavar="FILE", help="gets all output (default: runs/gpu.txt)"
     )
     given = parser.parse_args(arguments)
-    names = given.checks or list(expected)
+    names = given.checks or [check.__name__ for check in (OF_SPEED | {marked: 0} if given.speed else CHECKS)]
     if unknown := [name for name in names if name not in expected]:
         parser.error(f"no check {', '.join(unknown)}; there are: {', '.join(expected)}")
     if given.list:
@@ -49,16 +54,18 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"{name:<10} {NOT_TRIED}: {why}" for name in names))
         print("\nnothing was tried; --device cpu tries the checks themselves")
         return len(names)
-    return execute_all({name: expected[name] for name in names}, given.device, given.results)
+    return execute_all(
+        {name: expected[name] for name in names}, given.device, given.results, is_loud=given.speed
+    )
 
 
 def listed(expected: dict[str, int]) -> list[str]:
     """Describe each check in a line."""
-    docs = {check.__name__: str(check.__doc__).partition("\n")[0] for check in CHECKS}
+    docs = {check.__name__: str(check.__doc__).partition("\n")[0] for check in ALL}
     return [f"{name:<10} {seconds:>4} s  {docs[name]}" for name, seconds in expected.items()]
 
 
-def execute_all(expected: dict[str, int], device: str, results: Path) -> int:
+def execute_all(expected: dict[str, int], device: str, results: Path, *, is_loud: bool = False) -> int:
     """Execute checks for as long as a call may take; print what held, and return how many checks did not."""
     begin = time.monotonic()
     ended: dict[str, list[str]] = {}
@@ -70,7 +77,10 @@ def execute_all(expected: dict[str, int], device: str, results: Path) -> int:
             continue
         before = time.monotonic()
         limit_s = remaining if IS_SMALL else min(remaining, 60 + 3 * seconds)  # a rehearsal computes on a cpu
+        size = results.stat().st_size if results.exists() else 0
         ended[name] = execute(name, device, results, limit_s)
+        if is_loud:
+            print(results.read_bytes()[size:].decode(errors="replace"), flush=True)
         print(f"{name:<10} {summary(ended[name])}, {time.monotonic() - before:.0f} s", flush=True)
         for line in ended[name]:
             if not line.startswith(HELD):
@@ -115,7 +125,7 @@ def execute(name: str, device: str, results: Path, limit_s: float) -> list[str]:
 
 def claims(results: Path) -> dict[str, list[str]]:
     """Read the claims of each check with their verdicts, of a check that was repeated the last ones."""
-    names, read = {check.__name__ for check in CHECKS}, dict[str, list[str]]()
+    names, read = {check.__name__ for check in ALL}, dict[str, list[str]]()
     for line in results.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith(BEGIN) and line.removeprefix(BEGIN) in names:
             read[line.removeprefix(BEGIN)] = []
@@ -148,7 +158,7 @@ def check(name: str) -> None:
         print(lines[-1], flush=True)
 
     try:
-        for claim, held in next(check for check in CHECKS if check.__name__ == name)():
+        for claim, held in next(check for check in ALL if check.__name__ == name)():
             note(claim, held)
     except Exception as error:  # noqa: BLE001 - a check that breaks off is one that did not hold
         traceback.print_exc()

@@ -594,37 +594,6 @@ def loaders() -> Iterator[Claim]:
     yield f"all have the same loss (at most {apart:.2g} of it apart)", apart < 1e-4  # noqa: PLR2004
 
 
-def captured() -> Iterator[Claim]:
-    """Record a step as a CUDA graph; compare its losses, with dropout left out, to those of the eager step."""
-    from benchmarks.captured import first_losses, graph, refuse
-
-    samples = data().to(DEVICE)
-    eager, _ = first_losses(network, samples, refuse)
-    losses, reason = first_losses(network, samples, graph)
-    apart = max(abs(one - other) / other for one, other in zip(losses, eager, strict=True))
-    print(f"eager {eager}\nrecorded {losses}")
-    yield of_gpu(f"the step is recorded{reason and ': ' + reason}", not reason)
-    yield f"ten losses are those of the eager step (at most {apart:.2g} apart)", apart < 1e-5  # noqa: PLR2004
-
-
-def speed() -> Iterator[Claim]:
-    """Time an epoch of the tutorial's loop, the loop over resident tensors, `fit` and the recorded step."""
-    import torch
-
-    from benchmarks.captured import measure
-
-    size, rounds = (1000, 1) if IS_SMALL else (60_000, 3)
-    for batch_size, of_tutorial, of_eager in ((1000, 100, 2.5), (100, 25, 3.5)):
-        *others, eager, recorded = measure(torch.device(DEVICE), batch_size, size, rounds).values()
-        slow = min(others[:2])
-        yield of_gpu(
-            f"batch {batch_size}: {slow / recorded:.1f}x of {of_tutorial}x", slow >= of_tutorial * recorded
-        )
-        yield of_gpu(
-            f"batch {batch_size}: {eager / recorded:.2f}x of {of_eager}x eager", eager >= of_eager * recorded
-        )
-
-
 def compiled() -> Iterator[Claim]:
     """Train a compiled network in two runs of one process."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))) or (GPU and not find_spec("triton")):
@@ -691,7 +660,8 @@ def tutorial() -> Iterator[Claim]:
 
 def marked() -> Iterator[Claim]:
     """Execute the tests that need a GPU, but for those that execute these checks."""
-    yield from tests("all tests with the mark cuda pass", "-m", "cuda", "--ignore=tests/test_cuda.py")
+    options = ("-m", "cuda", "--ignore=tests/test_cuda.py", "-o", "filterwarnings=default")
+    yield from tests("all tests with the mark cuda pass", *options)
 
 
 def suite() -> Iterator[Claim]:
@@ -715,7 +685,7 @@ def tests(claim: str, *options: str) -> Iterator[Claim]:
 
 CHECKS: dict[Callable[[], Iterator[Claim]], int] = {
     machine: 15, numbers: 30, alternate: 30, faults: 60, shared: 60, resume: 30, short: 20, flags: 30,
-    loaders: 30, syncs: 40, clocks: 20, memory: 20, images: 10, modes: 150, captured: 30, speed: 150,
-    compiled: 120, auto: 40, visible: 60, ranks: 40, ray: 60, tutorial: 180, marked: 200, suite: 400,
+    loaders: 30, syncs: 40, clocks: 20, memory: 20, images: 10, modes: 150, compiled: 120, auto: 40,
+    visible: 60, ranks: 40, ray: 60, tutorial: 180, marked: 200, suite: 400,
 }  # fmt: skip
 """The checks, the most telling first, each with the seconds that it is expected to take on a GPU."""

@@ -37,8 +37,6 @@ Times = dict[str, list[tuple[float, float]]]
 
 def main() -> None:
     """Print all sides, their ratios, and the fraction of the floor, for each batch size."""
-    for train in (True, False):
-        fashion_mnist("data", train=train)  # unpacks the files, all of which torchvision wants to see
     for batch_size in BATCH_SIZES:
         print(f"batch {batch_size}")
         show(measure(batch_size))
@@ -119,7 +117,7 @@ def tutorial(batch_size: int, num_workers: int) -> Callable[[], None]:
     """Prepare the tutorial's loop over torchvision's images; it waits for two numbers in every batch."""
     from torchvision import datasets, transforms
 
-    data = datasets.FashionMNIST(root="data", transform=transforms.ToTensor())
+    data = datasets.FashionMNIST("data", download=True, transform=transforms.ToTensor())  # unpacks it
 
     def epoch() -> None:
         network = make_network()

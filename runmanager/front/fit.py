@@ -166,6 +166,7 @@ def fit(
     take_step = OptimizerStep(
         network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
         clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
+        recorded_loss=loss if step is None and ranks.num_ranks() == 1 else None,
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step

@@ -20,6 +20,7 @@ from runmanager.core.outcome import Status
 from runmanager.core.wording import counted
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import InvalidArgumentError
+from runmanager.front.recorded_passes import RecordedPasses
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -113,6 +114,7 @@ class OptimizerStep:
     clip_grad_norm: float | None = None
     batch_size: Measure | None = None
     are_parts: bool = False  # see `batch_size`
+    recorded_loss: Loss | None = None  # the loss of passes that may be recorded
 
     def __post_init__(self) -> None:
         self.autocast = _autocast(self.device, self.precision)
@@ -120,6 +122,9 @@ class OptimizerStep:
         self._is_auto = self.micro_batch == "auto"
         # the maximum number of samples per forward pass, None for whole batches
         self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
+        self._recorded: RecordedPasses | None = None
+        if self.recorded_loss is not None and self.device.type == "cuda" and self.micro_batch is None:
+            self._recorded = RecordedPasses(self.network, self.recorded_loss, self.optimizer, self._backward)
 
     def __call__(self, batch: Any) -> Computed:
         """Make one step for a batch; return the loss, scores and targets of the whole batch.
@@ -178,6 +183,8 @@ class OptimizerStep:
             self.size = (size + 1) // 2
 
     def _gradients(self, batch: Any) -> Computed:
+        if self._recorded and not self._recorded.is_off and (computed := self._recorded(batch)):
+            return computed
         self.optimizer.zero_grad()
         num = 0 if self.size is None and not self._is_auto else num_samples(batch, are_parts=self.are_parts)
         if self.size is None or self.size >= num:
