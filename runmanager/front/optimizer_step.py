@@ -124,7 +124,7 @@ class OptimizerStep:
         self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
         self._recorded: RecordedPasses | None = None
         if self.recorded_loss is not None and self.device.type == "cuda" and self.micro_batch is None:
-            self._recorded = RecordedPasses(self.network, self.recorded_loss, self.optimizer, self._backward)
+            self._recorded = RecordedPasses(self.network, self.recorded_loss, self.optimizer)
 
     def __call__(self, batch: Any) -> Computed:
         """Make one step for a batch; return the loss, scores and targets of the whole batch.
@@ -183,7 +183,7 @@ class OptimizerStep:
             self.size = (size + 1) // 2
 
     def _gradients(self, batch: Any) -> Computed:
-        if self._recorded and not self._recorded.is_off and (computed := self._recorded(batch)):
+        if self._recorded and not self._recorded.is_off and (computed := self._recorded(batch, self._backward)):
             return computed
         self.optimizer.zero_grad()
         num = 0 if self.size is None and not self._is_auto else num_samples(batch, are_parts=self.are_parts)

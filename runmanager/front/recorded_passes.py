@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from textwrap import dedent
@@ -23,6 +24,8 @@ _IN_A_ROW = (
     ast.unaryop, ast.Assign, ast.Return, ast.Expr, ast.Call, ast.Attribute, ast.Name, ast.Constant, ast.Tuple,
     ast.List, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp,
 )  # fmt: skip
+Backward = Callable[[Any], Computed]
+"""Computes a batch, and adds to the gradients."""
 _TENSORS, _PLAIN = {torch.Tensor, nn.Parameter}, {bool, int, float, str, tuple}
 
 
@@ -36,27 +39,26 @@ class RecordedPasses:
         network: The network.
         loss: The loss.
         optimizer: The optimizer, whose step stays eager.
-        backward: Computes the gradients of a batch.
     """
 
-    def __init__(
-        self, network: nn.Module, loss: Any, optimizer: Optimizer, backward: Callable[[Any], Computed]
-    ) -> None:
-        self._network, self._loss, self._optimizer, self._backward = network, loss, optimizer, backward
+    def __init__(self, network: nn.Module, loss: Any, optimizer: Optimizer) -> None:
+        self._network, self._loss, self._optimizer = network, loss, optimizer
         self._graph: torch.cuda.CUDAGraph | None = None
         self._shapes: list[Any] = []
         self._num_alike = 0
         self.is_off: bool = False
 
-    def __call__(self, batch: Any) -> Computed | None:
-        """Compute the gradients of a batch by a replay; return None if the batch needs Python."""
+    def __call__(self, batch: Any, backward: Backward) -> Computed | None:
+        """Compute the gradients of a batch; return None if the batch is to be computed eagerly."""
         if not all(isinstance(part, torch.Tensor) and part.is_cuda for part in batch):
             return None
         shapes = [(part.shape, part.dtype, part.device) for part in batch]
         if self._graph is None:
             self._num_alike = self._num_alike + 1 if shapes == self._shapes else 1
             self._shapes = shapes
-            if self._num_alike <= EAGER_BATCHES or not self._record(batch):
+            if self._num_alike == EAGER_BATCHES:
+                return self._watch(batch, backward)
+            if self._num_alike < EAGER_BATCHES or not self._record(batch, backward):
                 return None
         if self._graph is None or shapes != self._shapes:
             return None
@@ -71,23 +73,42 @@ class RecordedPasses:
         loss, scores, _ = self._computed
         return loss.clone(), None if scores is None else scores.clone(), batch[1]
 
-    def _record(self, batch: Any) -> bool:
-        self.is_off = True
-        if not is_recordable(self._network, self._loss):
-            return False
+    def _watch(self, batch: Any, backward: Backward) -> Computed | None:
+        """Compute a batch eagerly, and see whether it waits for the device, which cannot be recorded."""
         self._modules = _modules(self._network, self._loss)
-        device, random_state = batch[0].device, torch.get_rng_state()
+        self.is_off = _has_any_global_hook() or not is_recordable(self._network, self._loss)  # type: ignore[no-untyped-call]
+        # a graph keeps its memory, which an evaluation may need
+        free, _ = torch.cuda.mem_get_info(batch[0].device)
+        if self.is_off or torch.cuda.max_memory_allocated(batch[0].device) > free / 3:
+            self.is_off = True
+            return None
+        self._optimizer.zero_grad()
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                computed = backward(batch)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        self.is_off = any("called a synchronizing" in str(warning.message) for warning in caught)
+        return computed
+
+    def _record(self, batch: Any, backward: Backward) -> bool:
+        self.is_off = True
+        generator = torch.cuda.default_generators[batch[0].device.index]
+        before, random_state = generator.clone_state(), torch.get_rng_state()
+        stream = torch.cuda.current_stream()
+        self._batch = [part.clone() for part in batch]
+        self._network.zero_grad()
+        self._optimizer.zero_grad()  # the gradients of eager steps are not the graph's
+        graph = torch.cuda.CUDAGraph()
         try:
-            # a graph keeps its memory, which an evaluation may need
-            if torch.cuda.max_memory_allocated(device) > torch.cuda.mem_get_info(device)[0] / 3:
-                return False
-            self._batch = [part.clone() for part in batch]
-            self._network.zero_grad()
-            self._optimizer.zero_grad()  # the gradients of eager steps are not the graph's
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):  # nothing is computed yet
-                self._computed = self._backward(tuple(self._batch))
-        except RuntimeError:  # it waits for the device, say
+            # the thread of a loader may go on; nothing is computed yet
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._computed = backward(tuple(self._batch))
+        except RuntimeError:  # torch leaves its generator and its stream as in the recording
+            generator.graphsafe_set_state(before)
+            torch.cuda.set_stream(stream)
             return False
         if not torch.equal(torch.get_rng_state(), random_state):  # a random number of the cpu would be kept
             torch.set_rng_state(random_state)
@@ -115,8 +136,6 @@ class RecordedPasses:
 
 def is_recordable(network: nn.Module, loss: Any) -> bool:
     """Whether the passes are the same operations each time, by the source of the network and of the loss."""
-    if _has_any_global_hook():  # type: ignore[no-untyped-call]
-        return False
     function = loss.func if isinstance(loss, partial) else loss
     is_plain = isinstance(loss, nn.Module) or _is_of_torch(function)
     return is_plain and all(map(_computes_in_a_row, _modules(network, loss)))

@@ -28,6 +28,12 @@ class Waiting(Scaled):
         return t * (1 + t.mean().item())
 
 
+class Synchronizing(Scaled):
+    def forward(self, t):
+        torch.cuda.synchronize()
+        return self.layers(t)
+
+
 class Counting(Scaled):
     num_calls = 0
 
@@ -62,7 +68,7 @@ def losses_of(root, make, *, is_eager, prepare=None, **options):
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"clip_grad_norm": 0.1}])
-@pytest.mark.parametrize("make", [Scaled, Waiting, Counting, OfTheCpu])
+@pytest.mark.parametrize("make", [Scaled, Waiting, Synchronizing, Counting, OfTheCpu])
 def test_recorded_passes_give_the_losses_of_eager_ones(tmp_path, make, options):
     recorded = losses_of(tmp_path, make, is_eager=False, **options)
 
