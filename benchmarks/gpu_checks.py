@@ -660,8 +660,8 @@ def tutorial() -> Iterator[Claim]:
 
 def marked() -> Iterator[Claim]:
     """Execute the tests that need a GPU, but for those that execute these checks."""
-    options = ("-m", "cuda", "--ignore=tests/test_cuda.py", "-o", "filterwarnings=default")
-    options += ("--continue-on-collection-errors",)  # packages that are missing there
+    options = ["-m", "cuda", "--ignore=tests/test_cuda.py", "-o", "filterwarnings=default"]
+    options += ["--continue-on-collection-errors"]  # packages that are missing there
     yield from tests("all tests with the mark cuda pass", *options)
 
 
