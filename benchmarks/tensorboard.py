@@ -108,7 +108,7 @@ def by_torch(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
             writer.add_histogram(f"weights/{name}", parameter, epoch)
             assert parameter.grad is not None
             writer.add_histogram(f"weights_grad/{name}", parameter.grad, epoch)
-    png = draw(counted.table() or [], [str(number) for number in range(10)]).encoded_image_string
+    png = draw(counted.table(), [str(number) for number in range(10)]).encoded_image_string
     picture = np.asarray(Image.open(io.BytesIO(png)))
     writer.add_image("visuals/confusion_test", picture, EPOCHS, dataformats="HW")
     writer.close()

@@ -326,10 +326,8 @@ def as_many_threads(number: int | None) -> Iterator[str]:
 
 def _accelerator() -> str | None:
     # is_available() would initialize CUDA, and an initialized CUDA fails in forked processes
-    if torch.accelerator.device_count() == 0:
-        return None
-    accelerator = torch.accelerator.current_accelerator()
-    return accelerator.type if accelerator else None
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.device_count() else None
+    return accelerator and accelerator.type
 
 
 _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {

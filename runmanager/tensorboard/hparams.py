@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,9 @@ def decide(experiment: Path) -> None:
         repeats = Experiment(experiment).design.repeating(names)
         rows = [{name: value for name, value in run.params.items() if name not in repeats} for run in runs]
         grouped_by = [name for name in names if name not in repeats] if repeats else None
-        form = {"v": _VERSION, "kinds": common_kinds(rows), "grouped_by": grouped_by, "repeats": [*repeats]}
+        axes = sorted({name for params in rows for name in params})
+        kinds = {name: kind_of(params.get(name) for params in rows) for name in axes}
+        form = {"v": _VERSION, "kinds": kinds, "grouped_by": grouped_by, "repeats": [*repeats]}
         form["is_settled"] = True  # all runs have this format
         if form == files.read_json(path):
             return
@@ -160,15 +162,6 @@ def kind_of(values: Iterable[Any]) -> str:
         is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
         kinds.add("bool" if isinstance(value, bool) else NUMBER if is_number else TEXT)
     return kinds.pop() if len(kinds) == 1 else TEXT
-
-
-def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter."""
-    values: dict[str, list[Any]] = {}
-    for params in rows:
-        for name, value in params.items():
-            values.setdefault(name, []).append(value)
-    return {name: kind_of(values[name]) if len(values[name]) == len(rows) else TEXT for name in sorted(values)}
 
 
 def _update(run: RunFolder, form: Mapping[str, Any]) -> bool:

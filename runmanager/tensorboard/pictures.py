@@ -54,9 +54,8 @@ def samples(batch: torch.Tensor) -> torch.Tensor | None:
     """Return the images of a batch ``(N, C, H, W)`` that fit on a sheet; None if it has no images."""
     if (
         batch.shape[1] not in _CHANNELS
-        or not 0 < batch.shape[3] <= _WIDEST
-        or not 0 < batch.shape[2] <= _WIDEST
-        or len(batch) == 0
+        or max(batch.shape[2:]) > _WIDEST
+        or batch.numel() == 0
         or batch.is_complex()
         or batch.device.type == "meta"
     ):
@@ -117,19 +116,19 @@ class Confusion:
 
     def add_ranks(self) -> None:
         """Sum the counts over all ranks; every rank must call this."""
-        if ranks.num_ranks() == 1:
-            return
-        local = None if self._counts is None or self.problem else self._counts.cpu()
-        counts = [array for array in ranks.gather(local) if array is not None]
-        is_whole = len(counts) == ranks.num_ranks() and len({len(array) for array in counts}) == 1
-        self._counts = torch.stack(counts).sum(dim=0) if is_whole else None
+        if ranks.num_ranks() > 1:
+            local = None if self._counts is None or self.problem else self._counts.sum(dim=0).cpu()
+            counts = [total for total in ranks.gather(local) if total is not None]
+            is_whole = len(counts) == ranks.num_ranks()
+            self._counts = torch.stack(counts) if is_whole else None
 
-    def table(self) -> list[list[int]] | None:
-        """Return the counts, one row per label and one column per prediction; None without counts."""
+    def table(self) -> list[list[int]]:
+        """Return the counts, one row per label and one column per prediction; [] without counts."""
         if self._counts is None or self.problem:
-            return None
-        rows: list[list[int]] = self._counts.sum(dim=0)[:-1].reshape(self._num_classes, -1).tolist()
-        return rows if any(map(any, rows)) else None
+            return []
+        counts = self._counts.sum(dim=0)[:-1].reshape(self._num_classes, -1)
+        rows: list[list[int]] = counts.tolist()
+        return rows if counts.any() else []
 
 
 def class_names(loader: Any, num_classes: int) -> list[str]:
@@ -138,9 +137,8 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
     while dataset is not None and not hasattr(dataset, "classes"):
         dataset = getattr(dataset, "dataset", None)  # a Subset wraps the dataset
     names = getattr(dataset, "classes", None)
-    if not isinstance(names, Sequence) or len(names) != num_classes:
-        return [str(number) for number in range(num_classes)]
-    return [str(name) for name in names]
+    is_usable = isinstance(names, Sequence) and len(names) == num_classes
+    return [*map(str, names if is_usable else range(num_classes))]
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:

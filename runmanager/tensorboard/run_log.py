@@ -134,10 +134,9 @@ class RunLog(RunListener):
             is_resumed = bool(records or last_step)
             written: list[int] = []  # the steps of epochs in the earlier files
             earlier = event_file.event_files(folder) if self.attempt > 1 else []
+            while earlier and not is_resumed:
+                earlier.pop().unlink(missing_ok=True)
             for path in earlier:
-                if not is_resumed:
-                    path.unlink(missing_ok=True)
-                    continue
                 event_file.reopen_session(path)
                 for event in event_file.read_events(path):
                     written += [event.step for value in event.summary.value if value.tag == hparams.EPOCH]
@@ -163,9 +162,10 @@ class RunLog(RunListener):
                 names = form.get("repeats", ())
                 is_assumed = Experiment(experiment).design.repeats is None
                 repeats = assumption(names) if is_assumed else ", ".join(names)
-                rows = [*params.items(), *([("goal", str(self.goal))] if self.goal else [])]
-                rows += [("repeats", repeats)] if repeats else []
-                for name, detail in self.details.items():
+                details = {"goal": str(self.goal)} if self.goal else {}
+                details |= {"repeats": repeats} if repeats else {}
+                rows = [*params.items()]
+                for name, detail in {**details, **self.details}.items():
                     facts = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
                     rows += [fact for fact in facts if fact not in params.items()]
                 lines = ["| setting | value |", "|---|---|"]

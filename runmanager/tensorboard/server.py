@@ -26,7 +26,7 @@ from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
 from runmanager.tables.usual_goals import companion, default_goal, goal_of_kept
-from runmanager.tensorboard.hparams import EPOCH, LAST, common_kinds, tag
+from runmanager.tensorboard.hparams import EPOCH, LAST, kind_of, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -176,8 +176,7 @@ class Server:
         raise RunManagerError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
 
     def _last_line(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+        return self._log.read_text(errors="replace").rstrip().rpartition("\n")[2] or "it wrote nothing"
 
 
 def serve() -> None:
@@ -276,8 +275,12 @@ def runs_here(experiment: Path) -> list[RunFolder]:
 
 def shared_hparams(root: Path) -> list[str]:
     """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
-    of_experiments = [[run.params for run in runs_here(folder)] for folder in experiments(root)]
-    first, *others = [*filter(None, map(common_kinds, of_experiments))] or [{}]
+    of_experiments: list[dict[str, str]] = []
+    for folder in experiments(root):
+        rows = [run.params for run in runs_here(folder)]
+        names = dict.fromkeys(name for params in rows for name in params)
+        of_experiments.append({name: kind_of(params.get(name) for params in rows) for name in names})
+    first, *others = [*filter(None, of_experiments)] or [{}]
     return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
 
@@ -286,8 +289,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     if not root.is_dir():
         raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
-    all_runs = {name: runs_here(folder) for name, folder in folders.items()}
-    runs = {name: runs for name, runs in all_runs.items() if runs}
+    runs = {name: here for name, folder in folders.items() if (here := runs_here(folder))}
     if experiment is not None and experiment not in runs:
         hint = did_you_mean(experiment, runs, "it has those of")
         raise InvalidArgumentError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
@@ -303,14 +305,11 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
 def hint(experiment: Path) -> list[str]:
     """Return the line on how to open an experiment in TensorBoard, if it has runs here."""
     root, name = experiment.parent, experiment.name
-    try:
-        page_of(experiment)
-    except (OSError, RunManagerError):
+    if not runs_here(experiment):
         return []
     if in_notebook():
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
-    start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
-    return [f"TensorBoard: {start}"]
+    return [f"TensorBoard: runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"]
 
 
 def _query(runs_of: Mapping[str, Sequence[RunFolder]]) -> str:

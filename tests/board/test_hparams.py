@@ -249,7 +249,7 @@ def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, mo
     def fail(*_: Any) -> None:
         raise ValueError("cannot be shown")
 
-    monkeypatch.setattr(hparams, "common_kinds", fail)
+    monkeypatch.setattr(hparams, "varying", fail)
 
     with pytest.warns(RunsWarning, match="HParams may miss runs .*cannot be shown") as caught:
         run(tmp_path, "e", {"lr": [0.1]})
