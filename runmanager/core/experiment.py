@@ -188,13 +188,12 @@ class Experiment:
     def __init__(self, path: Path, *, is_unnamed: bool = False) -> None:
         self.path, self.is_unnamed = path, is_unnamed
         self._runs: dict[str, RunFolder] | None = None
-        self._read: object = None  # the version of grid.json when the runs were read
+        self._read: object = None  # the version of grid.json when the last run was created
 
     @property
     def runs(self) -> dict[str, RunFolder]:
         """The runs of the experiment by identity, read once."""
         if self._runs is None:
-            self._read = files.version_of(self.path / files.GRID)
             self._runs = {run.id: run for run in read_runs(self.path)}
         return self._runs
 
@@ -265,7 +264,6 @@ class Experiment:
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         self._runs = existing | {run.id: run for run in planned}
         if is_written:
-            check_beginning()
             whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
             files.remove_leftovers(self.path, *whole)
             self._write(design, runs=[run.entry for run in planned])
@@ -312,9 +310,9 @@ class Experiment:
         with files.explained(self.path), lock.claim(self.path):
             before = self.runs
             further = run_folders(self.path)[0].keys() - {run.path.name for run in before.values()}
-            if further or files.version_of(self.path / files.GRID) != self._read:
-                self._runs = None  # other processes have created or planned further ones
-                self._runs = self.runs | before
+            version = files.version_of(self.path / files.GRID)
+            if further or version != self._read:  # other processes may have created or planned further ones
+                self._read, self._runs = version, {run.id: run for run in read_runs(self.path)} | before
             if id_ not in self.runs:
                 number = self._free_number(is_claimed=True)
                 name = files.run_folder(number, {name: params[name] for name in names})

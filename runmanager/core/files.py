@@ -40,8 +40,9 @@ TRAINER = "trainer"
 LONGEST = 64
 """The maximum number of characters of a run folder's name; TensorBoard cuts longer names."""
 
-# a hyphen is allowed only before a setting; a date has other hyphens
-_FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
+RUN_FOLDER = re.compile(r"(?P<number>[0-9]{3,9})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
+"""The name of a run's folder; a hyphen stands only before a setting, as dates have other hyphens."""
+
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 
@@ -307,7 +308,7 @@ def run_number(folder: str) -> int | None:
     >>> run_number("007-lr=0.01"), run_number("2026-11-22")
     (7, None)
     """
-    match = _FOLDER.fullmatch(folder)
+    match = RUN_FOLDER.fullmatch(folder)
     return int(match["number"]) if match else None
 
 

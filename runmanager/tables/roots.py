@@ -15,6 +15,7 @@ WINDOWS_DEVICES = re.compile(r"(?i:(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?)")
 """The names of devices of Windows, with any suffix."""
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
+_TAKEN = re.compile(f"{files.RUN_FOLDER.pattern}|{WINDOWS_DEVICES.pattern}")
 _MOST_NAMES = 8  # the maximum number of experiments named in a message
 
 
@@ -73,10 +74,10 @@ def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnam
     problems: list[str] = []
     value: object = name  # the caller may pass a value of another type
     if not is_unnamed and not (
-        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _is_taken(value)
+        isinstance(value, str) and _EXPERIMENT.fullmatch(value) and not _TAKEN.fullmatch(value)
     ):
         better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
-        better = f"exp_{better}" if _is_taken(better) else better
+        better = f"exp_{better}" if _TAKEN.fullmatch(better) else better
         rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
         problems.append(f"{rule}, got {name!r}: write {better!r}")
     with suppress(OSError, ValueError):  # if a folder cannot be read, a later write reports the reason
@@ -89,8 +90,3 @@ def check_experiment(root: str | os.PathLike[str], name: str | None, *, is_unnam
                 problems.append(f"{fact}: write one of the two")
     if problems:
         raise InvalidArgumentError(problems)
-
-
-def _is_taken(name: str) -> bool:
-    """Whether a folder with this name is a run's, or a device of Windows."""
-    return files.run_number(name) is not None or bool(WINDOWS_DEVICES.fullmatch(name))
