@@ -17,10 +17,12 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 from runmanager.core import checkpoint, files, loaders
 from runmanager.core.checkpoint import ResumeState
 from runmanager.core.epoch import OpenEpoch
-from runmanager.core.loop_options import Interval
 from runmanager.core.outcome import EpochRecord, Inside
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
+
+Interval = tuple[int | None, float | None]
+"""The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
 
 _NOTHING, _COSTS = "checkpoint_every= saves nothing", "so a kill inside an epoch costs that epoch"
 _ADVICE = "use TensorLoader or torchdata's StatefulDataLoader"

@@ -2,12 +2,13 @@
 
 import bdb
 import math
+import re
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -18,15 +19,19 @@ from torch.nn import functional
 
 from runmanager.core import failure, files, metrics
 from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_weights, set_aside
+from runmanager.core.contracts import RunListener
 from runmanager.core.loaders import undisturbed
-from runmanager.core.outcome import Outcome, Status
+from runmanager.core.open_run import OpenRun
+from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, read_run
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
+    CheckpointError,
     DeviceError,
     InvalidArgumentError,
     LifecycleError,
+    Problems,
     StorageError,
     ends_grid,
     is_count,
@@ -39,8 +44,7 @@ if TYPE_CHECKING:
     from runmanager.core.experiment import Design, Experiment, RunFolder
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
-    from runmanager.core.loop_options import Interval, LoopOptions
-    from runmanager.core.open_run import OpenRun
+    from runmanager.core.inside_epoch import Interval
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
@@ -61,6 +65,10 @@ _NOT_OF_THE_RUN = (KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 
 LEFT_OPEN = "the program ended without end_run()"
 """The cause for a run that was never ended."""
+
+_PARTS = "checkpoint={'network': network, 'optimizer': optimizer}"
+_UNITS = {"s": 1, "min": 60, "h": 3600}
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
 
 T = TypeVar("T")
 
@@ -111,6 +119,13 @@ class Manager:
         self._design = design  # the design to store; None after it was written
         self._has_warned_of_open_run = False
 
+    @classmethod
+    def of_grid(cls, experiment: "Experiment", context: "GridContext") -> Self:
+        """Return the manager of a run of a grid, which writes the tables and shows the lines itself."""
+        manager = cls.__new__(cls)  # the arguments of subclasses are those of users
+        Manager.__init__(manager, experiment, context)
+        return manager
+
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: move the network to the run's device, warm the device, open files, start the clock.
 
@@ -139,8 +154,6 @@ class Manager:
             >>> manager.results["loss"].tolist()
             [0.5, 0.5]
         """
-        from runmanager.core.open_run import OpenRun
-
         if self._is_open:
             self._end_open_run()
         named: Any = self._context.run  # train() may have changed its copy
@@ -404,8 +417,6 @@ class Manager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
-        from runmanager.core.loop_options import EarlyStop, LoopOptions
-
         run = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
@@ -868,7 +879,7 @@ class Manager:
         """Whether a run is open."""
         return self._current is not None and self.outcome is None
 
-    def _open_run(self, call: str) -> "OpenRun":
+    def _open_run(self, call: str) -> OpenRun:
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
         if self._current is None or self.outcome is not None:
             step = "write `with manager.run(run, network, loader):` around it, or call begin_run() first"
@@ -987,8 +998,6 @@ class Manager:
 
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
-        from runmanager.core.open_run import OpenRun
-
         device = torch.device("cpu")
         if self._current and self._is_open:
             device = self._current.device
@@ -1081,3 +1090,102 @@ class Manager:
             if ranks.num_ranks() == 1:  # several ranks communicate through the device
                 self._scope.close()
         return outcome
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """The options of `RunManager.epochs`, which documents them, and of `fit`."""
+
+    checkpoint: Mapping[str, Any] | None = None
+    keep: str | None = None
+    patience: int | None = None
+    min_delta: float = 0.0
+    max_seconds: float | None = None
+    checkpoint_every: int | str | None = None
+
+    def problems(self) -> Problems:
+        """Return the errors of the options."""
+        problems, every = Problems(), self.checkpoint_every
+        parts: object = self.checkpoint
+        if parts is not None and not isinstance(parts, Mapping):
+            problems.append(f"checkpoint must map names to parts, got {type(parts).__name__}: write {_PARTS}")
+            return problems
+        if self.patience is not None:
+            problems.check_count("patience", self.patience, 1)
+        delta: object = self.min_delta
+        if not isinstance(delta, (int, float)) or isinstance(delta, bool) or not 0 <= delta < math.inf:
+            problems.append(f"min_delta must be a number, 0 or more, got {delta!r}")
+        problems.check_seconds("max_seconds", self.max_seconds)
+        if every is None:
+            return problems
+        if not any(self.interval):
+            rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
+            problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
+        elif self.checkpoint is None:
+            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {_PARTS}")
+        for name, part in (self.checkpoint or {}).items():
+            # torchmetrics' metrics are not in state_dict() by default
+            if getattr(part, "metric_state", None) and not part.state_dict():
+                advice = "call its persistent(True) before epochs()"
+                problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
+        return problems
+
+    @property
+    def interval(self) -> "Interval":
+        """The interval between two commits inside an epoch; (None, None) for none, or if it is invalid.
+
+        >>> LoopOptions(checkpoint_every=500).interval, LoopOptions(checkpoint_every="1.5h").interval
+        ((500, None), (None, 5400.0))
+        """
+        every = self.checkpoint_every
+        if isinstance(every, str) and (match := _DURATION.fullmatch(every)):
+            return None, float(match["number"]) * _UNITS[match["unit"]]
+        return (every, None) if is_count(every, 1) else (None, None)  # type: ignore[return-value]
+
+
+class EarlyStop(RunListener):
+    """Early stopping that uses only committed epochs, so that a resumed run stops after the same epoch.
+
+    Args:
+        options: The options with `patience`, `min_delta` and `max_seconds`.
+        goal: The metric that must improve; None if only the time counts.
+    """
+
+    rule = None  # a loop that ends early counts as completed
+
+    def __init__(self, options: LoopOptions, goal: "Goal | None" = None) -> None:
+        self._options, self._goal = options, goal
+        self._best: tuple[float, int, float] | None = None  # score, number and value of the best epoch
+        self._reason: str | None = None
+
+    def attempt_began(
+        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, last_step: int = 0
+    ) -> None:
+        """Count the epochs of earlier attempts."""
+        for record in records:
+            self.epoch_ended(record, None)
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Return the reason why the loop should stop, None to continue."""
+        patience, most, goal = self._options.patience, self._options.max_seconds, self._goal
+        if patience is not None and goal is not None:
+            if goal.metric not in record.metrics:
+                raise CheckpointError(
+                    f"patience= watches {goal.metric!r}, which epoch {record.epoch} does not have; "
+                    f"it has: {', '.join(record.metrics)}"
+                )
+            score = goal.score(record.metrics)
+            if self._best is None or score > self._best[0] + self._options.min_delta:
+                self._best = score, record.epoch, record.metrics[goal.metric]
+            _, epoch, value = self._best
+            if record.epoch - epoch >= patience:
+                best = f"{value:.4g} in epoch {epoch}"
+                self._reason = f"{goal.metric} was not better than {best} for {patience} epochs"
+        duration = record.metrics["run duration"]
+        if not self._reason and most is not None and duration >= most:
+            self._reason = f"max_seconds={most:g} were over after {duration:.4g} s"
+        return self._reason
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """Return the reason after the epochs of earlier attempts."""
+        return self._reason

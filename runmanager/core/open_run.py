@@ -19,9 +19,8 @@ from runmanager.core.contracts import Listener, RunListener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
-from runmanager.core.inside_epoch import InsideEpoch
+from runmanager.core.inside_epoch import InsideEpoch, Interval
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.loop_options import Interval
 from runmanager.core.metrics import EpochSums, check_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
 from runmanager.core.loaders import is_collated, num_batches
-from runmanager.core.loop_options import LoopOptions
+from runmanager.core.manager import LoopOptions
 from runmanager.core.metrics import Measure
 from runmanager.core.run import id_of, params_of
 from runmanager.devices import ranks, torch_devices

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from runmanager.core.manager import Manager, settable
 from runmanager.core.metrics import Measure
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from runmanager.core.contracts import Boards
-    from runmanager.core.experiment import Experiment
-    from runmanager.core.grid_context import GridContext
 
 
 class RunManager(Manager):
@@ -107,13 +105,6 @@ class RunManager(Manager):
         path = Path(root).absolute()  # the loop may change the working directory
         path = path if experiment is None else path / experiment
         super().__init__(Experiment(path, is_unnamed=experiment is None), context, design)
-
-    @classmethod
-    def of_grid(cls, experiment: "Experiment", context: "GridContext") -> Self:
-        """Return the manager of a run of a grid, which writes the tables and shows the lines itself."""
-        manager = cls.__new__(cls)
-        Manager.__init__(manager, experiment, context)
-        return manager
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure, a model or a text with the run, in its folder under ``artifacts/``.
