@@ -247,7 +247,9 @@ class Experiment:
     ) -> list[RunFolder]:
         """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
         design = self.design if design is None else design
-        number = self._free_number()
+        # unreadable folders keep their numbers too
+        numbers = [files.run_number(name) or 0 for names in run_folders(self.path) for name in names]
+        number = max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
         digits = max(3, len(str(number + len(grid))))
         axes = varying([*map(params_of, grid)])
         names = telling_first(axes, design.repeating(axes))
@@ -308,21 +310,27 @@ class Experiment:
         """Create the folder of a new run with the next free number, unless another process has created it."""
         files.make_folder(self.path)
         with files.explained(self.path), lock.claim(self.path):
-            before = self.runs
-            further = run_folders(self.path)[0].keys() - {run.path.name for run in before.values()}
+            folders, others = run_folders(self.path)
+            further = folders.keys() - {run.path.name for run in self.runs.values()}
             version = files.version_of(self.path / files.GRID)
             if further or version != self._read:  # other processes may have created or planned further ones
-                self._read, self._runs = version, {run.id: run for run in read_runs(self.path)} | before
-            if id_ not in self.runs:
-                number = self._free_number(is_claimed=True)
-                name = files.run_folder(number, {name: params[name] for name in names})
-                as_read = {name: decode(encode(value)) for name, value in params.items()}
-                folder = RunFolder(self.path / name, number, id_, as_read)
-                folder.path.mkdir(exist_ok=True)
-                files.sync(self.path)
-                write_run(folder, trials)
-                self.runs[id_] = folder
-            return self.runs[id_]
+                self._read, self._runs = version, {run.id: run for run in read_runs(self.path)} | self.runs
+            if id_ in self.runs:
+                return self.runs[id_]
+            for name in folders.keys() - {run.path.name for run in self.runs.values()}:
+                with suppress(OSError):
+                    if all(path.name.startswith(".") for path in (self.path / name).iterdir()):
+                        del folders[name]  # a folder left empty by a kill keeps no number
+            numbers = [files.run_number(name) or 0 for name in (*folders, *others)]
+            number = max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
+            name = files.run_folder(number, {name: params[name] for name in names})
+            as_read = {name: decode(encode(value)) for name, value in params.items()}
+            folder = RunFolder(self.path / name, number, id_, as_read)
+            folder.path.mkdir(exist_ok=True)
+            files.sync(self.path)
+            write_run(folder, trials)
+            self.runs[id_] = folder
+            return folder
 
     def _create_dated(self) -> None:
         """Create the folder of the experiment, with date and time as its name."""
@@ -374,19 +382,6 @@ class Experiment:
         content = {"v": _VERSION, **fields, "runs": [], **others, **changed}
         files.make_folder(self.path)
         files.write_file(self.path / files.GRID, strict_json(content))
-
-    def _free_number(self, *, is_claimed: bool = False) -> int:
-        """Return the number after all others; with the claim, a folder left empty by a kill keeps no number."""
-        # unreadable folders keep their numbers too
-        folders, others = run_folders(self.path)
-        names = {*folders, *others}
-        if is_claimed:
-            for name in folders.keys() - {run.path.name for run in self.runs.values()}:
-                with suppress(OSError):
-                    if all(path.name.startswith(".") for path in (self.path / name).iterdir()):
-                        names.remove(name)
-        numbers = [files.run_number(name) or 0 for name in names]
-        return max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
 
 
 def check_beginning() -> None:

@@ -41,7 +41,7 @@ from runmanager.errors import (
 if TYPE_CHECKING:
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
-    from runmanager.core.experiment import Design, Experiment, RunFolder
+    from runmanager.core.experiment import Design, Experiment
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
     from runmanager.core.inside_epoch import Interval
@@ -174,7 +174,9 @@ class Manager:
             # a run of a grid that begins again, as after a caught error, is at its next attempt
             again = self._context.run is not None and self.run_count > 0
             experiment = self._experiment
-            folder, path = ranks.from_main(lambda: (self._folder_of(named, again=again), experiment.path))
+            repeat = self._num_begun[id_of(named)] + (not again)
+            folder, path = ranks.from_main(lambda: (experiment.open(named, repeat), experiment.path))
+            self._num_begun[id_of(named)] = repeat
             experiment.path, experiment.is_unnamed = path, False
             if self._design is not None and ranks.is_main():
                 for sentence in experiment.decide(self._design):
@@ -927,13 +929,6 @@ class Manager:
         torch_devices.wait_for(run.device)
         run.add_evaluation(values, run.seconds - before)
 
-    def _folder_of(self, run: Any, *, again: bool) -> "RunFolder":
-        """Open the folder of the next run with these hyperparameters; with `again`, of the last such run."""
-        repeat = self._num_begun[id_of(run)] + (not again)
-        folder = self._experiment.open(run, repeat)
-        self._num_begun[id_of(run)] = repeat
-        return folder
-
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
         devices = torch_devices.devices_of(network)
@@ -1009,7 +1004,9 @@ class Manager:
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
-            folder = self._folder_of(named, again=self.outcome is not None)
+            repeat = self._num_begun[id_of(named)] + (self.outcome is None)
+            folder = self._experiment.open(named, repeat)
+            self._num_begun[id_of(named)] = repeat
             self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
             self.outcome = None
             # the epochs of earlier attempts stay valid
