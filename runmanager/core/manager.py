@@ -859,12 +859,12 @@ class Manager:
     @settable
     def epoch_loss(self) -> float:
         """The sum of the losses of the epoch's samples so far; waits for the device."""
-        return self._current.sums.total("loss") if self._current and self._current.sums else 0
+        return float(self._current.sums.loss.total()) if self._current and self._current.sums else 0
 
     @settable
     def epoch_num_correct(self) -> int:
         """The number of correct predictions in the epoch so far; waits for the device."""
-        return int(self._current.sums.total("accuracy")) if self._current and self._current.sums else 0
+        return int(self._current.sums.accuracy.total()) if self._current and self._current.sums else 0
 
     @settable
     def epoch_start_time(self) -> float | None:

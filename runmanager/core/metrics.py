@@ -288,10 +288,6 @@ class EpochSums:
                 self._sums[name].add(value, size or 1, size or 1)
         self._early.clear()
 
-    def total(self, name: str) -> float:
-        """Read one sum, which waits for the device; 0 if nothing was added."""
-        return float(self._sums[name].total()) if name in self._sums else 0
-
     def means(self) -> dict[str, float]:
         """Read every metric of the epoch over all ranks, with one transfer per device."""
         if self._waiting or any(self._early.values()):
@@ -325,11 +321,9 @@ class EpochSums:
         first = self.loss.first
         count, *losses = first.tolist() if isinstance(first, torch.Tensor) else first or [0]
         index = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), 0)
-        of_ranks = ranks.gather((int(count) + index, losses[index], losses[index - 1]) if index else None)
-        if not any(of_ranks):
-            return None
-        number, loss, before = min(filter(None, of_ranks))
-        return number, loss, before if number > 1 else None
+        of_rank = (int(count) + index, losses[index], losses[index - 1]) if index else None
+        number, loss, before = min(filter(None, ranks.gather(of_rank)), default=(0, 0.0, 0.0))
+        return (number, loss, before if number > 1 else None) if number else None
 
     def state(self) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
@@ -377,7 +371,7 @@ def warm_sums(device: torch.device) -> None:
     for size in (2, 1):  # the last batch is often smaller
         sums.add_loss(torch.ones((), device=device), size)
         sums.add_correct(torch.zeros(2, 2, device=device), labels)
-    read_values([sums.loss.total(), sums.total("accuracy")])
+    read_values([sums.loss.total(), sums.accuracy.total()])
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:

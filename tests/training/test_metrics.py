@@ -56,7 +56,7 @@ def test_accuracy_is_the_share_of_samples_whose_largest_score_is_the_labels(size
 
     hits = np.concatenate([scores.argmax(axis=1) == labels for scores, labels in batches])
     assert sums.means() == {"accuracy": hits.mean()}
-    assert sums.total("accuracy") == hits.sum()
+    assert sums.accuracy.total() == hits.sum()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_further_means_are_weighed_as_told():
 
 def test_nothing_added_is_no_mean_and_a_total_of_zero():
     assert EpochSums().means() == {}
-    assert EpochSums().total("loss") == 0
+    assert EpochSums().loss.total() == 0
 
 
 def test_a_loss_that_is_not_finite_shows_in_the_mean():
@@ -297,7 +297,7 @@ def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_a
         for number, loss in enumerate(losses):
             sums.add_loss(torch.tensor(loss) if as_tensors else loss, 2)
             if number in looked_at:
-                sums.total("loss")
+                sums.loss.total()
         found = sums.first_not_finite()
 
     bad = [number for number, loss in enumerate(losses) if not math.isfinite(loss)]
