@@ -148,11 +148,10 @@ def _train(device: torch.device) -> None:
     labels = send(pinned(torch.zeros(8, dtype=torch.int64), device), device)
     adam, sgd = torch.optim.Adam(network.parameters()), torch.optim.SGD(network.parameters(), momentum=0.9)
     for optimizer in (adam, sgd):
-        for precision in (torch.float32, torch.bfloat16, torch.float16):
-            is_reduced = precision is not torch.float32
+        for precision in (None, torch.bfloat16, torch.float16):
             # an unsupported reduced precision needs no warming
-            with suppress(RuntimeError) if is_reduced else nullcontext():
-                with torch.autocast(device.type, precision if is_reduced else None, enabled=is_reduced):
+            with suppress(RuntimeError) if precision else nullcontext():
+                with torch.autocast(device.type, precision, enabled=precision is not None):
                     loss = nn.functional.cross_entropy(network(images), labels)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -327,7 +326,7 @@ def as_many_threads(number: int | None) -> Iterator[str]:
 def _accelerator() -> str | None:
     # is_available() would initialize CUDA, and an initialized CUDA fails in forked processes
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.device_count() else None
-    return accelerator and accelerator.type
+    return accelerator.type if accelerator else None
 
 
 _SETTINGS: Mapping[str, tuple[Callable[[], object], Callable[[Any], object]]] = {

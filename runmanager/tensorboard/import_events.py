@@ -101,10 +101,9 @@ def _find(path: Path) -> dict[str, list[Path]]:
         path = path.resolve()  # an explicit link is followed
         return {path.parent.name: [path]}
     files_of: dict[str, list[Path]] = {}
-    for folder, _, names in os.walk(path):
-        files = sorted(Path(folder, name) for name in names if "tfevents" in name)
-        if files:
-            files_of[Path(folder).relative_to(path).as_posix()] = files
+    for file in sorted(path.rglob("*tfevents*")):
+        if file.is_file():
+            files_of.setdefault(file.parent.relative_to(path).as_posix(), []).append(file)
     if not files_of:
         subject = "event files in" if path.exists() else "such path:"
         raise InvalidArgumentError(
@@ -152,14 +151,12 @@ def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
     for name in sessions:
-        below.setdefault(PurePosixPath(name).parent.as_posix(), []).append(name)
+        below.setdefault(str(PurePosixPath(name).parent), []).append(name)
     hparams: dict[str, dict[str, Any]] = {}
     for name in runs:
-        above = [name, *(folder.as_posix() for folder in PurePosixPath(name).parents)]
-        nearest = next((folder for folder in above if folder in sessions), None)
-        only = below.get(name, [])
-        chosen = nearest or (only[0] if len(only) == 1 else None)
-        hparams[name] = sessions[chosen] if chosen else {}
+        above, inner = [name, *map(str, PurePosixPath(name).parents)], below.get(name, [])
+        folders = [*above, *inner] if len(inner) == 1 else above
+        hparams[name] = next((sessions[folder] for folder in folders if folder in sessions), {})
     return hparams
 
 

@@ -137,8 +137,9 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
     while dataset is not None and not hasattr(dataset, "classes"):
         dataset = getattr(dataset, "dataset", None)  # a Subset wraps the dataset
     names = getattr(dataset, "classes", None)
-    is_usable = isinstance(names, Sequence) and len(names) == num_classes
-    return [*map(str, names if is_usable else range(num_classes))]
+    if not isinstance(names, Sequence) or len(names) != num_classes:
+        names = range(num_classes)
+    return [*map(str, names)]
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Summary.Image:

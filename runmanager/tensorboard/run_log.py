@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import operator
 import random
 import textwrap
 import threading
@@ -405,8 +404,7 @@ def graph(network: nn.Module) -> bytes:
             attributes["settings"] = AttrValue(s=modules[target].extra_repr().encode())
             op = type(modules[target]).__name__
         elif op == "call_function":
-            function = getattr(node.target, "__name__", target)
-            op = "getitem" if node.target is operator.getitem else function
+            op = getattr(node.target, "__name__", target)
         elif op == "call_method":
             op = target
         first, number = name, 1

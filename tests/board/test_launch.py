@@ -116,7 +116,7 @@ def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, s
     said = []
     board = server_module._guarded(lambda _, start: start("200 OK", []), None)
 
-    board({"HTTP_HOST": host}, lambda words, _: said.append(words))
+    board({"HTTP_HOST": host, "REQUEST_METHOD": "GET"}, lambda words, _: said.append(words))
 
     assert said[0].startswith(str(status))
 
