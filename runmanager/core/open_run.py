@@ -1,11 +1,13 @@
 """An open run: its folder, journal, state, clock, listeners and outcome."""
 
 import math
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -86,7 +88,7 @@ class OpenRun:
             **({"parameters": sum(parameter.numel() for parameter in parameters)} if is_built else {}),
             "versions": provenance.versions(),
             "commit": provenance.git_commit(),
-            "command": provenance.command(),
+            "command": Path(sys.argv[0]).name if sys.argv else "",  # its arguments may contain secrets
         }
         shared = {name: n for name, n in (("jobs", context.jobs), ("ranks", ranks.num_ranks())) if n > 1}
         self.details: dict[str, Any] = {

@@ -1,11 +1,10 @@
-"""The circumstances of a run: versions, git commit, program, and the files of other runs that it loads."""
+"""The circumstances of a run: versions, git commit, and the files of other runs that it loads."""
 
 import contextlib
 import functools
 import hashlib
 import platform
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -33,11 +32,6 @@ def git_commit() -> str:
     if not head:
         return ""
     return f"{head}+changes" if _git("status", "--porcelain", "--untracked-files=no") else head
-
-
-def command() -> str:
-    """Return the name of the program without its arguments, as arguments may contain secrets."""
-    return Path(sys.argv[0]).name if sys.argv else ""
 
 
 def _git(*arguments: str) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import shutil
+import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -392,6 +393,17 @@ def test_the_files_are_those_that_are_documented(tmp_path):
     ]  # fmt: skip
     assert (end["type"], end["status"], end["epochs"]) == ("end", "failed", 2)
     assert {path.name for path in folder.iterdir()} == {"run.json", "attempt-1.jsonl", "error.log"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [(["/home/me/train.py", "--token=secret"], "train.py"), (["-c"], "-c"), ([""], ""), ([], "")],
+)
+def test_the_command_is_the_program_without_its_arguments(tmp_path, monkeypatch, arguments, command):
+    monkeypatch.setattr(sys, "argv", arguments)
+
+    start, *_ = reading.lines(write(tmp_path, {"lr": 0.1}) / "attempt-1.jsonl")
+    assert start["command"] == command
 
 
 @pytest.mark.parametrize(

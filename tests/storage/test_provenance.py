@@ -2,7 +2,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -61,13 +60,3 @@ def test_there_is_no_commit_without_git(tmp_path, monkeypatch, path):
         monkeypatch.setenv("PATH", path)
 
     assert module.git_commit.__wrapped__() == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [(["/home/me/train.py", "--token=secret"], "train.py"), (["-c"], "-c"), ([""], ""), ([], "")],
-)
-def test_the_command_is_the_program_without_its_arguments(monkeypatch, arguments, command):
-    monkeypatch.setattr(sys, "argv", arguments)
-
-    assert module.command() == command
