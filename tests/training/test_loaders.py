@@ -205,3 +205,18 @@ def test_batches_on_cuda_are_those_of_the_cpu(num_workers):
         assert (images.device.type, labels.device.type) == ("cuda", "cuda")
         assert torch.equal(images.to(CPU), expected[0])
         assert torch.equal(labels.to(CPU), expected[1])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_orders_of_epochs_are_those_of_torchs_loader_with_the_same_seed(num_workers):
+    dataset = ImageTensors(torch.zeros(10, 1, 2, 2), torch.arange(10))
+    generator = torch.Generator().manual_seed(5)
+
+    ours = TensorLoader(dataset, 4, seed=5, num_workers=num_workers)
+    torchs = DataLoader(dataset, 4, shuffle=True, generator=generator, num_workers=num_workers)
+
+    assert two_orders(ours) == two_orders(torchs)
+
+
+def two_orders(loader):
+    return [labels.tolist() for _ in range(2) for _, labels in loader]
