@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from runmanager.core.outcome import argument
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
 from runmanager.core.values import check_names, check_values, identity, key_of, plain
@@ -198,7 +199,8 @@ def space_of(params: Grid, others: Iterable[str] = (), *, with_ranges: bool = Tr
     if "device" in ranges:
         problems.append("'device' is a range of numbers: write a list of devices")
     if ranges and not with_ranges:
-        step = "draw runs with RunBuilder.sample(params, n=50, seed=0), or give run_grid a search="
+        sample = argument("RunBuilder.sample(params, n=50, seed=0)", "--sample 50")
+        step = f"draw runs with {sample}, or give run_grid a search="
         problems.append(f"no grid can expand a range, as of {listed(ranges)}: {step}")
     problems.raise_if_any()
     return space

@@ -15,7 +15,7 @@ from runmanager.core.loop import INTERRUPTED, STORAGE_FAILED
 from runmanager.core.outcome import from_command_line
 from runmanager.core.ranges import IntRange, Range
 from runmanager.core.values import text
-from runmanager.core.wording import did_you_mean, listed
+from runmanager.core.wording import did_you_mean
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.front.options import EXECUTION, GridOptions
 from runmanager.front.run_grid import run_grid
@@ -106,7 +106,8 @@ def main(
         grid, values = _grid(axes, given)
         bound = partial(_bound, values)
         chosen = _options(given, options, grid)
-        runs = _runs(grid, chosen.pop("sample", None), options)
+        num_runs = chosen.pop("sample", None)
+        runs = grid if num_runs is None else RunBuilder.sample(grid, num_runs, seed=0)
         with from_command_line():
             outcome = run_grid(runs, bound(train), data=bound(data) if callable(data) else data, **chosen)
     except RunManagerError as error:
@@ -283,17 +284,6 @@ def _value(values: Sequence[Any] | Range, word: str) -> Any:
     if word not in choices:
         raise ValueError(f"one of {', '.join(choices)}")
     return choices[word]
-
-
-def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
-    """Return the runs or the grid for `run_grid`; with `num_runs`, a random sample of the grid."""
-    if num_runs is not None:
-        return RunBuilder.sample(grid, num_runs, seed=0)
-    ranges = [name for name, values in grid.items() if isinstance(values, Range)]
-    if ranges and not options.get("search"):
-        step = f"draw runs with --sample 50, or write values: {_flag(str(ranges[0]))} X"
-        raise GridError([f"{listed(ranges)}: a range cannot be expanded, {step}"])
-    return grid
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
