@@ -1,509 +1,725 @@
-"""Fingerprints of training functions: the source that `train` reaches, the plain values it reads, and data."""
+"""What counts as changed: the code, values and data of `train` and of the hyperparameters of its runs."""
 
-import argparse
 import ast
-import collections
-import contextlib
-import dataclasses
-import enum
+import copyreg
 import functools
 import hashlib
+import inspect
 import itertools
-import math
+import linecache
 import os
 import re
+import symtable
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from pathlib import Path, PurePath
 from typing import Any
 
-from runmanager.checks import source
 from runmanager.core.provenance import files_digest, versions
+from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
-from runmanager.core.values import full_name, plain
+from runmanager.core.user_code import is_users_file
+from runmanager.core.values import full_name, key_of, plain
+from runmanager.tables.loading import results_digest
 
-MOST_BYTES = 1 << 20
-"""The maximum number of bytes of an array compared by content; of a larger array, only the shape is
-compared."""
+MOST_BYTES = 1 << 30
+"""The maximum number of bytes of an array that is compared as a whole; a larger array is sampled evenly."""
 
-_MOST_TEXT = 1 << 24  # the maximum number of characters of a value of any other type
-# number of characters added per nested object, as a shared object is written wherever it occurs
-_OBJECT_SIZE = 128
-_MOST_HASHED = 1 << 26  # maximum number of bytes of a tensor in data=; a larger tensor is sampled evenly
-_MOST_PARTS = 8  # maximum number of parts of data with separate hashes
+_MOST_OBJECTS = 10**6  # maximum number of objects in a value
+_MOST_NESTED = 100
+_MOST_ITEMS = 50  # maximum number of items that are compared under names of their own
+_MOST_TEXT = 1000  # maximum number of characters of a value in another one
 _MOST_SHOWN = 80  # maximum number of shown characters of a value
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
+_LAMBDA = "<lambda>"
+_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+_CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
+_PARTLY = {"weights", "size"}
+"""Reasons why only a part of a value is compared."""
+
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
 _LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key
-_HOLDERS = (argparse.Namespace, types.SimpleNamespace)
-_SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_SEQUENCES = (list, tuple, set, frozenset, collections.deque)
-_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
-_PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
-"""The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
-
-_SHORTEST_ID = 6  # characters; a shorter text may be part of another value by chance
-_FRESH = re.compile(
+_CLOCK = re.compile(
     r"\b(time(_ns)?|perf_counter|monotonic|now|today|utcnow|strftime|ctime|localtime|uuid[14]|getpid|urandom"
     r"|token_\w+|mkdtemp|mkstemp|gettempdir|TemporaryDirectory|NamedTemporaryFile)\("
 )
-"""Calls that return different values at each launch."""
+_RANDOM = re.compile(
+    r"\b(rand(n|int|perm)?|rand(n|int)?_like|random|normal|uniform|choices?|shuffle|sample|permutation|integers"
+    r"|bernoulli|multinomial|random_split|train_test_split)\((?!.*\b(generator|random_state|seed)=)"
+    r"|\b(default_rng|RandomState|Random)\(\)"
+)
+_STARTS = re.compile(r"\b(run_grid|main)\(")  # calls that start a grid
+_OPENS = re.compile(
+    r"\b(open\((?!.*, '[wax]b?')|load\(|loadtxt\(|imread\(|read_\w+\(|from_pretrained\(|load_dataset\()"
+)
+_SOURCES: dict[int, tuple[Any, "Source"]] = {}
+"""Sources by the id of a module's spec or of a notebook cell's code; the references keep the ids unique."""
 
-_RECORDS: dict[object, Any] = {}
-"""Values changed by runs in this process; the references prevent reuse of the values' ids."""
+_BY_RUNS: dict[tuple[int, str, str], str | None] = {}
+"""Module of `train`, name and value that runs in this process have left -> the value before them."""
 
 
-def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
-    """Compute the fingerprint of a training function."""
-    reached = Reached(train, data)
-    sentences = [] if notes is None else notes
-    if reached.too_large:
-        names, size = ", ".join(dict.fromkeys(reached.too_large)), f"{MOST_BYTES >> 20} MiB"
-        sentences.append(f"train reads {names}, larger than {size}: only its shape counts; pass it as data=")
-    if reached.not_compared:
-        names = ", ".join(dict.fromkeys(reached.not_compared))
-        table = "pass it as data=, a table as table.to_numpy()"
-        sentences.append(f"the content of {names} is not compared: {table}")
-    if reached.without_source:
-        names = ", ".join(reached.without_source)
-        file = "a change of it is not noticed; put it into a file"
-        sentences.append(f"the source of {names} is not known: {file}")
-    kinds = {
-        "code": {name: _short_hash(text) for name, text in reached.code.items()},
-        "statements": {name: _short_hash(text) for name, text in reached.statements.items()},
-        "values": {name: _journal_text(name, value.text) for name, value in reached.values.items()},
+def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run] = ()) -> Fingerprint:
+    """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
+    of_data = Reached(is_data=True)
+    if data is not None:
+        is_path = isinstance(data, PurePath)
+        of_data.read("data", _content_of_files(Path(data)) if is_path else data)
+    reached = Reached(of_data.finish())
+    reached.read("", train)
+    runs = list(runs)
+    for kind in {type(vars(run)["config"]) for run in runs if "config" in vars(run)}:
+        reached.read("config", kind)
+    reached.finish()
+    hyperparameters: dict[str, str] = {}
+    for value in itertools.chain.from_iterable(runs):
+        if type(value) not in _PLAIN and (key := key_of(value)) not in hyperparameters:
+            own = Reached(reached)
+            own.read("value", value)
+            hyperparameters[key] = own.digest() if own.finish().code else ""
+    home = id(names_of(inner_of(train)))
+    values = {name: _BY_RUNS.get((home, name, text), text) for name, text in reached.values.items()}
+    kinds: dict[str, Mapping[str, str]] = {
+        "code": {name: short_hash(text) for name, text in reached.code.items()},
+        "statements": {name: short_hash(text) for name, text in reached.statements.items()},
+        "values": {name: text for name, text in values.items() if text is not None},
+        "hyperparameters": {key: digest for key, digest in hyperparameters.items() if digest},
+        "files": _rest_of_files(reached),
+        "named": {**of_data.named, **reached.named},
         "versions": versions(),
     }
-    return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
+    if data is None:
+        return kinds
+    return {**kinds, "data": {"data": of_data.digest()}}
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
-    """From now on, ignore values that runs in this process have modified."""
-    for name, value in Reached(train, None).values.items():
-        if before["values"].get(name) != _journal_text(name, value.text):
-            _RECORDS[value.key] = value
+    """From now on, count what runs in this process have left in a value as the value from before them."""
+    after = Reached()
+    after.read("", train)
+    home = id(names_of(inner_of(train)))
+    for name, text in after.finish().values.items():
+        if before["values"].get(name) != text:
+            _BY_RUNS[home, name, text] = before["values"].get(name)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Scope:
-    """A scope of names: a module, or the functions around a function."""
+class Source:
+    """The statements of a file, a notebook or a function: what they assign, and what differs at each start.
 
-    values: Mapping[str, Any]
-    bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that assign it
-    owner: object  # the name of the module, or the function
-    outer: "_Scope | None" = None
+    Attributes:
+        bindings: Name -> the statements that assign it, its items or its attributes.
+        fresh: Name -> item or attribute -> why it differs at each start; "" is the whole, "*" a text in it.
+        definitions: Qualified name -> functions and classes.
+    """
 
-    def origin(self, name: str) -> "tuple[str, _Scope]":
-        """Return a name and its scope; an imported name is followed to the user's module that defines it."""
-        module = sys.modules.get(self.owner) if isinstance(self.owner, str) else None
-        for node in (self.bindings.get(name) or self.bindings.get("*", ())) if module else ():
-            if home := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
-                return _scope_of(home[0]).origin(home[1])
-        return name, self
+    def __init__(self, body: Sequence[ast.stmt]) -> None:
+        self.body, is_seeded = body, False
+        self.bindings: dict[str, list[ast.stmt]] = {}
+        self.fresh: dict[str, dict[str, str]] = {}
+        whole = set(map(id, body))  # a statement in a block may be skipped
+        for node in _simple(body):
+            is_code = isinstance(node, _DEFINITIONS)
+            is_seeded |= not is_code and "seed(" in unparsed(node)
+            for target, value in _pairs(node):
+                why = "" if is_code else _freshness(value, is_seeded=is_seeded)
+                names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name) and not is_code}
+                causes = [self.fresh[name] for name in sorted(names) if self.fresh.get(name)]
+                why = why or (_UNSEEDED if any(_UNSEEDED in cause.values() for cause in causes) else "")
+                for name, part in _assigned(target):
+                    if not part and id(node) in whole and not isinstance(node, ast.AugAssign):
+                        self.bindings[name], self.fresh[name] = [], {}
+                    self.bindings.setdefault(name, []).append(node)
+                    fresh = self.fresh.setdefault(name, {})
+                    if why and isinstance(value, ast.Dict):
+                        items = zip(value.keys, value.values, strict=True)
+                        fresh |= {getattr(key, "value", ""): why for key, item in items if _freshness(item)}
+                    elif why:
+                        fresh[part.strip("*")] = why
+                    elif causes:
+                        fresh["*"] = _CLOCKS
 
-    def statements(self, name: str) -> str:
-        """Return the text of the statements that assign a name."""
-        return "\n".join(map(source.unparsed, self.bindings.get(name, ())))
+    @functools.cached_property
+    def definitions(self) -> dict[str, list[ast.AST]]:
+        """Qualified name -> functions and classes; lambdas share a name."""
+        definitions: dict[str, list[ast.AST]] = {}
+        for statement in self.body:
+            inside: dict[str, list[ast.AST]] = {}
+            for name, node in _definitions(statement, ""):
+                inside.setdefault(name, []).append(node)
+            inside[_LAMBDA] = [*definitions.get(_LAMBDA, ()), *inside.get(_LAMBDA, ())]
+            definitions |= inside  # the last definition of a name counts, as in a notebook
+        return definitions
 
-    def fresh(self, name: str) -> set[str]:
-        """Return the parts of a name, as `args.name` and `d['key']`, assigned from a clock or a process id."""
-        nodes = [node for node in self.bindings.get(name, ()) if _FRESH.search(source.unparsed(node))]
-        return set().union(*map(_assigned_by, nodes))
+    def effects(self, body: Sequence[ast.stmt]) -> Iterator[str]:
+        """Yield the statements before a grid that call imported or own functions, or set attributes of such."""
+        for node in _simple(body):
+            text = unparsed(node)
+            if isinstance(node, _DEFINITIONS):
+                yield from self.effects(node.body) if _STARTS.search(text) else ()
+                continue
+            if _STARTS.search(text):
+                return
+            for name, part in _assigned(node):
+                first = self.bindings.get(name, [node])[0]
+                if part and isinstance(first, (ast.Import, ast.ImportFrom, *_DEFINITIONS)):
+                    yield text
 
-    def is_fresh(self, name: str, holders: frozenset[str] = frozenset()) -> bool:
-        """Whether a name or attribute is assigned from a clock or process id, or a text with such a value."""
-        value = self.values.get(name)
-        others = source.names_read(self.statements(name)) if isinstance(value, str) else ()
-        holders |= {name}
-        return name in self.fresh(name.partition(".")[0]) or any(
-            isinstance(self.values[other], _SCALARS) and str(self.values[other]) in str(value)
-            and self.is_fresh(other, holders) for other in others if other in self.values.keys() - holders
-        )  # fmt: skip
 
+Scope = tuple[Mapping[str, Any], Source]
+"""The values and the statements of a module, or of the functions around a function."""
 
-@dataclasses.dataclass(frozen=True)
-class _Value:
-    """A value that code reads."""
-
-    text: str
-    key: object  # the key of this value in `_RECORDS`
-    content: Any
+Scopes = Sequence[Scope]
+"""The scopes in which a name is looked up, from the inside."""
 
 
 class Reached:
-    """The parts and values that a training function reaches, each under a unique name."""
+    """The code, statements and values that are reached from a function, a hyperparameter or data."""
 
-    def __init__(self, train: Any, data: Any) -> None:
+    def __init__(self, earlier: "Reached | None" = None, *, is_data: bool = False) -> None:
+        self.is_data = is_data
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
-        self.values: dict[str, _Value] = {}
-        self._data = set() if data is None else set(map(id, _contents_of_data(data)))
-        self._seen: set[object] = set()
-        self.too_large: list[str] = []
-        self.not_compared: list[str] = []
-        self.without_source: list[str] = []
+        self.values: dict[str, str] = {}
+        self.named: dict[str, str] = {}  # what is not compared -> why
+        self.roots: set[tuple[int, str]] = set()  # definitions of files, which are reached
+        self.data: set[int] = earlier.data if earlier else set()  # ids of what data= compares
+        if earlier and earlier.is_data and not earlier.named:
+            self.data = {*earlier.texts}
+        self.seen: set[object] = {*earlier.seen} if earlier and not earlier.is_data else set()
+        self.texts: dict[int, str] = {}
+        self._alive: list[Any] = [earlier]  # objects whose ids must not be used again
         self._waiting: list[Any] = []
-        for part in source.layers(train):
-            self._read_part(part)  # read the part always, even if it is a function of an installed package
-        arguments: dict[str, Any] = {}
-        while isinstance(train, functools.partial):
-            numbered = {f"argument {number}": value for number, value in enumerate(train.args, 1)}
-            arguments = {**numbered, **train.keywords, **arguments}
-            train = train.func
-        for name, value in arguments.items():
-            if not isinstance(value, str):  # a text is usually a path
-                self._read_value(name, value, _Scope({}, {}, id(train)))
+        self._blind: set[str] = set()  # reasons why parts of the present value are not compared
+        self._left = 0
+
+    def finish(self) -> "Reached":
+        """Read the functions and classes that are reached."""
         while self._waiting:
             part = self._waiting.pop()
-            if id(part) not in self._seen and source.is_users(part):
+            if id(part) not in self.seen:
+                self.seen.add(id(part))
                 self._read_part(part)
+        return self
+
+    def digest(self) -> str:
+        """Return a hash of everything."""
+        return short_hash(repr([sorted(part.items()) for part in (self.code, self.statements, self.values)]))
+
+    def read(self, name: str, value: Any, home: "tuple[str, Scopes] | None" = None) -> None:
+        """Compare a value; of a mapping, a partial or an object, compare each item under its own name."""
+        key = (name, id(value))
+        is_left_out = value is os.environ or isinstance(value, types.ModuleType) or _is_device(value)
+        is_data = id(value) in self.data and not isinstance(value, tuple)  # equal tuples may be one object
+        if key in self.seen or is_data or is_left_out:
+            return
+        self.seen.add(key)
+        self._alive.append(value)
+        fresh = home[1][0][1].fresh.get(home[0], {}) if home else {}
+        text, reasons = self._text_of(value)
+        if _is_code(value):
+            if not is_users(inner_of(value)):
+                _add(self.values, name or "train", text)
+            if home and isinstance(home[1][0][1].bindings.get(home[0], [None])[0], ast.Assign):
+                self._read_statements(*home)  # such as step = scaled(step, 2)
+            if not isinstance(value, types.MethodType):
+                return
+            value = value.__self__
+        items = _items(value)
+        if "" in fresh or (fresh and items is None):
+            self._compare(name, value, home, next(iter(fresh.values())))
+        elif items is not None and (is_users(type(value)) or not reasons - _PARTLY):
+            _add(self.values, name or "train", f"{type(value).__name__}({', '.join(items)})")
+            for item, inside in items.items():
+                why = fresh.get("*", "") if isinstance(inside, str) else ""
+                self._compare(f"{name}.{item}".lstrip("."), inside, home, fresh.get(item, why))
+        else:
+            self._compare(name or "train", value, home)
+
+    def _compare(self, name: str, value: Any, home: "tuple[str, Scopes] | None", why: str = "") -> None:
+        """Compare a value by its content; what has none is named, and compared by its statements."""
+        text, reasons = self._text_of(value)
+        is_opaque = bool(reasons - _PARTLY) and not is_users(type(value))
+        if why or is_opaque:
+            text, reasons = f"<{full_name(type(value))}>", {why} if why else reasons
+        _add(self.values, name, _shown(name, text))
+        if reasons - {_CLOCKS} or (why and isinstance(value, dict)):
+            self.named[name] = ", ".join(sorted(reasons))
+        if reasons and home:
+            self._read_statements(*home)
+
+    def _read_statements(self, name: str, scopes: Scopes) -> None:
+        source = scopes[0][1]
+        text = "\n".join(map(unparsed, source.bindings.get(name, ())))
+        if text and (id(source), name) not in self.seen:
+            self.seen.add((id(source), name))
+            self._alive.append(source)
+            _add(self.statements, name, text)
+            self.read_names(text, scopes)
+
+    def read_names(self, text: str, scopes: Scopes) -> None:
+        """Compare what a source reads by name."""
+        for chain in names_read(text):
+            name, _, attributes = chain.partition(".")
+            number = 0
+            while number < len(scopes) and name not in scopes[number][0]:
+                if name in scopes[number][1].bindings and number < len(scopes) - 1:
+                    break
+                number += 1
+            if number == len(scopes) or (name.startswith("__") and name.endswith("__")):
+                continue
+            values = scopes[number][0]
+            if name not in values:  # a name of an outer function that no inner function uses
+                self._read_statements(name, scopes[number:])
+                continue
+            value = values[name]
+            if isinstance(value, types.ModuleType):
+                if is_users_module(value):
+                    inner = scope_of(value)
+                    names = [each for each in inner[1].bindings if each in inner[0]]
+                    if (id(value), chain) not in self.seen:
+                        self.seen.add((id(value), chain))
+                        self.read_names(attributes or "\n".join(names), [inner])
+                continue
+            home = _home(name, value, scopes[number:])
+            items, first = _items(value), attributes.partition(".")[0]
+            if items and first in items and not home[1][0][1].fresh.get(home[0]) and not _is_code(value):
+                self._text_of(type(value))
+                self.read(f"{name}.{first}", items[first], home)
+            else:
+                self.read(name, value, home)
 
     def _read_part(self, part: Any) -> None:
-        """Add the source of a function or a class, and the values that it reads."""
-        self._seen.add(id(part))
+        """Compare the source of a function or a class, what it reads, and its attributes."""
         is_function = isinstance(part, types.FunctionType)
-        scope = _scope_of(part)
-        text = source.text_of(part) or scope.statements(part.__name__)
-        self.without_source += [part.__qualname__] if is_function and not text else []
-        # functools.wraps copies the name of the wrapped function
-        name = part.__code__.co_qualname if is_function and hasattr(part, "__wrapped__") else part.__qualname__
-        members = vars(part) if isinstance(part, type) else {}
-        functions = [one for one in (part, *members.values()) if isinstance(one, types.FunctionType)]
-        if "<locals>" in (part.__code__.co_qualname if is_function else name):
-            cells = dict(itertools.chain.from_iterable(_cells(one).items() for one in functions))
-            scope = _Scope(cells, source.enclosing_bindings(part), part, scope)
-        self._add(self.code, name, text, scope)
-        nodes = source.source_of(part).definitions.get(part.__qualname__, []) if members else []
-        inside = [statement for node in nodes if isinstance(node, ast.ClassDef) for statement in node.body]
-        body = _Scope({}, source.bindings_in(inside), part, scope)
-        for member, value in members.items():  # an attribute may be assigned outside the class
-            is_content = type(value).__module__ == "builtins" and not _is_code(value)
-            if is_content and not member.startswith("__") and not body.is_fresh(member):
-                self._read_value(f"{part.__qualname__}.{member}", value, scope, part)
+        members = getattr(part, "__dict__", {})
+        name = getattr(part, "__qualname__", "")
+        if "__wrapped__" in members:
+            self._waiting.append(members["__wrapped__"])
+            name = part.__code__.co_qualname if is_function else name  # functools.wraps copies the other name
+        if is_users(part):
+            source, text = scope_of(part)[1], text_of(part)
+            scopes = [(names_of(part), source)]
+            if "<locals>" in (part.__code__.co_qualname if is_function else name):
+                scopes.insert(0, (_cells(part), _enclosing(part, source)))
+            if is_function and not text:
+                self.named[name] = "source"
+            if opened := _OPENS.search(text):
+                self.named[name] = f"what {opened[1].partition('(')[0]}() reads"
+            self.roots.add((id(names_of(part)), name.partition(".")[0]))
+            _add(self.code, name, text)
+            self.read_names(text, scopes)
+        fresh = fresh_attributes(part) if isinstance(part, type) else set()
+        for member, value in members.items():
+            is_code = _is_code(value) or (isinstance(part, type) and type(value).__module__ != "builtins")
+            if not is_code and not member.endswith("_") and member not in fresh:
+                self.read(f"{name}.{member}", value)
 
-    def _add(self, texts: dict[str, str], name: str, text: str, scope: _Scope) -> None:
-        """Add a source under a unique name, and the values that it reads."""
-        texts[_unique(name, texts)] = text
-        for chain in source.names_read(text):
-            self._read(chain.split("."), scope)
+    def _text_of(self, value: Any) -> tuple[str, set[str]]:
+        """Return the content of a value as text, and the reasons why parts of it are missing."""
+        self._blind, self._left = set(), sys.maxsize if self.is_data else _MOST_OBJECTS
+        return self._text(value, 0), self._blind
 
-    def _read(self, chain: Sequence[str], scope: _Scope) -> None:
-        (name, *attributes) = chain
-        where: _Scope | None = scope  # the innermost scope that has the name
-        while where and not (name in where.values or (where.outer and name in where.bindings)):
-            where = where.outer
-        if where is None or (name.startswith("__") and name.endswith("__")):
-            return
-        if name not in where.values:  # a name of an outer function that no inner function uses
-            self._read_statements(name, where)
-            return
-        value = where.values[name]
-        if isinstance(value, types.ModuleType):
-            if attributes and source.is_users_module(value):
-                self._read(attributes, _scope_of(value))
-            return
-        fields = _fields(value) if attributes and _is_settings(value) else {}
-        if attributes and attributes[0] in fields:
-            self._waiting.append(type(value))
-            self._read_value(f"{name}.{attributes[0]}", fields[attributes[0]], where, value)
-        else:
-            self._read_value(name, value, where)
-
-    def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
-        """Record a value as text; if the text is incomplete, also record the value's statements."""
-        if isinstance(value, PurePath) or value is os.environ or full_name(type(value)) == "torch.device":
-            return
-        home = scope.owner if owner is None else id(owner)
-        key: object = (home, name) if isinstance(value, _SCALARS) else id(value)
-        if key in _RECORDS or id(value) in self._data or (key, name) in self._seen:
-            return
-        self._seen.add((key, name))
-        fields: Mapping[str, Any] = {}
-        if _is_code(value):  # by its source; a library's function with an alias also by its full name
-            self._waiting += source.layers(value)
-            # an assignment such as step = scaled(step, 2)
-            if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):
-                self._read_statements(name, scope)
-            if source.is_users(value) or name.endswith(getattr(value, "__name__", name)):
-                return
-            key, text, is_plain = id(value), full_name(value), True
-        elif owner is None and _is_settings(value):
-            fields = _fields(value)
-            self._waiting.append(type(value))
-            text, is_plain = f"{type(value).__name__}({', '.join(fields)})", True
-        else:
-            text, is_plain = self._content(name, value, scope, owner)
-        if name not in self.values or self.values[name].text != text:
-            self.values[_unique(name, self.values)] = _Value(text, key, value)
-        for field, inside in fields.items():
-            self._read_value(f"{name}.{field}", inside, scope, value)
-        if not is_plain:
-            self._read_statements(name.partition(".")[0], scope)
-
-    def _content(self, name: str, value: Any, scope: _Scope, owner: Any) -> tuple[str, bool]:
-        """Return a value as text, and whether the text is complete."""
-        writer = _Text(self._data, _MOST_TEXT)
-        root, _, field = name.partition(".")
-        origin, home = scope.origin(name)
-        compared = value
-        if type(value) is dict:
-            fresh = home.fresh(origin)
-            read = source.names_read(home.statements(origin)) & home.values.keys()
-            texts = [home.values[other] for other in read if home.is_fresh(other)]
-            ids = [each for each in texts if isinstance(each, str) and len(each) >= _SHORTEST_ID]
-            compared = {
-                key: item
-                for key, item in value.items()
-                if f"{origin}[{key!r}]" not in fresh
-                and not (isinstance(item, str) and any(each in item for each in ids))
-            }
-        try:
-            text = writer.of(compared)
-        except Exception:  # noqa: BLE001 - raised by a user's class, or the value is nested too deep
-            text, writer.is_plain = f"<{full_name(type(value))}>", False
-        self._waiting += writer.parts
-        self.too_large += [name] if writer.is_too_large else []
-        # a name that is assigned from a clock or a process id, or an attribute by a line of its class
-        origin, home = scope.origin(root)
-        lines = source.text_of(type(owner)).splitlines() if field and source.is_users(type(owner)) else []
-        if (
-            home.is_fresh(origin)
-            or (field and home.is_fresh(f"{origin}.{field}"))
-            or any(re.search(rf"\b{re.escape(field)}\b.*=", line) and _FRESH.search(line) for line in lines)
-        ):
-            text, writer.is_plain = f"<{type(value).__name__} of a clock or id>", False
-            self.not_compared += [] if isinstance(value, _SCALARS) else [name]
-        elif writer.has_table:
-            self.not_compared.append(name)
-        return text, writer.is_plain
-
-    def _read_statements(self, name: str, scope: _Scope) -> None:
-        """Add the statements that assign a name, and the values that they read."""
-        name, scope = scope.origin(name)
-        key, text = (scope.owner, name, "statements"), scope.statements(name)
-        if text and key not in self._seen:
-            self._seen.add(key)
-            self._add(self.statements, name, text, scope)
-
-
-@dataclasses.dataclass
-class _Text:
-    """Writes a value as text that is the same in every process."""
-
-    data: set[int]  # the ids of the parts of data=, which are compared as data
-    left: int  # number of characters that are left
-    parts: list[Any] = dataclasses.field(default_factory=list)  # functions and classes in the value
-    is_plain: bool = True
-    is_too_large: bool = False
-    has_table: bool = False
-
-    def of(self, value: Any, holders: tuple[int, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
-        """Return the text of a value; `holders` are the ids of its containers."""
+    def _text(self, value: Any, depth: int) -> str:
         value = plain(value)
-        if isinstance(value, _SCALARS) and not isinstance(value, enum.Enum):
-            self._spend(len(value) if isinstance(value, (str, bytes)) else 8)
+        self._left -= 1
+        if type(value) in _PLAIN:
             return repr(value)
-        if id(value) in holders or id(value) in _RECORDS or id(value) in self.data:
-            return "..."
-        if not self._spend(_OBJECT_SIZE):
-            return "..."
-        if full_name(type(value)) in ("torch.device", "torch.dtype") or isinstance(
-            value, (range, slice, bytearray)
-        ):
-            return repr(value)
+        if _is_device(value) or isinstance(value, (types.ModuleType, PurePath)):
+            return getattr(value, "__name__", "device") if not isinstance(value, PurePath) else str(value)
         if _is_code(value):
-            functions = source.layers(value)
-            self.parts += functions
-            return full_name(functions[0])
-        self.parts.append(type(value))
-        holders = (*holders, id(value))
-        if isinstance(value, enum.Enum):
-            return f"{type(value).__name__}.{value.name}={self.of(value.value, holders)}"
-        if _is_array(value):
-            return self._array(value, holders)
-        return self._inside(value, holders)
+            part = inner_of(value)
+            self._waiting += [getattr(value, "__func__", value)] if is_users(part) else []
+            return full_name(part)
+        if id(value) in self.texts:
+            return self.texts[id(value)]
+        self._alive.append(value)
+        num_blind, self.texts[id(value)] = len(self._blind), "..."
+        try:
+            # drawing from an iterator changes it
+            if depth > _MOST_NESTED or self._left < 0 or hasattr(type(value), "__next__"):
+                raise RecursionError  # noqa: TRY301 - like that of a __reduce__
+            text = self._content(value, depth + 1)
+        except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
+            self._blind.add("size" if self._left < 0 else type(value).__name__)
+            text = f"<{full_name(type(value))} of {len(value) if isinstance(value, Sized) else 1}>"
+        self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
+        if len(self._blind) > num_blind:
+            del self.texts[id(value)]  # to be named wherever it occurs
+        return text
 
-    def _array(self, value: Any, holders: tuple[int, ...]) -> str:
-        text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
-        if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
-            self.is_plain = False  # not plain: training changes a parameter; a meta tensor has no elements
-        elif getattr(value.dtype, "hasobject", False):
-            return f"{text}, {self.of(value.tolist(), holders)})"
-        elif self._spend(0 if math.prod(value.shape) * value.dtype.itemsize <= MOST_BYTES else _MOST_TEXT):
-            # the errors of quantized or nested tensors
-            with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):
-                return f"{text}, {_digest(value)})"
-        return f"{text})"
-
-    def _inside(self, value: Any, holders: tuple[int, ...]) -> str:
-        kind, fields = type(value).__name__, _fields(value) if _is_settings(value) else {}
-        items: Iterator[str]
-        if isinstance(value, _SEQUENCES):
-            items = (self.of(item, holders) for item in value)
-        # a mapping without `close` is not backed by a file
-        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):
-            items = (f"{self.of(key, holders)}: {self.of(item, holders)}" for key, item in value.items())
-        elif isinstance(value, functools.partial):
-            items = (self.of(item, holders) for item in (value.func, value.args, value.keywords))
-        elif fields:
-            items = (f"{name}={self.of(item, holders)}" for name, item in fields.items())
+    def _content(self, value: Any, depth: int) -> str:
+        """Return what pickle would store of an object, as text that is the same in every process."""
+        kind = type(value)
+        if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
+            return self._array(value, depth)
+        if isinstance(value, Sized) and len(value) > self._left:
+            self._left = -1
+            raise RecursionError
+        items = value if kind in (dict, types.MappingProxyType) else _items(value)
+        reduce = copyreg.dispatch_table.get(kind)
+        if items is not None:
+            texts = [f"{self._text(key, depth)}: {self._text(item, depth)}" for key, item in items.items()]
+        elif kind in (list, tuple, set, frozenset):
+            texts = [self._text(item, depth) for item in value]
         else:
-            self.is_plain, self.has_table = False, self.has_table or hasattr(type(value), "to_numpy")
-            return f"<{full_name(type(value))}>"
-        texts = list(itertools.takewhile(lambda _: not self.is_too_large, items))
-        if self.is_too_large:
-            return f"{kind} of {len(value) if hasattr(type(value), '__len__') else 'many'}"
-        opening, closing = _BRACKETS.get(type(value), (f"{kind}(", ")"))
-        is_unordered = isinstance(value, (set, frozenset))
-        return f"{opening}{', '.join(sorted(texts) if is_unordered else texts)}{closing}"
+            reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
+            parts = [reduced] if isinstance(reduced, str) else reduced
+            texts = [
+                self._text(list(part) if hasattr(part, "__next__") else part, depth)
+                for part in parts
+                if part is not None
+            ]
+        opening, closing = _BRACKETS.get(kind, (f"{self._text(kind, depth)}(", ")"))
+        return f"{opening}{', '.join(texts if items or kind in _BRACKETS else sorted(texts))}{closing}"
 
-    def _spend(self, size: int) -> bool:
-        """Subtract characters from the budget; return whether any characters are left."""
-        self.left -= size
-        if self.left <= 0:
-            self.is_too_large, self.is_plain = True, False
-        return self.left > 0
+    def _array(self, value: Any, depth: int) -> str:
+        kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
+        if getattr(value, "requires_grad", False) and not self.is_data:
+            self._blind.add("weights")  # random, and changed by training
+            return f"{kind})"
+        if hasattr(value, "untyped_storage"):
+            import torch
+
+            flat = value.detach().to_dense().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+            value = flat.view(torch.uint8).numpy()
+        elif value.dtype.hasobject:
+            return f"{kind}, {self._text(value.tolist(), depth)})"
+        flat = value.reshape(-1)[:: max(1, -(-value.nbytes // MOST_BYTES))]
+        if flat.nbytes < value.nbytes:
+            self._blind.add("size")
+        return f"{kind}, {hashlib.sha256(flat.tobytes()).hexdigest()[:16]})"
 
 
-def _scope_of(part: Any) -> _Scope:
-    """Return the scope of a module, or of the module of a function or class."""
-    name = part.__name__ if isinstance(part, types.ModuleType) else part.__module__
-    return _Scope(source.names_of(part), source.source_of(part).bindings, name)
+def names_of(part: Any) -> dict[str, Any]:
+    """Return the names in a module, or in the module of a function or class."""
+    if isinstance(part, types.FunctionType):
+        return part.__globals__  # do not use sys.modules, as the module might not be imported
+    name = getattr(part, "__module__", None)
+    module = (
+        part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
+    )
+    return vars(module) if module else {}
 
 
-def _assigned_by(node: ast.stmt) -> set[str]:
-    """Return the names and attributes that an assignment gives a new value."""
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    parts = [part for target in targets if target for part in ast.walk(target)]
-    return {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Store)}
+def scope_of(part: Any) -> Scope:
+    """Return the values and the statements of a module, or of the module of a function or class."""
+    values, code = names_of(part), getattr(part, "__code__", None)
+    code = code if isinstance(code, types.CodeType) else None  # a module may have any variable
+    if "__file__" not in values and isinstance(cells := values.get("In"), list):
+        return values, _source(tuple(cells))  # up to the executed cell
+    is_typed = code is not None and code.co_filename.startswith("<")
+    key = code if is_typed else values.get("__spec__") or values
+    if id(key) not in _SOURCES:
+        file = values.get("__file__") or ""
+        file = code.co_filename if code and (is_typed or not file) else file
+        linecache.checkcache(file)
+        _SOURCES[id(key)] = key, _source(("".join(linecache.getlines(file, values)),))
+    return values, _SOURCES[id(key)][1]
+
+
+def is_users_module(module: Any) -> bool:
+    """Whether a module is a file of the user."""
+    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
+    return isinstance(file, str) and is_users_file(file)
+
+
+def is_users(part: Any) -> bool:
+    """Whether a function or class is defined in a file of the user, or in a notebook."""
+    if not isinstance(part, (type, types.FunctionType)):
+        return False
+    file = names_of(part).get("__file__")
+    return is_users_file(file) if isinstance(file, str) else part.__module__ == "__main__"
+
+
+def inner_of(value: Any) -> Any:
+    """Return the function or class that a function, a method or a wrapper calls in the end."""
+    return inspect.unwrap(getattr(value, "__func__", value))
+
+
+def text_of(part: Any) -> str:
+    """Return the cleaned source of a function or class, "" without source."""
+    code = part.__code__ if isinstance(part, types.FunctionType) else None
+    name = code.co_qualname if code else part.__qualname__
+    source = scope_of(part)[1]
+    nodes: list[Any] = source.definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
+    same_line = [
+        node for node in nodes
+        if code and code.co_firstlineno == [*getattr(node, "decorator_list", ()), node][0].lineno
+    ]  # fmt: skip
+    return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
+
+
+def fresh_attributes(kind: type) -> set[str]:
+    """Return the attributes that the user's class assigns from a clock, a process id or random numbers."""
+    attributes = set()
+    for base in filter(is_users, kind.__mro__):
+        for node in scope_of(base)[1].definitions.get(base.__qualname__, ()):
+            for inner in ast.walk(node):
+                for target, value in _pairs(inner) if isinstance(inner, (ast.Assign, ast.AnnAssign)) else ():
+                    if _freshness(value):
+                        attributes |= {part or name for name, part in _assigned(target)}
+    return attributes
+
+
+# the cache compares nodes by identity, as every launch of a grid requests the same nodes
+@functools.lru_cache(maxsize=4096)
+def unparsed(node: ast.AST) -> str:
+    """Return the text of a node."""
+    return ast.unparse(node)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_read(text: str) -> tuple[str, ...]:
+    r"""Return the free names that a source reads, sorted, with their attributes.
+
+    >>> names_read("def step(x):\n    return x * args.scale + LIMIT")
+    ('LIMIT', 'args.scale')
+    """
+    tables, free = [symtable.symtable(text, "source", "exec")], set()
+    for table in tables:
+        is_outside = table.get_type() == "module"
+        free |= {symbol.get_name() for symbol in table.get_symbols() if is_outside or symbol.is_global()}
+        tables += table.get_children()
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute | ast.Name)]
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    chains = set()
+    for node in nodes:
+        if id(node) not in inner and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+            chain = re.match(r"[\w.]+", ast.unparse(node))
+            chains |= {chain[0]} if chain and chain[0].partition(".")[0] in free else set()
+    return tuple(sorted(chains))
+
+
+def short_hash(content: str) -> str:
+    """Return 16 hex digits."""
+    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _rest_of_files(reached: Reached) -> dict[str, str]:
+    """Return hashes of the definitions and statements of the user's files that `train` does not reach."""
+    files: dict[str, str] = {}
+    for values, source in _scopes_of_user():
+        module = values["__name__"]
+        for name, nodes in source.bindings.items():
+            node = nodes[-1]
+            is_reached = (id(values), name) in reached.roots
+            if isinstance(node, _DEFINITIONS) and not is_reached and not _STARTS.search(unparsed(node)):
+                files[f"{name} in {module}"] = short_hash(unparsed(node))
+        if text := "\n".join(source.effects(source.body)):
+            effects = Reached(reached)
+            effects.read_names(text, [(values, source)])
+            files[f"statements of {module}"] = short_hash(text + effects.finish().digest())
+    return files
+
+
+def _scopes_of_user() -> list[Scope]:
+    return [scope_of(module) for module in list(sys.modules.values()) if is_users_module(module)]
+
+
+def _home(name: str, value: Any, scopes: Scopes) -> tuple[str, Scopes]:
+    """Return the name and the scopes where the user's code assigns a value, also if it is imported."""
+    homes: list[tuple[str, Scopes]] = [(name, scopes)]
+    for scope in _scopes_of_user():
+        homes += [(other, [scope]) for other in scope[1].bindings if scope[0].get(other) is value]
+    for other, where in homes:
+        nodes = where[0][1].bindings.get(other)
+        if nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom)):
+            return other, where
+    return name, scopes
 
 
 def _is_code(value: Any) -> bool:
     """Whether a value is a function or a class, and is therefore compared by source."""
+    return isinstance(value, _CODE) or isinstance(inspect.getattr_static(value, "__wrapped__", None), _CODE)
+
+
+def _items(value: Any) -> Mapping[str, Any] | None:
+    """Return the items of a mapping or a partial, or the attributes of an object; None if it has no names."""
+    kind: Any = type(value)
+    names = ("__reduce__", "__reduce_ex__", *(() if is_users(kind) else ("__getstate__",)))
     if isinstance(value, functools.partial):
-        return False
-    return isinstance(value, types.MethodType) or source.layers(value)[0] is not type(value)
+        numbered = {f"argument {number}": item for number, item in enumerate(value.args, 1)}
+        return {"function": value.func, **numbered, **value.keywords}
+    if isinstance(value, (dict, types.SimpleNamespace)):
+        items: Any = value if isinstance(value, dict) else vars(value)
+    elif _is_code(value) or any(vars(object)[name] is not getattr(kind, name) for name in names):
+        return None
+    else:
+        try:
+            items = value.__getstate__()
+        except Exception:  # noqa: BLE001 - of a user's class
+            return None
+    if not isinstance(items, dict) or len(items) > _MOST_ITEMS or kind in copyreg.dispatch_table:
+        return None
+    fresh = fresh_attributes(kind)
+    items = {name: item for name, item in items.items() if name not in fresh}
+    return items if all(isinstance(name, str) for name in items) else None
 
 
-def _is_settings(value: Any) -> bool:
-    """Whether an object is compared by its attributes: objects with a state that training changes are not."""
-    others = (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping)
-    if _is_code(value) or isinstance(value, others) or hasattr(type(value), "state_dict"):
-        return False
-    return isinstance(value, _HOLDERS) or dataclasses.is_dataclass(value) or source.is_users(type(value))
+def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield statements, also those in branches; loops and `with` are one statement."""
+    for node in body:
+        if isinstance(node, _BLOCKS):
+            yield from _simple(ast.iter_child_nodes(node))
+        elif isinstance(node, ast.stmt):
+            yield node
 
 
-def _fields(value: Any) -> Mapping[str, Any]:
-    """Return the attributes of an object, without the attributes of its class."""
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    filled = {name: getattr(value, name) for name in slots if isinstance(name, str) and hasattr(value, name)}
-    return {
-        name: item for name, item in {**filled, **getattr(value, "__dict__", {})}.items() if name[:2] != "__"
-    }
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    """Return the assigned parts of a statement, each with the part that gives its value."""
+    if not isinstance(node, ast.Assign):
+        return [(node, node)]
+    pairs: list[tuple[Any, Any]] = []
+    for target in node.targets:
+        sides = [getattr(side, "elts", ()) for side in (target, node.value)]
+        is_split = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        pairs += (
+            zip(*sides, strict=True) if is_split and len(sides[0]) == len(sides[1]) else [(target, node.value)]
+        )
+    return pairs
 
 
-def _cells(function: types.FunctionType) -> dict[str, Any]:
-    """Return the closure variables of a function, by name."""
-    cells = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # the error of an empty cell
-            cells[name] = cell.cell_contents
+def _freshness(value: ast.AST, *, is_seeded: bool = False) -> str:
+    """Return what a part of a statement draws that differs at each start, or ""."""
+    text = unparsed(value)
+    if _CLOCK.search(text):
+        return _CLOCKS
+    return _UNSEEDED if _RANDOM.search(text) and not is_seeded else ""
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that a statement assigns, each with an attribute or item, "" for all, "*" by a call."""
+    if isinstance(node, _DEFINITIONS):
+        yield node.name, ""
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0], ""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # such as layers.append(...)
+        root = node.value.func
+        while isinstance(root, ast.Attribute | ast.Call | ast.Subscript):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        yield getattr(root, "id", ""), "*"
+    for part in ast.walk(node):
+        inside: Any = part
+        name = ""
+        while isinstance(inside, ast.Attribute | ast.Subscript):
+            name = str(getattr(inside, "attr", getattr(getattr(inside, "slice", None), "value", "")))
+            inside = inside.value
+        if isinstance(getattr(part, "ctx", None), ast.Store) and isinstance(inside, ast.Name):
+            yield inside.id, name
+
+
+def _cells(part: Any) -> dict[str, Any]:
+    """Return the values that a function, or the methods of a class, have from the functions around them."""
+    cells: dict[str, Any] = {}
+    for function in (part, *vars(part).values()):
+        if isinstance(function, types.FunctionType):
+            pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            # a name may not be bound yet
+            cells |= {name: cell.cell_contents for name, cell in pairs if cell != types.CellType()}
     return cells
 
 
-def _unique(name: str, names: Mapping[str, Any]) -> str:
-    """Return a unique name: several modules may use the same name."""
-    numbered = (f"{name} ({number})" for number in itertools.count(2))
-    return next(unique for unique in itertools.chain([name], numbered) if unique not in names)
+def _enclosing(part: Any, source: Source) -> Source:
+    """Return the statements of the functions that enclose a function or class."""
+    names = part.__qualname__.split(".<locals>.")[:-1]
+    outer = [".<locals>.".join(names[: number + 1]) for number in range(len(names))]
+    nodes = [node for name in outer for node in source.definitions.get(name, [])[-1:]]
+    return Source([statement for node in nodes if isinstance(node, _FUNCTIONS) for statement in node.body])
 
 
-def _journal_text(name: str, text: str) -> str:
+def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the functions and classes in a node, with their qualified names."""
+    below = ""
+    if isinstance(node, (*_DEFINITIONS, ast.Lambda)):
+        prefix += getattr(node, "name", _LAMBDA)
+        yield _LAMBDA if isinstance(node, ast.Lambda) else prefix, node
+        below = "." if isinstance(node, ast.ClassDef) else ".<locals>."
+    for child in ast.iter_child_nodes(node):
+        yield from _definitions(child, prefix + below)
+
+
+@functools.lru_cache(maxsize=1024)
+def _source(texts: tuple[str, ...]) -> Source:
+    return Source([node for text in texts for node in _body(text)])
+
+
+@functools.lru_cache(maxsize=1024)
+def _body(text: str) -> list[ast.stmt]:
+    """Return the statements of a file or a cell, without docstrings and annotations of functions."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    match tree.body:  # the body of a cell magic such as %%time is text
+        case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
+            return _body(cell)
+    for node in ast.walk(tree):
+        if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False):
+            node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, _FUNCTIONS):
+            node.returns = None
+        if isinstance(node, ast.Nonlocal):
+            node.__class__ = ast.Global  # type: ignore[assignment]  # valid without its outer function
+    return ast.fix_missing_locations(tree).body
+
+
+def _add(texts: dict[str, str], name: str, text: str) -> None:
+    """Add a text; functions may read different values by one name."""
+    while texts.get(name, text) != text:
+        name += "'"
+    texts[name] = text
+
+
+def _shown(name: str, text: str) -> str:
     """Return the text of a value for a journal: shortened, with a hash in place of possible keys."""
     may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
     if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
-        return f"a value with hash {_short_hash(text)[:8]}"
+        return f"a value with hash {short_hash(text)[:8]}"
     return text
 
 
-def _short_hash(content: str) -> str:
-    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
+def _content_of_files(path: Path) -> list[tuple[str, str]]:
+    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [each for each in paths if each.is_file()]
+    return [(str(each.relative_to(path)), hashlib.sha256(each.read_bytes()).hexdigest()) for each in files]
 
 
-def _contents_of_data(data: Any, depth: int = 3) -> Iterator[Any]:
-    if isinstance(data, _SCALARS):
-        return
-    yield data
-    for part in (_parts_of_data(data) or ()) if depth and not _is_array(data) else ():
-        yield from _contents_of_data(part, depth - 1)
+def _is_device(value: Any) -> bool:
+    return type(value).__module__ == "torch" and type(value).__name__ == "device"
 
 
-def _hash_of_data(data: Any) -> str:
-    if isinstance(data, str):
-        return data
-    if hasattr(data, "__array_interface__"):
-        is_numbers = str(data.dtype.kind) in "biufc"
-    else:
-        is_numbers = isinstance(data, list) and bool(data) and all(isinstance(item, int) for item in data)
-    if is_numbers or hasattr(data, "untyped_storage"):
-        import torch
+def changes_since(run: RunResult, now: Fingerprint, *, is_strict: bool = False) -> list[str]:
+    """Return the changes since a run began, of what it loaded, of code, data and versions.
 
-        tensor = torch.as_tensor(data)
-        step = max(1, -(-tensor.numel() * tensor.element_size() // _MOST_HASHED))
-        digest = _digest(tensor.reshape(-1)[::step])
-        return f"{digest}{tuple(tensor.shape)}{tensor.dtype}".replace(" ", "")
-    parts = _parts_of_data(data)
-    if parts is not None:
-        joined = "-".join(map(_hash_of_data, parts))
-        return joined if len(parts) <= _MOST_PARTS else _short_hash(joined)
-    length = len(data) if hasattr(data, "__len__") else ""
-    # the repr of a dataset includes its folder and transforms
-    return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
-
-
-def _parts_of_data(data: Any) -> Sequence[Any] | None:
-    """Return the parts of data, None if the type of data is unknown."""
-    if isinstance(data, Mapping):
-        return [part for item in data.items() for part in item]
-    if isinstance(data, (list, tuple)):
-        return data
-    for names in _PARTS_OF_DATA:
-        if all(hasattr(data, name) for name in names):
-            return [getattr(data, name) for name in names]
-    return None
-
-
-def _is_array(value: Any) -> bool:
-    """Whether a value is a NumPy array or a torch tensor."""
-    return hasattr(type(value), "untyped_storage") or hasattr(type(value), "__array_interface__")
-
-
-def _digest(array: Any) -> str:
-    """Hash the elements of an array or a tensor."""
-    if hasattr(array, "untyped_storage"):
-        import torch
-
-        flat = array.detach().to_dense().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
-        array = (torch.view_as_real(flat) if flat.is_complex() else flat).view(torch.uint8).numpy()
-    return hashlib.sha256(array.tobytes()).hexdigest()[:16]
-
-
-def changes_since(run: RunResult, now: Fingerprint) -> list[str]:
-    """Return the changes since a run began: loaded files, code, data and versions."""
+    If strict, code that `train` does not reach counts, too.
+    """
     changes: list[str] = []
-    for path, digest in sorted(run.loaded.items()):
-        present = files_digest(run.folder.path.parent.parent / path)
-        if present not in ("", digest):
+    for path, digests in sorted(run.loaded.items()):
+        folder = run.folder.path.parent.parent / path
+        results, _, files = digests.partition(" ")
+        if files and files_digest(folder) not in ("", files):
             changes.append(f"files of {path}")
+        elif results and results_digest(folder.resolve()) not in ("", results):
+            changes.append(f"results of {path}")
     for kind, name, old, new in changes_between(run.start.get("fingerprint", {}), now):
-        if kind in ("code", "statements"):
-            changes.append(f"source of {name}")
-        elif kind == "values":
+        if kind == "values":
             changes.append(f"{name} was {old}, is {new}")
         elif kind == "data":
             changes.append("the data" if old else "data= is given now")
-        else:
+        elif kind == "versions":
             changes.append(f"{name} {old or 'none'} -> {new or 'none'}")
+        elif kind != "files" or is_strict:
+            changes.append("source of " + re.sub(r'{"\w+": "([^"]+)"}', r"\1", name))  # {"name": "module.Net"}
     return changes
 
 
@@ -514,13 +730,13 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
     [('values', 'BATCH', '32', '64')]
     """
     changes: list[tuple[str, str, str, str]] = []
-    for kind in ("code", "statements", "values", "data", "versions"):
+    for kind in ("code", "statements", "values", "hyperparameters", "files", "data", "versions"):
         old, new = before.get(kind, {} if kind == "data" and before else None), now.get(kind)
         if old is None or new is None:
             continue
         # code that no longer reads a value has changed too
-        names = old.keys() & new.keys() if kind in ("statements", "values") else {*old, *new}
-        for name in sorted(names):
+        is_complete = kind in ("code", "data", "versions")
+        for name in sorted({*old, *new} if is_complete else old.keys() & new.keys()):
             pair = old.get(name, ""), new.get(name, "")
             parts = [text.partition("+")[0].split(".")[:2] if kind == "versions" else text for text in pair]
             if parts[0] != parts[1]:

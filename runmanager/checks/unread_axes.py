@@ -14,7 +14,9 @@ _TAKERS = ("run", "begin_run", "fit", "getattr", "hasattr")
 
 def unread_axes(train: Callable[..., object], axes: Iterable[str]) -> str:
     """Return a sentence about axes whose names occur nowhere in the source that `train` reaches, or ""."""
-    reached = Reached(train, None)
+    reached = Reached()
+    reached.read("", train)
+    reached.finish()
     sources = [*reached.code.values(), *reached.statements.values()]
     words = {*re.findall(r"\w+", "\n".join(sources))}
     unread = [name for name in axes if name.partition(".")[0] not in words]

@@ -189,7 +189,7 @@ class NoJournal(Journal):
 def _line(run: Path, attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
     facts: dict[str, Any] = {"v": VERSION, "type": kind, "attempt": attempt}
     for path, digest in (provenance.loaded_now or {}).items():
-        if path != run.resolve():
+        if path not in (run.resolve(), run.parent.resolve()):  # the own experiment changes with each run
             name = Path(os.path.relpath(path, run.parent.parent)).as_posix()
             facts.setdefault("loaded", {})[name] = digest
     clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}

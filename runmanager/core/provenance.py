@@ -5,6 +5,7 @@ import functools
 import hashlib
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from runmanager import __version__
 from runmanager.core import files
 
 loaded_now: dict[Path, str] | None = None
-"""Folder -> digest of the runs that the current run has loaded from; the loading code does not know the run."""
+"""What the current run has loaded from -> digests of results and of files, with a space between them."""
 
 
 @functools.cache
@@ -48,7 +49,8 @@ def _git(*arguments: str) -> str:
 def note_run(folder: Path) -> None:
     """Record the files of another run, if a run is being executed."""
     if loaded_now is not None:
-        loaded_now[folder.resolve()] = files_digest(folder)
+        results = loaded_now.get(folder.resolve(), "").partition(" ")[0]
+        loaded_now[folder.resolve()] = f"{results} {files_digest(folder)}"
 
 
 def files_digest(run: Path) -> str:
@@ -56,6 +58,11 @@ def files_digest(run: Path) -> str:
     artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
     loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
     texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
+    return digest_of(texts)
+
+
+def digest_of(texts: Sequence[str]) -> str:
+    """Return a digest of texts, "" without texts."""
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
 
 

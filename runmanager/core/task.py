@@ -18,6 +18,7 @@ from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.state import read_run
+from runmanager.core.values import key_of
 from runmanager.errors import LifecycleError, StorageError, ends_grid
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class RunTask:
         listeners = [*self.context.listeners]
         if self.users and ranks.is_main():
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
-        context = replace(self.context, run=run, report=report, listeners=listeners)
+        fingerprint = _fingerprint_of(run, self.context.fingerprint)
+        context = replace(self.context, run=run, report=report, listeners=listeners, fingerprint=fingerprint)
         manager = self.manager_of(self.experiment, context)
         num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
@@ -179,6 +181,13 @@ class RunTask:
         if outcome.status is not Status.PRUNED and ranks.num_ranks() > 1:
             raise error
         return outcome
+
+
+def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
+    """Return the fingerprint of one run, for which no hyperparameters of other runs count."""
+    parts = of_grid.get("hyperparameters", {})
+    keys = {key_of(value) for value in run} if parts else ()
+    return {**of_grid, "hyperparameters": {key: text for key, text in parts.items() if key in keys}}
 
 
 def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:

@@ -185,10 +185,11 @@ class GridOptions:
     note: str | None = None
     data: Any = None
     retry_failed: bool = _option(False, flag="execute runs again that ended by a fault", heading=AGAIN)
-    changed: str = _option(
-        "rerun",
+    changed: str | None = _option(
+        None,
         lambda problems, name, value: problems.check_choice(name, value, ("rerun", "keep")),
         flag="what to do with runs of other code, data or versions",
+        says="rerun",
         heading=AGAIN,
         choices=["rerun", "keep"],
     )

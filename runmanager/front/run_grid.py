@@ -3,7 +3,6 @@
 import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -30,7 +29,7 @@ from runmanager.core.run import Run
 from runmanager.core.task import RunTask
 from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
-from runmanager.errors import Problems, RunsWarning, StorageError
+from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_outcome import GridOutcome, Tables, outcome_of, statuses_of
@@ -42,7 +41,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard
-from runmanager.user_frames import user_frames, user_level
+from runmanager.user_frames import user_frames
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -70,7 +69,7 @@ def run_grid(
     tensorboard: bool | TensorBoard = True,
     display: bool | None = None,
     retry_failed: bool = False,
-    changed: str = "rerun",
+    changed: str | None = None,
     data: Any = None,
     plan_only: bool = False,
     check: bool | str = False,
@@ -115,12 +114,13 @@ def run_grid(
         display: False shows nothing.
         retry_failed: Whether to execute those runs again that failed, diverged, hung, ran out of memory, or
             raised optuna.TrialPruned.
-        changed: The action for runs that began with other code, data or versions: "rerun", the default, or
-            "keep", which resumes these runs and marks them as mixed. Dicts, lists and tensors that `train`
-            reads from your modules are compared by content, up to 1 MiB each.
-        data: The training data of `train`, so that a change in them is detected at any size: tensors, a
-            dataset, a text that identifies the data, or a function that returns tensors, a dataset or such a
-            text. The function is called after the grid is validated.
+        changed: The action for runs that began with other code, data or versions. By default, these runs are
+            executed again, unless `train` reaches the changed code neither by name nor by a hyperparameter; a
+            line then names the code. "rerun" executes these runs again, too. "keep" resumes all changed runs
+            and marks them as mixed.
+        data: The training data of `train`, so that a change in them is detected: tensors, a dataset, a `Path`
+            of a file or a folder, a text that identifies the data, or a function that returns one of these.
+            The function is called after the grid is validated.
         plan_only: Whether to show only the plan: the device of each run, and the runs that are done. Nothing is
             written.
         check: Whether to try each setting with the executor before the first run begins: two steps, and one
@@ -272,11 +272,9 @@ def open_grid(
     from runmanager.core.grid_context import GridContext  # imports torch
     from runmanager.front.manager import RunManager, boards_of
 
-    unseen: list[str] = []
     with stop.at_once():
-        now = fingerprint(train, data() if callable(data) else data, unseen)
-    for note in unseen if ranks.is_main() else ():
-        warnings.warn(note, RunsWarning, stacklevel=user_level())
+        of_search = search.to_try() if search else []
+        now = fingerprint(train, data() if callable(data) else data, [*runs, *of_search])
     for goal in design.all_goals:
         if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
             order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
@@ -285,7 +283,8 @@ def open_grid(
     rules = [pruner.rule] if pruner else []
     rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     context = GridContext(
-        fingerprint=now, changes_since=partial(changes_since, now=now), keep_changed=options.changed == "keep",
+        fingerprint=now, keep_changed=options.changed == "keep",
+        changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
         goal=design.goal, x_axis=design.x_axis, boards=boards_of(options.tensorboard),

@@ -8,7 +8,7 @@ from runmanager.core.loop import Loop
 from runmanager.core.outcome import Status, advice, argument, retry_failed
 from runmanager.core.plan import Action, Plan
 from runmanager.core.provenance import files_digest
-from runmanager.core.wording import counted
+from runmanager.core.wording import counted, listed
 from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
 
@@ -78,6 +78,8 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     """Return sentences about changed runs, and about runs whose changes are not noticed."""
     context, root = loop.task.context, loop.task.experiment.path.parent
     sentences = []
+    noticed: set[str] = set()
+    named: set[str] = set()
     if plan.causes:
         is_one_cause = len(plan.causes) == 1
         causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in plan.causes.items()]
@@ -97,10 +99,26 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     numbers = {
         "been given data=, not given now": 0 if "data" in context.fingerprint else sum(had_data),
         "loaded weights or artifacts of another run, gone now": sum(
-            not all(files_digest(root / path) for path in state.loaded) for state in states
+            any(digest.split(" ")[1] and not files_digest(root / path) for path, digest in state.loaded.items())
+            for state in states
         ),
     }
     for fact, number in numbers.items():
         if number:
             sentences.append(f"! {counted(number, 'run')} had {fact}: a change of it is not noticed")
+    files_now, names = context.fingerprint.get("files", {}), context.fingerprint.get("named", {})
+    for state in states:
+        noticed |= {
+            name
+            for name, text in state.start.get("fingerprint", {}).get("files", {}).items()
+            if text != files_now.get(name, text)
+        }
+    for planned in plan.runs:
+        named |= planned.before.start.get("fingerprint", {}).get("named", {}).keys()
+    if noticed:
+        step = argument("changed='rerun'", "--changed rerun")
+        what = f"{listed(sorted(noticed))} changed, which train does not reach by name"
+        sentences.append(f"! {what}: runs are kept; {step} executes them again")
+    if news := [f"{name} ({why})" for name, why in names.items() if name not in named]:
+        sentences.append(f"! not compared by content: {listed(news)}; data= compares it")
     return sentences

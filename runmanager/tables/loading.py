@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runmanager.core import files
+from runmanager.core import files, provenance
 from runmanager.core.experiment import Experiment, read_runs
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
@@ -59,6 +59,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     with _without_collection():
         parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in find_all(path)]
         table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", COLD))
+    note_results(path)
     warn_of(damaged, path)
     return table
 
@@ -95,8 +96,33 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     with _without_collection():
         parts = [(name, tables.runs_table(name, runs)) for name, runs in _read(path, damaged)]
         table = tables.concat(parts or [("", tables.runs_table("", []))], LAST)
+    note_results(path)
     warn_of(damaged, path)
     return table
+
+
+def note_results(path: Paths) -> None:
+    """Record the results under a path, if a run is being executed: it depends on them."""
+    for one in [path] if isinstance(path, str | os.PathLike) else path:
+        if provenance.loaded_now is not None:
+            folders, run = _find(Path(one))
+            for folder in [run] if run else {Path(one).resolve(), *folders}:
+                files_of_run = provenance.loaded_now.get(folder, "").partition(" ")[2]
+                provenance.loaded_now[folder] = f"{results_digest(folder)} {files_of_run}"
+
+
+def results_digest(path: Path) -> str:
+    """Return a digest of the results of a run or an experiment without durations, or of the names in a root."""
+    if not path.is_dir():
+        return ""
+    folders, run = _find(path)
+    if path not in (*folders, run):
+        return provenance.digest_of([folder.name for folder in folders])
+    texts = []
+    for result in _read_runs(folders[0], [run] if run else None, []):
+        rows = [{**record.metrics, "epoch duration": 0, "run duration": 0} for record in result.epochs]
+        texts.append(repr((result.folder.id, result.folder.number, result.status, rows, result.summary)))
+    return provenance.digest_of(texts)
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:

@@ -223,14 +223,13 @@ def test_runs_of_a_grid_and_of_an_own_loop_are_passed_to_the_sampler(start, tmp_
 
     train = Scored(height)
     execute(tmp_path, {"height": [-0.5, 0.5, 7]}, train)
-    train(
-        RunBuilder.get_runs({"height": [0.25]})[0], RunManager("e", tmp_path, tensorboard=False, display=False)
-    )
+    own_loop = RunManager("e", tmp_path, tensorboard=False, display=False)
+    Scored(height)(RunBuilder.get_runs({"height": [0.25]})[0], own_loop)
 
     outcome = start(train, n=3, sampler=Reading)
 
     assert sorted(seen[-1][:3]) == [0.0625, 0.25, 0.25]  # not that outside the range
-    assert len(train.executed) == 4 + 3
+    assert len(train.executed) == 3 + 3
     assert len(outcome.runs) == 3 + 3
 
 
