@@ -348,11 +348,9 @@ def load_checkpoint(
             content = files.read_file(path, sys.maxsize)[0]
         try:
             saved: Saved = _loaded(content)
-            if saved["v"] != VERSION:
-                raise ValueError(f"it is of version {saved['v']}, this is version {VERSION}")  # noqa: TRY301
-            if saved["id"] == id_:
+            if (saved["v"], saved["id"]) == (VERSION, id_):
                 return saved
-            cause = "it belongs to another run"
+            cause = "it belongs to another run or version"
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything

@@ -67,10 +67,10 @@ class InsideEpoch:
         if ranks.num_ranks() > 1:
             problem = f"{ranks.num_ranks()} ranks train together"
         else:
-            name = files.INSIDE_CHECKPOINT
-            saved = checkpoint.load_checkpoint(run.folder.path, run.folder.id, problems, [name])
-        position = msgspec.convert(saved["inside"]["position"], Inside) if saved else None
-        if saved and position and position.epoch == len(records) + 1:
+            names = [files.INSIDE_CHECKPOINT]
+            saved = checkpoint.load_checkpoint(run.folder.path, run.folder.id, problems, names)
+        if saved and saved["inside"]["position"]["epoch"] == len(records) + 1:
+            position = msgspec.convert(saved["inside"]["position"], Inside)
             state.check_names(saved)
             is_changed = position.num_batches != loaders.num_batches(run.loader)
             if why := problem or ("its loader has changed" if is_changed else ""):

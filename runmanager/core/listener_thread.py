@@ -55,11 +55,10 @@ class ListenerThread(Listener):
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Queue the event; wait for the answer if the listener may stop runs."""
-        if not self.may_stop or self._is_late:
-            self._put("epoch_ended", record.copy(), network)
-            return None
-        answer: Future[str | None] = Future()
+        answer: Future[str | None] | None = Future() if self.may_stop and not self._is_late else None
         self._put("epoch_ended", record.copy(), network, answer=answer)
+        if answer is None:
+            return None
         try:
             return answer.result(ANSWER_S)
         except TimeoutError:

@@ -980,12 +980,13 @@ class Manager:
         if isinstance(error, _NOT_OF_THE_RUN) or ends_grid(error):
             self._end_interrupted()
             return
-        if self._current:
-            failure.explain_devices(error, self._current.device, self._current.network)
-        if failure.is_pruned(error) and self._current and self._is_open:
-            if self._current.loop and (loop := self._current.loop()):
+        current = self._current
+        if current:
+            failure.explain_devices(error, current.device, current.network)
+        if current and self._is_open and failure.is_pruned(error):
+            if current.loop and (loop := current.loop()):
                 loop.close()
-            epoch = self._current.epoch
+            epoch = current.epoch
             if epoch is not None and epoch.is_left and epoch.is_whole:
                 epoch.is_left = False  # a resumed run continues after this epoch
                 Manager.end_epoch(self)
