@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -290,7 +290,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
         )
     if experiment is not None:
         root, runs = folders[experiment], {experiment: runs[experiment]}
-    return TensorBoardPage(root, _query(runs))
+    return TensorBoardPage(root, _query([*runs.values()]))
 
 
 def hint(experiment: Path) -> list[str]:
@@ -303,41 +303,34 @@ def hint(experiment: Path) -> list[str]:
     return [f"TensorBoard: runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"]
 
 
-def _query(runs_of: Mapping[str, Sequence[RunFolder]]) -> str:
+def _query(experiments: Sequence[Sequence[RunFolder]]) -> str:
     """Return the settings of the page: colors, and pinned charts of goal, loss and duration."""
     parts = {"smoothing": "0"}  # the default smoothing, 0.6, distorts short curves
-    rows = [run.params for runs in runs_of.values() for run in runs]
-    axes: set[str] = set()
-    repeats: list[str] = []
-    deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
-    for runs in runs_of.values():
-        design = Experiment(runs[0].path.parent).design
-        names = varying([run.params for run in runs])
-        axes.update(names)
-        repeats += design.repeating(names)
+    tags: list[str] = []
+    if len(experiments) > 1:
+        parts["runColorGroup"] = "regex:^([^/]+)/"
+        tags = [LAST, tag("loss")]
+    elif experiments:
+        (runs,) = experiments
+        rows = [run.params for run in runs]
+        design, axes = Experiment(runs[0].path.parent).design, varying(rows)
+        few = (
+            name
+            for name in telling_first(axes, design.repeating(axes))
+            if len({text(params.get(name)) for params in rows}) <= _COLORS
+        )
+        if axis := _DEVICE if _DEVICE in axes else next(few, ""):
+            # runs with one match have one color; a value in a folder's name ends before the next name
+            parts["runColorGroup"] = rf"regex:-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)"
         begun = (read_run(run) for run in runs if run.path.is_dir())
         first = next((run for run in begun if run.epochs), None)  # reading all runs would be slow
         metrics = first.epochs[-1].metrics if first else {}
-        if goal := design.goal or goal_of_kept([first.start] if first else []) or default_goal(metrics):
-            deciding.setdefault(goal.metric, metrics)
-    few = (
-        name
-        for name in telling_first((name for params in rows for name in params if name in axes), repeats)
-        if len({text(params.get(name)) for params in rows}) <= _COLORS
-    )
-    axis = _DEVICE if _DEVICE in axes else next(few, "")
-    if len(runs_of) > 1 and axis != _DEVICE:
-        parts["runColorGroup"] = "regex:^([^/]+)/"
-    elif axis:
-        # runs with one match of the group have one color; a value in a folder's name ends before the next name
-        parts["runColorGroup"] = rf"regex:-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)"
-    if runs_of:
+        goal = design.goal or goal_of_kept([first.start] if first else []) or default_goal(metrics)
         # if no run has metrics, the link is the same as before the first epoch
-        metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
-        columns = [metric, companion(metric, metrics or ["loss"])]
-        tags = [tag(column) for column in columns if column]
-        if len(deciding) > 1:
-            tags = [LAST, tag("loss")]
+        metric = goal.metric if goal else "accuracy"
+        beside = companion(metric, metrics or ["loss"])
+        tags = [tag(column) for column in (metric, beside) if column]
+    if tags:
         pinned = [{"plugin": "scalars", "tag": name} for name in (*tags, EPOCH)]
         parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))
     return urlencode(parts, quote_via=quote, safe=":,/=")
