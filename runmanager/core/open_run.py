@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from runmanager.core import checkpoint, failure, files, loaders, provenance
 from runmanager.core.checkpoint import ResumeState, TrainerState
-from runmanager.core.contracts import Listener, RunListener, Slot
+from runmanager.core.contracts import RunListener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
@@ -79,9 +80,10 @@ class OpenRun:
         self.summary: dict[str, float] = {}  # column -> result of the whole run
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self.threads = ExitStack()  # restores torch's number of threads
+        self._next = 0.0  # time of the next report of a step
         self._waited = 0.0  # time of waiting for the process that started the grid, and for rank 0 (s)
         parameters = [] if network is None else list(network.parameters())
-        is_built = parameters and not any(isinstance(part, nn.UninitializedParameter) for part in parameters)
+        is_built = parameters and not any(map(is_lazy, parameters))
         details = {
             "device": str(device),
             "device_name": torch_devices.device_name(device),
@@ -91,11 +93,8 @@ class OpenRun:
             "command": Path(sys.argv[0]).name if sys.argv else "",  # its arguments may contain secrets
         }
         shared = {name: n for name, n in (("jobs", context.jobs), ("ranks", ranks.num_ranks())) if n > 1}
-        self.details: dict[str, Any] = {
-            **details,
-            "fingerprint": context.fingerprint,
-            **shared,
-        }  # of the journal's first line
+        # of the journal's first line
+        self.details: dict[str, Any] = {**details, "fingerprint": context.fingerprint, **shared}
         self.writer: Any = None  # the SummaryWriter of `RunManager.tb`
         self.board: RunListener | None = None
         if context.boards is not None and ranks.is_main():
@@ -105,11 +104,6 @@ class OpenRun:
             # a loop of a user may have a mapping as its run
             listener.run = context.run or folder.params  # type: ignore[assignment]
             listener.slot = Slot(folder.id, device=str(device))
-        self._hearing = [
-            listener for listener in self.listeners if type(listener).step_ended is not Listener.step_ended
-        ]
-        # the time of the next report of a step
-        self._next = 0.0 if self._hearing or context.report else math.inf
 
     @property
     def outside(self) -> float:
@@ -287,7 +281,7 @@ class OpenRun:
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
             num_batches = loaders.num_batches(self.loader)
             progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches, mean)
-        for listener in self._hearing:
+        for listener in self.listeners:
             listener.step_ended(progress)
         if self.context.report:
             self.context.report(progress)  # its time is part of the epoch's duration, but is short
