@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -207,41 +206,43 @@ def _with_few_hparams(wsgi_app: Any, logdir: Path) -> Any:
     TensorBoard draws no line for a run that lacks a selected hyperparameter; at a constant one, all lines meet
     in a point.
     """
-    from werkzeug.wrappers import Response
 
     def filtered(environ: dict[str, Any], start_response: Any) -> Any:
         if not environ.get("PATH_INFO", "").endswith(_HPARAMS):
             return wsgi_app(environ, start_response)
         environ.pop("HTTP_ACCEPT_ENCODING", None)  # TensorBoard then answers with plain text
-        response = Response.from_app(wsgi_app, environ)
-        if response.status_code == HTTPStatus.OK:
-            content = json.loads(response.get_data())
+        head: list[Any] = []
+        body = b"".join(wsgi_app(environ, lambda *answer: head.extend(answer)))
+        status, headers = head[:2]
+        if status.startswith("200"):
+            content = json.loads(body)
             infos = content.get("hparamInfos", [])
             names = shared_hparams(logdir)
             infos = [info for info in infos if info["name"] in names] or infos
             content["hparamInfos"] = [info for info in infos if info.get("differs")] or infos
-            response.set_data(json.dumps(content))
-        return response(environ, start_response)
+            body = json.dumps(content).encode()
+            headers = [(name, text) for name, text in headers if name.lower() != "content-length"]
+            headers.append(("Content-Length", str(len(body))))
+        start_response(status, headers)
+        return [body]
 
     return filtered
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:
     """Refuse requests whose Host header is neither an address nor a name of this server."""
-    from werkzeug.wrappers import Response
-
     proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
     names = {"localhost", host, proxy.hostname}
     is_hidden = bool(proxy.path) and not proxy.hostname  # the server is behind a proxy whose name is unknown
 
-    words = "This TensorBoard answers to localhost alone: open the link that runmanager printed.\n"
-    refusal = Response(words, HTTPStatus.FORBIDDEN, content_type="text/plain")
-
     def guarded(environ: dict[str, Any], start_response: Any) -> Any:
         name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
         is_address = ":" in name or name.replace(".", "").isdigit()  # no name of a site is a number
-        is_ours = is_address or name in names or name.endswith(".localhost")
-        return (wsgi_app if is_hidden or is_ours else refusal)(environ, start_response)
+        if is_hidden or is_address or name in names or name.endswith(".localhost"):
+            return wsgi_app(environ, start_response)
+        words = "This TensorBoard answers to localhost alone: open the link that runmanager printed.\n"
+        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("Content-Length", str(len(words)))])
+        return [words.encode()]
 
     return guarded
 
