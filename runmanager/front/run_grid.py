@@ -308,8 +308,7 @@ def _show_start(
 ) -> "GridProgress | None":
     """Return the display, None if nobody sees or logs it; show that the grid starts."""
     is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
-    handlers = [*logging.getLogger().handlers, *logging.getLogger("runmanager").handlers]
-    if not is_shown and all(isinstance(each, logging.NullHandler) for each in handlers):
+    if not is_shown and not logging.getLogger("runmanager").hasHandlers():
         return None
     from runmanager.screen.live import make_display
 

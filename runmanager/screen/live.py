@@ -47,10 +47,6 @@ _PROBLEMS = ("✗", "!")  # first characters of lines that are logged as warning
 _MOST_BELOW = 20  # number of rows after which the headings are printed again, as they scroll out of view
 
 
-_log = logging.getLogger("runmanager")
-_log.addHandler(logging.NullHandler())  # no output by default: the screen shows the lines
-
-
 def make_display(path: Path, *, show: bool) -> "GridProgress":
     """Return the display of the grid in a folder, in the terminal or notebook of the user."""
 
@@ -167,8 +163,7 @@ class GridProgress(Display):
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
         """Log lines, and print them or the lines `instead`; no other line is printed between them."""
-        level = logging.WARNING if lines[0].startswith(_PROBLEMS) else logging.INFO
-        _log.log(level, "%s", "\n".join(lines))
+        _log("\n".join(lines))
         self._lines.extend(lines if instead is None else instead)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self.flush()
@@ -305,7 +300,7 @@ class GridProgress(Display):
         """Print the panel at the end of a grid, and log its text."""
         self.flush()
         for line in str(panel).split("\n"):
-            _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
+            _log(line)
         return replace(panel, cell=self._screen.conclude(panel))
 
     def show_start(self, line: str) -> None:
@@ -430,3 +425,10 @@ class GridProgress(Display):
             for run, cost in zip(running, seconds, strict=False)
         ]
         return scheduled(seconds[len(running) :], [*busy, *[0.0] * (self._num_lanes - len(busy))])
+
+
+def _log(text: str) -> None:
+    """Log lines; without a handler, logging would print warnings that the screen shows already."""
+    logger = logging.getLogger("runmanager")
+    if logger.hasHandlers():
+        logger.log(logging.WARNING if text.startswith(_PROBLEMS) else logging.INFO, "%s", text)
