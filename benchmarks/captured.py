@@ -1,6 +1,6 @@
 """A training step as a CUDA graph, in four ways: what holds, and what a step then costs beside an eager one.
 
-- ``gradients kept``: all of the step, while the warm steps' gradients are still there: the failure met first.
+- ``gradients kept``: all of the step, while the warm steps' gradients are still there.
 - ``whole step``: the same with gradients freed before, as torch documents it; Adam is capturable.
 - ``passes``: forward and backward pass alone; the optimizer's step stays eager, so that any optimizer will do.
 - ``passes, side stream``: the same, with the warm steps on a stream of their own.
