@@ -199,7 +199,7 @@ class _BatchesOf(BatchSampler):
             order = torch.arange(num, device="cpu")
         else:
             order = torch.randperm(num, generator=self._generator, device="cpu")
-        batches = _on(device, order).split(self.batch_size)[self.after :]
+        batches = torch.split(_on(device, order), self.batch_size)[self.after :]
         yield from batches if device.type != "cpu" else (batch.numpy() for batch in batches)
         if self._generator is not None:
             torch.randperm(num, generator=self._generator, device="cpu")  # as torch's sampler, for its orders
