@@ -187,7 +187,8 @@ class Reached:
         self.statements: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self.named: dict[str, str] = {}  # what is not compared -> why
-        self.roots: set[tuple[int, str]] = set()  # definitions of files, which are reached
+        # definitions of files that are reached, also from other hyperparameters
+        self.roots: set[tuple[int, str]] = earlier.roots if earlier else set()
         self.data: set[int] = earlier.data if earlier else set()  # ids of what data= compares
         if earlier and earlier.is_data and not earlier.named:
             self.data = {*earlier.texts}
@@ -211,46 +212,44 @@ class Reached:
         """Return a hash of everything."""
         return short_hash(repr([sorted(part.items()) for part in (self.code, self.statements, self.values)]))
 
-    def read(self, name: str, value: Any, home: "tuple[str, Scopes] | None" = None) -> None:
+    def read(self, name: str, value: Any, home: tuple[str, Scopes] | None = None) -> None:
         """Compare a value; of a mapping, a partial or an object, compare each item under its own name."""
-        key = (name, id(value))
         is_left_out = value is os.environ or isinstance(value, types.ModuleType) or _is_device(value)
         is_data = id(value) in self.data and not isinstance(value, tuple)  # equal tuples may be one object
-        if key in self.seen or is_data or is_left_out:
+        if (name, id(value)) in self.seen or is_data or is_left_out:
             return
-        self.seen.add(key)
+        self.seen.add((name, id(value)))
         self._alive.append(value)
-        fresh = home[1][0][1].fresh.get(home[0], {}) if home else {}
+        home = home or ("", [({}, Source([]))])
+        source = home[1][0][1]
+        fresh = source.fresh.get(home[0], {})
         text, reasons = self._text_of(value)
         if _is_code(value):
             if not is_users(inner_of(value)):
                 _add(self.values, name or "train", text)
-            if home and isinstance(home[1][0][1].bindings.get(home[0], [None])[0], ast.Assign):
-                self._read_statements(*home)  # such as step = scaled(step, 2)
+            if isinstance(source.bindings.get(home[0], [None])[0], ast.Assign):  # step = scaled(step, 2)
+                self._read_statements(*home)
             if not isinstance(value, types.MethodType):
                 return
             value = value.__self__
         items = _items(value)
-        if "" in fresh or (fresh and items is None):
-            self._compare(name, value, home, next(iter(fresh.values())))
-        elif items is not None and (is_users(type(value)) or not reasons - _PARTLY):
-            _add(self.values, name or "train", f"{type(value).__name__}({', '.join(items)})")
-            for item, inside in items.items():
-                why = fresh.get("*", "") if isinstance(inside, str) else ""
-                self._compare(f"{name}.{item}".lstrip("."), inside, home, fresh.get(item, why))
-        else:
-            self._compare(name or "train", value, home)
+        if "" in fresh or items is None or (reasons - _PARTLY and not is_users(type(value))):
+            self._compare(name or "train", value, home, next(iter(fresh.values()), ""))
+            return
+        _add(self.values, name or "train", f"{type(value).__name__}({', '.join(items)})")
+        for item, inside in items.items():
+            why = fresh.get("*", "") if isinstance(inside, str) else ""
+            self._compare(f"{name}.{item}".lstrip("."), inside, home, fresh.get(item, why))
 
-    def _compare(self, name: str, value: Any, home: "tuple[str, Scopes] | None", why: str = "") -> None:
+    def _compare(self, name: str, value: Any, home: tuple[str, Scopes], why: str) -> None:
         """Compare a value by its content; what has none is named, and compared by its statements."""
         text, reasons = self._text_of(value)
-        is_opaque = bool(reasons - _PARTLY) and not is_users(type(value))
-        if why or is_opaque:
+        if why or (reasons - _PARTLY and not is_users(type(value))):
             text, reasons = f"<{full_name(type(value))}>", {why} if why else reasons
         _add(self.values, name, _shown(name, text))
         if reasons - {_CLOCKS} or (why and isinstance(value, dict)):
             self.named[name] = ", ".join(sorted(reasons))
-        if reasons and home:
+        if reasons:
             self._read_statements(*home)
 
     def _read_statements(self, name: str, scopes: Scopes) -> None:
@@ -266,33 +265,30 @@ class Reached:
         """Compare what a source reads by name."""
         for chain in names_read(text):
             name, _, attributes = chain.partition(".")
-            number = 0
-            while number < len(scopes) and name not in scopes[number][0]:
-                if name in scopes[number][1].bindings and number < len(scopes) - 1:
+            for number, (values, source) in enumerate(scopes):
+                if name in values:
+                    if not name.startswith("__"):
+                        self._read_name(name, attributes, values[name], scopes[number:])
                     break
-                number += 1
-            if number == len(scopes) or (name.startswith("__") and name.endswith("__")):
-                continue
-            values = scopes[number][0]
-            if name not in values:  # a name of an outer function that no inner function uses
-                self._read_statements(name, scopes[number:])
-                continue
-            value = values[name]
-            if isinstance(value, types.ModuleType):
-                if is_users_module(value):
-                    inner = scope_of(value)
-                    names = [each for each in inner[1].bindings if each in inner[0]]
-                    if (id(value), chain) not in self.seen:
-                        self.seen.add((id(value), chain))
-                        self.read_names(attributes or "\n".join(names), [inner])
-                continue
-            home = _home(name, value, scopes[number:])
-            items, first = _items(value), attributes.partition(".")[0]
-            if items and first in items and not home[1][0][1].fresh.get(home[0]) and not _is_code(value):
-                self._text_of(type(value))
-                self.read(f"{name}.{first}", items[first], home)
-            else:
-                self.read(name, value, home)
+                if name in source.bindings and number + 1 < len(scopes):  # no inner function uses the name
+                    self._read_statements(name, scopes[number:])
+                    break
+
+    def _read_name(self, name: str, attributes: str, value: Any, scopes: Scopes) -> None:
+        if is_users_module(value) and (id(value), attributes) not in self.seen:
+            self.seen.add((id(value), attributes))
+            inner = scope_of(value)
+            names = [name for name in inner[1].bindings if name in inner[0]]
+            self.read_names(attributes or "\n".join(names), [inner])
+        if isinstance(value, types.ModuleType):
+            return
+        home = _home(name, value, scopes)
+        first, items = attributes.partition(".")[0], _items(value)
+        if items and first in items and not home[1][0][1].fresh.get(home[0]):
+            self._text_of(type(value))
+            self.read(f"{name}.{first}", items[first], home)
+        else:
+            self.read(name, value, home)
 
     def _read_part(self, part: Any) -> None:
         """Compare the source of a function or a class, what it reads, and its attributes."""

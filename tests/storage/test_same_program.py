@@ -11,15 +11,15 @@ from tests.nightly import of_night_but
 HOME = Path(__file__).parents[2]
 NUM_STARTS = 5
 TELLING = """
-from runmanager.checks import changed as _changed
+import runmanager.front.run_grid as _grid
 
-def _telling(*given, _since=_changed.changes_since, **options):
+def _telling(*given, _since=_grid.changes_since, **options):
     changes = _since(*given, **options)
     if changes:
         print("CHANGED", changes)
     return changes
 
-_changed.changes_since = _telling
+_grid.changes_since = _telling
 """
 HEAD = """
 import argparse, dataclasses, datetime, functools, os, random, secrets, socket, sys, tempfile, time, uuid
