@@ -92,14 +92,13 @@ class ResumeState:
                 "as checkpoint={'network': network, 'optimizer': optimizer}"
             )
 
-    def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
+    def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
         """Restore every part to its state after the last saved epoch; rank 0 reads the state for all ranks.
 
-        Returns the records of the restored epochs, and a sentence for each problem.
+        Returns the records of the restored epochs; appends a sentence for each problem to `problems`.
         """
-        problems: list[str] = []
         if not self.is_saved:
-            return [], problems
+            return []
         records, saved = ranks.from_main(lambda: self._read(committed, problems))
         if saved is not None:
             self.check_names(saved)
@@ -112,7 +111,7 @@ class ResumeState:
             problems.append(self.inexact)
         for record in records:
             self._best = max(self._best, self.score(record))
-        return records, problems
+        return records
 
     def _read(
         self, committed: Sequence[EpochRecord], problems: list[str]
@@ -264,10 +263,10 @@ class TrainerState:
     was_left: bool = False
     inexact: str = ""
 
-    def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
-        """Return the records of the epochs not to execute again, and no problems."""
-        records = ranks.from_main(lambda: list(committed[: self.last(len(committed))]))
-        return records, []
+    def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
+        """Return the records of the epochs not to execute again."""
+        del problems
+        return ranks.from_main(lambda: list(committed[: self.last(len(committed))]))
 
     def score(self, record: EpochRecord) -> None:
         """Do nothing, as a trainer keeps its own weights."""

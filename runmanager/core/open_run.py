@@ -140,10 +140,10 @@ class OpenRun:
             committed, is_mixed = self.context.continued(earlier), self.context.is_changed(earlier)
             if self.context.starts_over(earlier):
                 checkpoint.supersede(self.folder.path, earlier.attempts)
-        records, unusable = state.restore(committed)
+        records = state.restore(committed, problems)
         state.was_left &= not is_mixed
         if isinstance(state, ResumeState) and state.is_saved and self.context.epoch_type.most_steps is None:
-            self.inside = InsideEpoch(self, state, interval, records, unusable)
+            self.inside = InsideEpoch(self, state, interval, records, problems)
         if records or (self.inside and self.inside.position):
             number = ranks.from_main(lambda: earlier.threads if earlier else None)
             of_threads = self.threads.enter_context(as_many_threads(number))
@@ -158,7 +158,7 @@ class OpenRun:
         num_committed = ranks.from_main(lambda: min(len(records), len(committed)))
         self.begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = records[-1].epoch if records else 0
-        return records, problems + unusable
+        return records, problems
 
     def begin_attempt(
         self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False
