@@ -322,16 +322,17 @@ class Reached:
         return self._text(value, 0), self._blind
 
     def _text(self, value: Any, depth: int) -> str:
-        value = plain(value)
         self._left -= 1
-        if type(value) in _PLAIN:
-            return repr(value)
-        if _is_device(value) or isinstance(value, (types.ModuleType, PurePath)):
-            return getattr(value, "__name__", "device") if not isinstance(value, PurePath) else str(value)
-        if _is_code(value):
-            part = inner_of(value)
-            self._waiting += [getattr(value, "__func__", value)] if is_users(part) else []
-            return full_name(part)
+        if type(value) not in _BRACKETS:  # most objects of a long value are in these
+            value = plain(value)
+            if type(value) in _PLAIN:
+                return repr(value)
+            if _is_device(value) or isinstance(value, (types.ModuleType, PurePath)):
+                return str(value) if isinstance(value, PurePath) else getattr(value, "__name__", "device")
+            if _is_code(value):
+                part = inner_of(value)
+                self._waiting += [getattr(value, "__func__", value)] if is_users(part) else []
+                return full_name(part)
         if id(value) in self.texts:
             return self.texts[id(value)]
         self._alive.append(value)
@@ -352,18 +353,19 @@ class Reached:
     def _content(self, value: Any, depth: int) -> str:
         """Return what pickle would store of an object, as text that is the same in every process."""
         kind = type(value)
-        if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
-            return self._array(value, depth)
-        if isinstance(value, Sized) and len(value) > self._left:
+        if isinstance(value, (*_BRACKETS, set, frozenset)) and len(value) > self._left:
             self._left = -1
             raise RecursionError
-        items = value if kind in (dict, types.MappingProxyType) else _items(value)
-        reduce = copyreg.dispatch_table.get(kind)
+        if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
+            return self._array(value, depth)
+        items = None if kind in (list, tuple) else _items(value)
+        items = value if kind in (dict, types.MappingProxyType) else items
         if items is not None:
             texts = [f"{self._text(key, depth)}: {self._text(item, depth)}" for key, item in items.items()]
         elif kind in (list, tuple, set, frozenset):
             texts = [self._text(item, depth) for item in value]
         else:
+            reduce = copyreg.dispatch_table.get(kind)
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             parts = [reduced] if isinstance(reduced, str) else reduced
             texts = [
@@ -372,7 +374,7 @@ class Reached:
                 if part is not None
             ]
         opening, closing = _BRACKETS.get(kind, (f"{self._text(kind, depth)}(", ")"))
-        return f"{opening}{', '.join(texts if items or kind in _BRACKETS else sorted(texts))}{closing}"
+        return f"{opening}{', '.join(sorted(texts) if kind in (set, frozenset) else texts)}{closing}"
 
     def _array(self, value: Any, depth: int) -> str:
         kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
