@@ -1,6 +1,7 @@
 """What counts as changed: the code, values and data of `train` and of the hyperparameters of its runs."""
 
 import ast
+import contextlib
 import copyreg
 import functools
 import hashlib
@@ -12,7 +13,7 @@ import re
 import symtable
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -42,6 +43,8 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")
 _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
 _PARTLY = {"weights", "size"}
 """Reasons why only a part of a value is compared."""
+
+_CONTAINERS = (*_BRACKETS, set, frozenset)
 
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
 _LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key
@@ -324,7 +327,8 @@ class Reached:
     def _text(self, value: Any, depth: int) -> str:
         self._left -= 1
         if type(value) not in _BRACKETS:  # most objects of a long value are in these
-            value = plain(value)
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # a tensor without elements
+                value = plain(value)
             if type(value) in _PLAIN:
                 return repr(value)
             if _is_device(value) or isinstance(value, (types.ModuleType, PurePath)):
@@ -344,7 +348,7 @@ class Reached:
             text = self._content(value, depth + 1)
         except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
             self._blind.add("size" if self._left < 0 else type(value).__name__)
-            text = f"<{full_name(type(value))} of {len(value) if isinstance(value, Sized) else 1}>"
+            text = f"<{full_name(type(value))} of {len(value) if isinstance(value, _CONTAINERS) else 1}>"
         self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
         if len(self._blind) > num_blind:
             del self.texts[id(value)]  # to be named wherever it occurs
@@ -353,7 +357,7 @@ class Reached:
     def _content(self, value: Any, depth: int) -> str:
         """Return what pickle would store of an object, as text that is the same in every process."""
         kind = type(value)
-        if isinstance(value, (*_BRACKETS, set, frozenset)) and len(value) > self._left:
+        if isinstance(value, _CONTAINERS) and len(value) > self._left:
             self._left = -1
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
