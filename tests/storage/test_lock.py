@@ -179,16 +179,6 @@ def test_a_holder_that_is_writing_its_file_is_not_succeeded(tmp_path, monkeypatc
     assert nonce(tmp_path) == "theirs"
 
 
-def test_a_block_that_closes_all_files_may_end(tmp_path, monkeypatch):
-    descriptors: list[int] = []
-    monkeypatch.setattr(lock, "_lock_in_kernel", descriptors.append)
-
-    with lock.hold(tmp_path):
-        os.close(descriptors[0])
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_system_that_does_not_answer_about_locks_holds_up_nobody(tmp_path, monkeypatch):
     ended = threading.Event()
     begin = time.monotonic()
