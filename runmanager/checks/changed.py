@@ -13,7 +13,7 @@ import re
 import symtable
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -44,7 +44,7 @@ _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
 _PARTLY = {"weights", "size"}
 """Reasons why only a part of a value is compared."""
 
-_CONTAINERS = (*_BRACKETS, set, frozenset)
+_CONTAINERS: tuple[type[Sized], ...] = (*_BRACKETS, set, frozenset)
 
 _SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
 _LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key

@@ -39,6 +39,9 @@ class Train:
         self.num_epochs, self.is_saved = num_epochs, is_saved
         self.executed = []
 
+    def __getstate__(self):
+        return {**vars(self), "faults": {}, "nan": {}, "executed": []}  # a fault is no change of the run
+
     def __call__(self, run, manager):
         torch.manual_seed(run.lr)
         network = nn.Linear(2, 1)

@@ -16,6 +16,9 @@ class Train:
         self.fault, self.saves, self.own = fault, saves, own
         self.threads = []
 
+    def __getstate__(self):
+        return {}  # a fault is no change of the run
+
     def __call__(self, run, manager):
         if self.own:
             torch.set_num_threads(self.own)
