@@ -25,6 +25,7 @@ _TWO_DEVICES = re.compile(
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
 _LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
 _EVALUATE = "evaluate("
+_MOST_CHARACTERS = 2_000  # of a message; some have megabytes
 
 
 def is_pruned(error: BaseException) -> bool:
@@ -70,19 +71,29 @@ def failure_of(
         return Status.KILLED, f"a process of its loader was ended (SIGTERM){where}"
     if broken:
         return Status.FAILED, f"GPU error on {device} ({reason.strip().removesuffix('.')}){where}"
-    message = type(error).__name__ + (f": {line}" if (line := first_line(error)) else "")
-    if worker:
-        message = str(error).rstrip().rpartition("\n")[2].strip()
+    message = str(error).rstrip().rpartition("\n")[2].strip() if worker else _message(error)
+    if len(message) > _MOST_CHARACTERS:
+        message = f"{message[:_MOST_CHARACTERS]}…"  # error.log has all of it
     return Status.FAILED, message + (f" ({where.strip()})" if where else "")
 
 
+def _message(error: BaseException) -> str:
+    """Return the class and the first line of an exception; those of its exceptions too if it is a group."""
+    lines = [line] if (line := first_line(error)) else []
+    if isinstance(error, BaseExceptionGroup):
+        lines.append("; ".join(map(_message, error.exceptions)))
+    return ": ".join([type(error).__name__, *lines])
+
+
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an exception, its causes and its contexts."""
+    """Return an exception, its causes and its contexts, and the exceptions of groups."""
     chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and not any(link is other for other in chain):
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    links: list[BaseException | None] = [error]
+    for link in links:
+        if link is not None and not any(link is other for other in chain):
+            chain.append(link)
+            links.append(link.__cause__ or (None if link.__suppress_context__ else link.__context__))
+            links += link.exceptions if isinstance(link, BaseExceptionGroup) else ()
     return chain
 
 

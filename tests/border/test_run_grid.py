@@ -72,6 +72,35 @@ def test_a_failing_run_does_not_stop_the_others_and_says_where():
     assert "ValueError: no more" in log
 
 
+@pytest.mark.parametrize(
+    "raised", [ValueError("x" * 50_000), ExceptionGroup("x" * 50_000, [OSError("no data")])]
+)
+@pytest.mark.parametrize("display", [None, False])
+def test_a_long_message_is_cut_on_the_screen_and_whole_in_error_log(display, raised, capsys):
+    def fail(run, manager):
+        raise raised
+
+    outcome = start({"lr": [0.1]}, fail, display=display)
+
+    assert 2_000 < len(outcome.runs["error"][0]) < 2_100
+    output = capsys.readouterr()
+    assert len(output.out + output.err) < 6_000
+    assert "x" * 50_000 in (reading.run_folder("runs/exp") / "error.log").read_text()
+
+
+def test_a_group_of_exceptions_names_its_causes():
+    def fail(run, manager):
+        inner = ExceptionGroup("later", [MemoryError("no memory")] if run.lr == 0.2 else [TypeError("no text")])
+        raise ExceptionGroup("tasks", [ValueError("no data\nof 2"), inner])
+
+    outcome = start({"lr": [0.1, 0.2]}, fail)
+
+    assert all(
+        cause in outcome.runs["error"][0] for cause in ("tasks", "ValueError: no data;", "TypeError: no text")
+    )
+    assert outcome.runs["status"].tolist() == ["failed", "out of memory"]
+
+
 def test_a_failed_run_is_skipped_until_it_is_asked_for_and_then_resumes():
     announce("more", 0.2, 2)
     codes = [start().exit_code, start().exit_code]
