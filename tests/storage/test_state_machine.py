@@ -75,7 +75,8 @@ class Model:
     def standing(self) -> list[Attempt]:
         *earlier, last = self.attempts or [Attempt(0)]
         standing = [attempt for attempt in earlier if attempt.counts]
-        return [*standing, last] if last.counts or last.lives or not standing else standing
+        is_running = last.lives and last.end is None
+        return [*standing, last] if last.counts or is_running or not standing else standing
 
     @property
     def rows(self) -> list[int]:
