@@ -199,12 +199,14 @@ class Boards(NamedTuple):
 
     Attributes:
         follow: Returns the listener of an attempt at a run; called with the run's folder, the attempt, further
-            details, the goal and the x-axis.
+            details, the goal, the x-axis and the types of the grid's hyperparameters.
         counts: Returns the object that counts predictions per class in an evaluation; all ranks get such an
             object.
     """
 
-    follow: Callable[[RunFolder, int, Mapping[str, Any], Goal | None, str | None], RunListener]
+    follow: Callable[
+        [RunFolder, int, Mapping[str, Any], Goal | None, str | None, Mapping[str, str] | None], RunListener
+    ]
     counts: Callable[[], Counts]
 
 

@@ -2,12 +2,13 @@
 
 import copy
 import dataclasses
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from runmanager.core.grid import Grid, RunBuilder, kept, mapping_of
 from runmanager.core.run import Run, make_run
-from runmanager.core.values import check_names, check_values, plain
+from runmanager.core.values import OMEGACONF, check_names, check_values, plain
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import GridError, Problems, first_line
 
@@ -54,20 +55,20 @@ def expand(
         >>> second, second.config.opt
         (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
-    outline = mapping_of(config)
+    outline = mapping_of(plain(config, resolve=False))
     if outline is None:
         step = f": write {config.__name__}()" if isinstance(config, type) else ""
         raise GridError(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
     if "config" in outline:
         raise GridError("the configuration has the field 'config', which is run.config: rename it")
-    combinations = params if isinstance(params, Sequence) else RunBuilder.get_runs(params, max_runs=max_runs)
+    axes: Any = params
+    is_sample = isinstance(axes, Sequence) and axes and all(isinstance(run, Run) for run in axes)
+    combinations = axes if is_sample else RunBuilder.get_runs(axes, max_runs=max_runs)
     problems = Problems()
-    for names in dict.fromkeys(run._fields for run in combinations):
-        existing = dict(leaves(outline, names))
-        for name in names:
-            if name not in existing and name != "device":
-                hint = did_you_mean(name, dict(leaves(outline)), "it has")
-                problems.append(f"the configuration has no field {name!r}; {hint}")
+    for name in dict.fromkeys(name for run in combinations for name in run._fields if name != "device"):
+        if not has(outline, name):
+            hint = did_you_mean(name, dict(leaves(outline)), "it has")
+            problems.append(f"the configuration has no field {name!r}; {hint}")
     problems.raise_if_any()
     grid: list[dict[str, Any]] = []
     configs: list[Any] = []
@@ -95,6 +96,17 @@ def expand(
     return kept(runs, where)
 
 
+def has(config: Any, name: str) -> bool:
+    """Whether a configuration has a field, by its dotted name.
+
+    >>> has({"opt": {"lr": 0.1}}, "opt.lr"), has({"opt": {"lr": 0.1}}, "opt.lr.min")
+    (True, False)
+    """
+    head, _, below = name.partition(".")
+    fields = mapping_of(config) or {}
+    return head in fields and (not below or has(fields[head], below))
+
+
 def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
@@ -116,7 +128,13 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
     >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
     {'opt': {'lr': 0.5, 'name': 'sgd'}}
     """
-    fields = config if isinstance(config, Mapping) else mapping_of(config) or {}
+    if type(config).__module__ in OMEGACONF:
+        omega = sys.modules["omegaconf"].OmegaConf
+        omega.set_readonly(config, False)
+        for name, value in values.items():
+            omega.update(config, name, value, merge=False)
+        return config
+    fields = mapping_of(config) or {}
     changes: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -126,7 +144,8 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
         else:
             changes[head] = copy.deepcopy(value)
     for head, inner in below.items():
-        changes[head] = replaced(changes.get(head, fields.get(head)), inner)
+        # a copy, as another field may have the same object
+        changes[head] = replaced(copy.deepcopy(changes.get(head, fields.get(head))), inner)
     if isinstance(config, MutableMapping):
         config.update(changes)
         return config

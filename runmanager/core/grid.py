@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from runmanager.core.outcome import argument
 from runmanager.core.ranges import Range
 from runmanager.core.run import Run, make_run
-from runmanager.core.values import check_names, check_values, identity, key_of, plain
+from runmanager.core.values import check_names, check_values, identity, kinds_of, number, plain
 from runmanager.core.wording import listed
 from runmanager.errors import GridError, Problems
 
@@ -133,7 +133,7 @@ class RunBuilder:
         tried = (make_run(names, itertools.chain.from_iterable(row)) for row in rows)
         runs = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(runs) < n:
-            step = f"lower n, as n={len(runs)}, or let where= keep more"
+            step = f"write n={len(runs)}" if where is None else "lower n, or let where= keep more"
             raise GridError(f"only {len(runs):,} of {n:,} different runs were drawn: {step}")
         return kept(runs, None)
 
@@ -159,12 +159,13 @@ class RunBuilder:
 
 
 def kept(runs: Iterable[Run], where: Callable[[Run], bool] | None) -> list[Run]:
-    """Return the runs for which a filter is true; they carry their ids from now on."""
+    """Return the runs for which a filter is true; they carry their ids, and the types of all, from now on."""
     runs = [run for run in runs if where is None or where(run)]
     if not runs:
         raise GridError("where= keeps no run of the grid: keep at least one")
+    kinds = kinds_of(run._asdict() for run in runs)
     for run in runs:
-        vars(run)["_id"] = identity(run._asdict())
+        vars(run).update(_id=identity(run._asdict()), _kinds=kinds)
     return runs
 
 
@@ -229,7 +230,7 @@ def flat(grid: Grid, prefix: str = "") -> Iterator[tuple[Any, Any]]:
     for key, axis in (mapping_of(grid) or {}).items():
         values = plain(axis)
         if isinstance(key, tuple):
-            yield tuple(f"{prefix}{name}" for name in key), values
+            yield tuple(f"{prefix}{name}" if isinstance(name, str) else name for name in key), values
             continue
         name = f"{prefix}{key}" if isinstance(key, str) else key
         # a data class may be an iterable of values, such as a custom range
@@ -245,10 +246,11 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
     """Return the values of an axis, each as a tuple."""
     names = key if isinstance(key, tuple) else ()
     name = ", ".join(map(str, names)) if names else key
-    if key == ():
+    if isinstance(key, tuple) and not key:
         raise GridError("a paired axis without names: write {('a', 'b'): [(1, 2)]}")
-    if isinstance(values, (set, frozenset)):
-        raise GridError(f"values of {name!r} are a set, which has no order: write a list")
+    if isinstance(values, (set, frozenset, Mapping)):
+        step = "a list of tuples" if names else "a list"
+        raise GridError(f"values of {key!r} must be in order, got a {type(values).__name__}: write {step}")
     items: Iterator[Any] | None = None
     with suppress(TypeError):  # arrays without dimensions are instances of Iterable
         items = None if isinstance(values, (str, bytes)) else iter(values)
@@ -257,7 +259,7 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
         written = f"{name}={single}" if str(key).isidentifier() else f"{key!r}: {single}"
         rule = f"values of {name!r} must be a list or tuple, got {values!r:.60}"
         raise GridError(f"{rule}; write {written} for a single value")
-    row = [plain(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
+    row = [number(value) for value in itertools.islice(items, _MOST_VALUES + 1)]
     if not row:
         raise GridError(f"axis {name!r} has no values: give it at least one, or leave it out")
     if len(row) > _MOST_VALUES:
@@ -270,7 +272,7 @@ def _rows(key: Any, values: Any) -> list[tuple[Any, ...]]:
         if names and (not isinstance(value, (tuple, list)) or len(value) != len(names)):
             rule = f"the paired axis {key!r} must be a list of tuples of {len(names)}"
             raise GridError(f"{rule}, got {value!r:.60}")
-    return [tuple(map(plain, value)) if names else (value,) for value in row]
+    return [tuple(map(number, value)) if names else (value,) for value in row]
 
 
 def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
@@ -286,18 +288,20 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
         return
     # the numbers of an axis do not depend on other axes
     randoms = [random.Random(f"{seed} {names}") for names in space]  # noqa: S311 - no secret
-    seen: set[str] = set()
+    seen: set[tuple[Any, ...]] = set()
     num_repeated = 0
     while num_repeated < _MOST_REPEATED:
-        row = []
+        row, draw = [], []
         for values, random_ in zip(space.values(), randoms, strict=True):
             fraction = random_.random()
             if isinstance(values, Range):
-                row.append((values.from_fraction(fraction),))
+                draw.append(values.from_fraction(fraction))
+                row.append((draw[-1],))
             else:
-                row.append(values[int(fraction * len(values))])
+                draw.append(int(fraction * len(values)))
+                row.append(values[draw[-1]])
         num_repeated += 1
-        if (key := key_of(row)) not in seen:
+        if (key := tuple(draw)) not in seen:
             seen.add(key)
             num_repeated = 0
             yield row

@@ -184,7 +184,7 @@ class Manager:
                 design = experiment.design
                 self._context = replace(self._context, goal=design.goal, x_axis=design.x_axis)
             self._design = None
-            opened = OpenRun(folder, device, self._context, network, loader)
+            opened = OpenRun(folder, device, self._context, network, loader, getattr(run, "_kinds", None))
             self._scope = scope.pop_all()
         self._current, self.outcome = opened, None
         self.run_count += 1

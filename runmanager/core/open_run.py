@@ -54,6 +54,7 @@ class OpenRun:
         context: GridContext,
         network: nn.Module | None = None,
         loader: Any = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.context = context
@@ -98,7 +99,9 @@ class OpenRun:
         self.writer: Any = None  # the SummaryWriter of `RunManager.tb`
         self.board: RunListener | None = None
         if context.boards is not None and ranks.is_main():
-            self.board = context.boards.follow(folder, self.attempt, details, context.goal, context.x_axis)
+            self.board = context.boards.follow(
+                folder, self.attempt, details, context.goal, context.x_axis, kinds
+            )
         self.listeners = [*filter(None, [self.board]), *context.listeners]
         for listener in self.listeners:
             # a loop of a user may have a mapping as its run

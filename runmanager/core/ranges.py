@@ -21,7 +21,9 @@ class Range:
 
     def __post_init__(self) -> None:
         problems = Problems()
-        rule = ("a whole number" if self._number is int else "a finite number") + " above 0" * self.is_log
+        problems.check_choice("log", self.is_log, (True, False))
+        rule = "a whole number" if self._number is int else "a finite number"
+        rule += " above 0" if self.is_log else ""
         for which in ("low", "high"):
             value = plain(getattr(self, which))
             object.__setattr__(self, which, value)
@@ -29,8 +31,9 @@ class Range:
             if not is_number or not abs(value) <= sys.float_info.max or (self.is_log and value <= 0):
                 problems.append(f"{which} of {self!r} must be {rule}")
         if not problems and self.low >= self.high:
-            step = f"write {type(self).__name__}({self.high!r}, {self.low!r}), or a list for a single value"
-            problems.append(f"low of {self!r} must be below high: {step}")
+            swapped = f"{type(self).__name__}({self.high!r}, {self.low!r})"
+            step = swapped if self.low > self.high else f"the list [{self.low!r}]"
+            problems.append(f"low of {self!r} must be below high: write {step}")
         problems.raise_if_any(InvalidArgumentError)
 
     def __repr__(self) -> str:
@@ -146,7 +149,7 @@ class IntRange(Range):
     _number = int
 
     def __repr__(self) -> str:
-        return f"IntRange({self.low!r}, {self.high!r}{', log=True' * self.log})"
+        return f"IntRange({self.low!r}, {self.high!r}{', log=True' if self.log else ''})"
 
     @property
     def is_log(self) -> bool:

@@ -39,6 +39,7 @@ class Run(tuple[Any, ...]):  # noqa: SLOT001 - carries its id, and its configura
         if name.startswith("__"):
             raise AttributeError(name)
         step = did_you_mean(name, (field.partition(".")[0] for field in self._fields), "it has")
+        step += "; runs of expand() have run.config" * (name == "config")
         raise AttributeError(f"{self._name} has no hyperparameter {name!r}; {step}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -90,6 +91,7 @@ def _run_type(names: tuple[str, ...]) -> Any:
         group, dot, _ = name.partition(".")
         if dot:
             members[group] = property(partial(_part, group))
+        if fields._fields[index] != name:
             members[name] = property(itemgetter(index))
     return type("Run", (Run, fields), members)
 
@@ -148,12 +150,9 @@ def params_of(run: Any) -> Mapping[str, Any]:
 def copy_of(run: Run) -> Run:
     """Return a copy of a run for code that may modify its values, the run itself if it cannot be copied."""
     try:
-        values, carried = copy.deepcopy((tuple(run), vars(run)))
+        return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does
         return run
-    copied = run._make(values)
-    vars(copied).update(carried)
-    return copied
 
 
 def device_of(run: Run) -> str:

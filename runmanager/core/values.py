@@ -10,7 +10,7 @@ import keyword
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
@@ -26,38 +26,47 @@ RESERVED = frozenset((
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
 
+NUMBER, TEXT = "number", "text"
+"""Types of values in HParams; the third one is bool."""
+
 _MOST_NESTED = 50  # the maximum depth of nested lists, mappings and other containers
 _LONG = 10**4300  # this integer and larger ones have more digits than Python converts to text
 _DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 # torch reads cuda:256 as cuda:0, and computes on the cpu for cpu:3
 _DEVICE = re.compile(f"cpu|({'|'.join(_DEVICE_TYPES[1:])})(:(0|[1-9][0-9]?))?")
+OMEGACONF = ("omegaconf.dictconfig", "omegaconf.listconfig")
+"""The modules of the classes of OmegaConf's configurations."""
 _TORCH = ("torch.device", "torch.dtype")  # compared as text, so that grids of plain numbers never import torch
 
 
-def check_names(names: Iterable[Any]) -> list[str]:
+def check_names(names: Collection[Any]) -> list[str]:
     """Return a sentence for each invalid name of a hyperparameter, and for each that is a prefix of others.
 
     >>> check_names(["opt", "opt.lr"]), check_names(["lambda"])[0][:40]
     (["'opt' is an axis, and 'opt.lr' is below it: rename one"], "'lambda' cannot be read as run.lambda: w")
     """
     problems: list[str] = []
-    names = list(names)
+    below: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str):
             problems.append(f"a hyperparameter name must be text, got {name!r}")
             continue
         written, is_name = [], not name.startswith("_")
-        for part in name.split("."):
+        parts = name.split(".")
+        for part in parts:
             word = re.sub(r"\W", "_", part.strip()).lstrip("_0123456789") or "x"
             word += "_" * keyword.iskeyword(word)
             written.append(word)
             # namedtuples reserve names that only begin with an underscore; configurations have some as _target_
-            is_special = part == f"_{word}" and part.endswith("_")
+            is_special = re.fullmatch("_([^_].*_)?", part) is not None
             is_name &= part.isidentifier() and (part == word or is_special)
         if not is_name:
             problems.append(f"{name!r} cannot be read as run.{name}: write {'.'.join(written)!r}")
-        below = [other for other in names if str(other).startswith(f"{name}.")]
-        problems += [f"{name!r} is an axis, and {other!r} is below it: rename one" for other in below[:1]]
+        for group in itertools.accumulate(parts[:-1], "{}.{}".format):
+            below.setdefault(group, name)
+    problems += [
+        f"{name!r} is an axis, and {below[name]!r} is below it: rename one" for name in names if name in below
+    ]
     return problems
 
 
@@ -94,19 +103,26 @@ def check_device(value: Any) -> str:
     return f"unknown device {written!r}: did you mean {numbered if _DEVICE.fullmatch(numbered) else close!r}?"
 
 
-def plain(value: Any) -> Any:
+def number(value: Any) -> Any:
+    """Return a NumPy scalar or 0-dimensional tensor as a number; return other values unchanged."""
+    if type(value).__module__ in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def plain(value: Any, *, resolve: bool = True) -> Any:
     """Return a NumPy scalar or 0-dimensional tensor as a number, an OmegaConf configuration as dicts and lists.
+
+    Without `resolve`, interpolations and missing values stay, for the names of the fields alone.
 
     Raises:
         GridError: A value of the configuration is missing, or cannot be resolved.
     """
-    module = type(value).__module__
-    if module in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
-        return value.item()
-    if module not in ("omegaconf.dictconfig", "omegaconf.listconfig"):
-        return value
+    if type(value).__module__ not in OMEGACONF:
+        return number(value)
+    omega = sys.modules["omegaconf"].OmegaConf
     try:
-        return sys.modules["omegaconf"].OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+        return omega.to_container(value, resolve=resolve, throw_on_missing=resolve)
     except Exception as error:
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise GridError(f"the configuration cannot be read ({cause}): give it that value") from error
@@ -132,7 +148,7 @@ def key_of(value: Any) -> str:
     return json.dumps(_canonical(value, []))
 
 
-def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -> Any:  # noqa: C901, PLR0911
+def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -> Any:  # noqa: C901, PLR0911, PLR0912
     """Return a value as JSON that is the same for equal values, and append why it cannot be stored."""
     value = plain(value)
     if isinstance(value, enum.Enum):
@@ -142,6 +158,7 @@ def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -
     if isinstance(value, int):
         if abs(value) >= _LONG:
             refused.append("a number of over 4,300 digits cannot be written: give it as text")
+            return None
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -152,6 +169,8 @@ def _canonical(value: Any, refused: list[str], num_levels: int = _MOST_NESTED) -
         return str(value)
     if is_named(value) and "<lambda>" not in value.__qualname__:
         return {"name": full_name(value)}
+    if refused:  # a list that contains itself twice would never end
+        return None
     if num_levels == 0:
         rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
         refused.append(f"{rule}: make it flatter, or give its name")
@@ -185,6 +204,31 @@ def column(name: str) -> str:
     ('lr', 'epochs (hyperparameter)')
     """
     return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value in HParams.
+
+    >>> kind_of(0.5), kind_of(True), kind_of(float("nan")), kind_of(None)
+    ('number', 'bool', 'text', 'text')
+    """
+    value = plain(value)
+    is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+    return "bool" if isinstance(value, bool) else NUMBER if is_number else TEXT
+
+
+def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the type of each hyperparameter in HParams, text if the types of its values differ.
+
+    >>> kinds_of([{"lr": 1, "n": 1}, {"lr": 0.5, "n": True}])
+    {'lr': 'number', 'n': 'text'}
+    """
+    kinds: dict[str, str] = {}
+    for params in rows:
+        for name, value in params.items():
+            kind = kind_of(value)
+            kinds[name] = kind if kinds.get(name, kind) == kind else TEXT
+    return kinds
 
 
 def text(value: Any) -> str:

@@ -7,10 +7,9 @@ format in a file of the experiment, and updates runs written in an earlier forma
 
 import io
 import re
-import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
 from runmanager.core.files import LONGEST, marked, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
-from runmanager.core.values import plain, text
+from runmanager.core.values import NUMBER, TEXT, kind_of, kinds_of, plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level
 
@@ -46,8 +45,6 @@ _TAGS = {
     "train_loss": "loss/train_eval",
     "train_accuracy": "accuracy/train_eval",
 }
-NUMBER, TEXT = "number", "text"
-"""Types of values in HParams; the third one is bool."""
 _VERSION = 1
 _HEAD = 2**18  # number of bytes at the beginning of an event file that contain the start of the session
 
@@ -82,7 +79,7 @@ def decide(experiment: Path) -> None:
         rows = [{name: value for name, value in run.params.items() if name not in repeats} for run in runs]
         grouped_by = [name for name in names if name not in repeats] if repeats else None
         axes = sorted({name for params in rows for name in params})
-        kinds = {name: kind_of(params.get(name) for params in rows) for name in axes}
+        kinds = kinds_of({**dict.fromkeys(axes), **params} for params in rows)
         form = {"v": _VERSION, "kinds": kinds, "grouped_by": grouped_by, "repeats": [*repeats]}
         form["is_settled"] = True  # all runs have this format
         if form == files.read_json(path):
@@ -117,7 +114,7 @@ def session_start(
         if name in repeats:
             continue
         value = plain(run.params.get(name))
-        kind = kind_of([value])
+        kind = kind_of(value)
         if kind == TEXT or kinds.get(name, kind) != kind:
             value = "none" if value is None else text(value)
             info.hparams[name].string_value = value if len(value) <= LONGEST else marked(value, value)
@@ -149,19 +146,6 @@ def _is_unambiguous(value: Any) -> bool:
     if isinstance(value, float):
         return text(value) == repr(value) or float(text(value)) == value
     return value is None or isinstance(value, bool | int)
-
-
-def kind_of(values: Iterable[Any]) -> str:
-    """Return the type of values, text if their types differ.
-
-    >>> kind_of([1, 0.5]), kind_of([1, True]), kind_of([True]), kind_of([float("nan")]), kind_of([None])
-    ('number', 'text', 'bool', 'text', 'text')
-    """
-    kinds: set[str] = set()
-    for value in map(plain, values):
-        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-        kinds.add("bool" if isinstance(value, bool) else NUMBER if is_number else TEXT)
-    return kinds.pop() if len(kinds) == 1 else TEXT
 
 
 def _update(run: RunFolder, form: Mapping[str, Any]) -> bool:

@@ -97,7 +97,8 @@ class RunLog(RunListener):
     """Writes the event file of one attempt. No method raises.
 
     The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
-    never. `goal` and `x_axis` are the experiment's.
+    never. `goal` and `x_axis` are the experiment's. `kinds` has the types of the grid's hyperparameters for an
+    experiment whose format is not chosen.
     """
 
     folder: RunFolder
@@ -105,6 +106,7 @@ class RunLog(RunListener):
     details: Mapping[str, Any]
     goal: Goal | None = None
     x_axis: str | None = None
+    kinds: Mapping[str, str] | None = None
     histogram_every: int = 1
     _has_goal: bool = False
     _metrics: dict[str, None] = field(default_factory=dict)  # the metrics so far, to choose a default goal
@@ -148,7 +150,7 @@ class RunLog(RunListener):
             self._is_described = bool(written)
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
             self._has_begun = True
-            form = files.read_json(experiment / files.HPARAMS)
+            form = files.read_json(experiment / files.HPARAMS) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):

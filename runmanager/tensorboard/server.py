@@ -20,12 +20,12 @@ from runmanager.console import in_notebook
 from runmanager.core.experiment import Experiment, RunFolder, read_runs, telling_first, varying
 from runmanager.core.files import slug
 from runmanager.core.state import read_run
-from runmanager.core.values import text
+from runmanager.core.values import kinds_of, text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
 from runmanager.tables.usual_goals import companion, default_goal, goal_of_kept
-from runmanager.tensorboard.hparams import EPOCH, LAST, kind_of, tag
+from runmanager.tensorboard.hparams import EPOCH, LAST, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -271,7 +271,7 @@ def shared_hparams(root: Path) -> list[str]:
     for folder in experiments(root):
         rows = [run.params for run in runs_here(folder)]
         names = dict.fromkeys(name for params in rows for name in params)
-        of_experiments.append({name: kind_of(params.get(name) for params in rows) for name in names})
+        of_experiments.append(kinds_of({**dict.fromkeys(names), **params} for params in rows))
     first, *others = [*filter(None, of_experiments)] or [{}]
     return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 

@@ -217,6 +217,17 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     assert written == []
 
 
+def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
+    manager = RunManager("e", tmp_path, display=False)
+
+    for run_ in RunBuilder.get_runs({"lr": [0.1, None], "amp": [True], "note": [1, "a"]}):
+        train(manager, run_)
+
+    assert list(shown(tmp_path).values()) == [
+        {"lr": lr, "amp": True, "note": note} for lr in ("0.1", "none") for note in ("1", "a")
+    ]
+
+
 @pytest.mark.slow
 def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None], "momentum": [0.9]})

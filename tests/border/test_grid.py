@@ -113,6 +113,8 @@ def test_a_missing_hyperparameter_is_named_beside_those_that_are_there():
 
     with pytest.raises(AttributeError, match=r"'momentum'.*lr, batch_size, device"):
         run.momentum  # noqa: B018
+    with pytest.raises(AttributeError, match=r"expand\(\)"):
+        run.config  # noqa: B018
 
     assert getattr(run, "momentum", 0.9) == 0.9
     for name in ("momentum", "lr"):
@@ -196,11 +198,22 @@ def test_a_nested_grid_is_that_of_its_dotted_axes(grid):
 
 
 def test_a_mapping_in_a_list_is_a_value():
-    runs = RunBuilder.get_runs({"opt": {"extra": [{"lr": 1}, Optimizer(2)]}})
+    config = OmegaConf.create({"lr": 3})
 
-    assert [run.opt.extra for run in runs] == [{"lr": 1}, Optimizer(2)]
+    runs = RunBuilder.get_runs({"opt": {"extra": [{"lr": 1}, Optimizer(2), config]}})
+
+    assert [run.opt.extra for run in runs] == [{"lr": 1}, Optimizer(2), config]
+    assert runs[2].opt.extra.lr == 3
 
 
+def test_a_name_below_a_dot_may_begin_with_an_underscore():
+    (run,) = RunBuilder.get_runs({"opt": {"_target_": ["SGD"], "inner": {"_": [1]}}})
+
+    assert (run.opt._target_, run.opt.inner._) == ("SGD", 1)
+
+
+CYCLIC: list[Any] = []
+CYCLIC += [CYCLIC, CYCLIC]
 REFUSED: list[tuple[Any, list[str]]] = [
     ([0.1], ["[0.1]", "{'lr': [...]}"]),
     ({"device": "cpu"}, ["'device'", "device=['cpu']"]),
@@ -210,7 +223,8 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"opt": {}}, ["'opt'", "no values"]),
     ({"opt": {"lr": [1]}, "opt.lr": [2]}, ["'opt.lr'", "keep one"]),
     ({"opt": [1], "opt.lr": [2]}, ["'opt'", "'opt.lr'", "rename"]),
-    ({("a", "b"): {"c": 1}}, ["('a', 'b')", "list of tuples"]),
+    ({("a", "b"): {(1, 2): 0.5}}, ["('a', 'b')", "list of tuples"]),
+    ({("a", 3): [(1, 2)]}, ["text", "got 3"]),
     ({"lr": {0.1, 0.2}}, ["'lr'", "a set", "list"]),
     ({"lr": []}, ["'lr'", "no values"]),
     ({3: [1]}, ["text", "got 3"]),
@@ -228,7 +242,8 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"device": [0]}, ["got 0", "'cuda:0'"]),
     ({(): [()]}, ["without names", "('a', 'b')"]),
     ({"p": [np.longdouble(1)]}, ["'p'", "longdouble", "name"]),
-    ({"p": [10**5000]}, ["'p'", "4,300 digits", "text"]),
+    ({"p": [{"n": 10**5000}]}, ["'p'", "4,300 digits", "text"]),
+    ({"p": [CYCLIC]}, ["'p'", "50 deep"]),
 ]
 
 
@@ -346,6 +361,8 @@ def test_a_grid_names_its_ranges_and_what_to_do(expand_):
 
 UNUSABLE: list[tuple[Any, list[str]]] = [
     (lambda: Uniform(1, 0), ["Uniform(0, 1)"]),
+    (lambda: Uniform(1, 1), ["[1]"]),
+    (lambda: IntRange(1, 3, log="yes"), ["log", "'yes'"]),  # type: ignore[arg-type]
     (lambda: Uniform(0, math.nan), ["high", "nan"]),
     (lambda: LogUniform(0, 1), ["above 0"]),
     (lambda: IntRange(True, 8), ["low", "whole number"]),
@@ -394,6 +411,31 @@ def test_a_configuration_of_omegaconf_is_converted_with_its_interpolations():
     (run,) = expand(config, {"lr": [0.5]})
 
     assert run._asdict() == {"lr": 0.5, "width": 8, "double": 8}
+
+
+def test_a_configuration_of_omegaconf_may_be_read_only_and_lack_what_the_grid_gives():
+    config = OmegaConf.create({"opt": {"lr": "???"}, "home": "${oc.env:NOPE}"})
+    OmegaConf.set_readonly(config, True)
+
+    (run,) = expand(config, {"opt.lr": [0.5], "home": ["here"]})
+
+    assert run._asdict() == {"opt.lr": 0.5, "home": "here"}
+    run.config.opt.lr = 0.6
+
+
+def test_what_two_fields_share_changes_in_one_of_them():
+    shared = {"lr": 1}
+    linked = OmegaConf.create({"x": shared, "y": "${x}"})
+
+    (run,) = expand({"x": shared, "y": shared}, {"y.lr": [2]})
+
+    assert run.config == {"x": {"lr": 1}, "y": {"lr": 2}}
+    assert len(problems_of(expand, linked, {"y.lr": [2]})) == 1
+
+
+@pytest.mark.parametrize("params", [[], [{"lr": 0.1}], "opt.lr", RunBuilder.get_runs(TUTORIAL)[0]])
+def test_what_is_neither_a_grid_nor_runs_expands_no_configuration(params):
+    assert "a grid is a mapping" in problems_of(expand, Config(), params)[0]
 
 
 def test_what_a_configuration_does_not_have_or_refuses_is_named_at_once():
