@@ -49,6 +49,7 @@ class RunFolder:
     # reason why the run cannot be executed on this machine, empty if the run can be executed
     unavailable: str = ""
     since: int = 0  # the last attempt that does not count, as code, data or versions have changed since
+    is_changed: bool = False  # whether the run waits for changed=, as code, data or versions have changed since
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -60,6 +61,7 @@ class RunFolder:
             **content,
             "crc": f"{crc:08x}",
             **({"unavailable": self.unavailable} if self.unavailable else {}),
+            **({"changed": True} if self.is_changed else {}),
         }
 
 
@@ -262,14 +264,20 @@ class Experiment:
                 folder = RunFolder(self.path / files.run_folder(number, named, digits), number, id_, params)
                 number += 1
             as_read = {name: decode(encode(value)) for name, value in params.items()}
-            planned.append(RunFolder(folder.path, folder.number, id_, as_read, unavailable.get(id_, "")))
+            reason = unavailable.get(id_, "")
+            planned.append(replace(folder, params=as_read, unavailable=reason))
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         self._runs = existing | {run.id: run for run in planned}
         if is_written:
-            whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
-            files.remove_leftovers(self.path, *whole)
-            self._write(design, runs=[run.entry for run in planned])
+            self.write_plan(planned, design)
         return planned
+
+    def write_plan(self, planned: Sequence[RunFolder], design: Design) -> None:
+        """Write the runs of a grid to grid.json with the design."""
+        self.runs.update({run.id: run for run in planned})
+        whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
+        files.remove_leftovers(self.path, *whole)
+        self._write(design, runs=[run.entry for run in planned])
 
     def open(self, run: RunLike, repeat: int = 1) -> RunFolder:
         """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
@@ -448,7 +456,8 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         "".join(params).encode()  # a lone surrogate cannot name a column
         reason = str(entry.get("unavailable", ""))
-        run = RunFolder(experiment / name, number, str(entry["id"]), params, reason)
+        is_changed = bool(entry.get("changed"))
+        run = RunFolder(experiment / name, number, str(entry["id"]), params, reason, is_changed=is_changed)
         if "crc" in entry and entry["crc"] != run.entry["crc"]:
             raise ValueError("its checksum differs")  # noqa: TRY301
         return run  # noqa: TRY300

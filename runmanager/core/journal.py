@@ -45,7 +45,7 @@ DAMAGED = (
 """The exceptions raised by a line that is not a record."""
 _TAKEN = COLUMNS - {*LEADING}
 """Names that a metric cannot have: columns of the tables."""
-_ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
+_ENDS = {s for s in Status if not (s.is_in_progress or s in (Status.PENDING, Status.CHANGED))}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 # seconds since 1970, within the range of Python's dates

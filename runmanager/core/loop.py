@@ -51,6 +51,7 @@ class Loop:
     users: Sequence[Listener] = ()  # the user's listeners in this process
     retries: int = 0
     retry_failed: bool = False
+    asks: bool = False  # whether changed runs whose results took long wait for changed=
     stops_at_failure: bool = False
     began: float = field(default_factory=time.monotonic)  # the time of the call of `run_grid`
     is_over: bool = False  # whether the search has ended, with no further runs
@@ -61,12 +62,17 @@ class Loop:
 
     def plan(self, *, is_written: bool) -> Plan:
         """Plan the chosen runs, on rank 0; store all runs with the experiment if `is_written`."""
-        folders = self.task.experiment.plan(self.grid, self.unavailable, self.design, is_written=is_written)
+        folders = self.task.experiment.plan(self.grid, self.unavailable, self.design, is_written=False)
         chosen = [(self.grid[index], folders[index]) for index in self.chosen]
-        plan = make_plan(chosen, self.task, retry_failed=self.retry_failed)
+        plan = make_plan(chosen, self.task, retry_failed=self.retry_failed, asks=self.asks)
         runs = list(plan.runs)
+        if is_written:
+            for index, planned in zip(self.chosen, runs, strict=True):
+                folders[index] = replace(folders[index], is_changed=planned.folder.is_changed)
+            self.task.experiment.write_plan(folders, self.design)
         if self.pruner:
-            self.pruner.begin([planned.start for planned in runs])
+            asked = {planned.folder.id for planned in plan.asked}
+            self.pruner.begin([planned.start for planned in runs if planned.folder.id not in asked])
             for number, planned in enumerate(runs):
                 if planned.action.is_due and self.pruner.is_left(planned.start):
                     runs[number] = replace(planned, action=Action.LEAVE)
@@ -143,7 +149,8 @@ class Loop:
                 self._tell_end(id_, self.states[id_].outcome, threads)
             for listener in threads:
                 listener.close()
-        self.is_over, self.num_more = True, 0
+        self.is_over = not (self.search and self.whole.asked)
+        self.num_more = 0 if self.is_over else self.num_more
         return COMPLETED
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
@@ -210,7 +217,7 @@ class Loop:
             )
         due: list[str] = []
         sentences: list[str] = []
-        while not due:
+        while not due and not self.whole.asked:  # a choice depends on the results of all runs
             decision = search.next(self.states, self._in_progress.keys())
             sentences += decision.sentences
             due += decision.due

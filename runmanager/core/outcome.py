@@ -20,7 +20,7 @@ BY_TRAIN = "train"
 
 
 class Status(StrEnum):
-    """The status of a run: pending, in progress, or ended in one of nine ways.
+    """The status of a run: pending, in progress, ended in one of nine ways, or changed and not executed again.
 
     Attributes:
         is_success: Whether the run ended as planned: completed, or pruned.
@@ -62,6 +62,7 @@ class Status(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     STALE = "stale"
+    CHANGED = "changed"
 
     def __init__(self, text: str) -> None:
         self.is_success: bool = text in ("completed", "pruned")
@@ -76,7 +77,7 @@ class Status(StrEnum):
         self.is_worth_a_retry: bool = text in ("killed", "hung")
         self.has_error_log: bool = self.is_exception or text == "hung"
         self.exit_code: int = 0 if self.is_success or text == "unavailable" else 1
-        self.sign: str = {"completed": "✓", "running": "…", "stale": "!"}.get(text, "·")
+        self.sign: str = {"completed": "✓", "running": "…", "stale": "!", "changed": "!"}.get(text, "·")
         if self.is_fault or self.is_stopped:
             self.sign = "✗" if self.is_fault else "!"
 
@@ -124,6 +125,7 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
     """Return the next step for runs of a status, "" without a next step."""
     again = retry_failed(f"executes {them} again")
     which = "the run" if them == "it" else "the runs"
+    rerun, keep = argument("changed='rerun'", "--changed rerun"), argument("changed='keep'", "--changed keep")
     steps = {
         Status.FAILED: f"see {evidence}; once the cause is fixed, {retry_failed(f'executes {which} again')}",
         Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
@@ -131,6 +133,7 @@ def advice(status: str, evidence: str, *, same: str = "the same command", them: 
         Status.HUNG: f"see {evidence}; fix it, or raise {argument('timeout=', '--timeout')}; {again}",
         Status.KILLED: f"see {evidence}; {same} continues {them}",
         Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
+        Status.CHANGED: f"{rerun} executes {them} again, {keep} keeps {them}",
     }
     return steps.get(Status(status), "")
 

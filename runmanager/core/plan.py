@@ -1,8 +1,7 @@
 """The plan of a grid: which runs are due, and why, decided before any run is executed."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,6 +12,8 @@ from runmanager.core.run import Run
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.task import RunTask
 
+_ASKED_S = 600.0  # results of changed runs that took this time are replaced only if the user says so
+
 
 class Action(StrEnum):
     """The action for a run."""
@@ -21,7 +22,7 @@ class Action(StrEnum):
     CONTINUE = "continue"  # execute the run, from its last checkpoint if it has one
     # execute the run from its first epoch, as code, data, versions or loaded weights have changed
     START_OVER = "start over"
-    WAIT = "wait"  # the run waits for a decision of the search
+    WAIT = "wait"  # the run waits for a decision of the search, or for changed=
     LEAVE = "leave"
 
     def __init__(self, text: str) -> None:
@@ -37,6 +38,19 @@ class PlannedRun:
     before: RunResult  # the state of the run before the grid starts, from all attempts
     start: RunResult  # the state from which the run starts; without attempts before a change
     action: Action
+    cause: str = ""  # what has changed since the run began
+
+    @property
+    def is_at_stake(self) -> bool:
+        """Whether epochs of the run, which is not at fault, would not count from now on."""
+        is_ended = bool(self.before.epochs or self.before.inside) or self.before.status.is_success
+        return self.action is Action.START_OVER and is_ended and not self.before.status.is_fault
+
+    def waiting(self) -> "PlannedRun":
+        """Return the changed run with its earlier results, marked, to wait for changed=."""
+        folder = replace(self.before.folder, is_changed=True)
+        start = replace(self.before, folder=folder, status=Status.CHANGED)
+        return replace(self, folder=folder, start=start, action=Action.WAIT)
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,6 @@ class Plan:
     """The runs of a grid with their actions."""
 
     runs: Sequence[PlannedRun]  # all runs of the grid, in order
-    causes: Mapping[str, int] = field(default_factory=dict)  # what has changed -> number of changed runs
     varying: Sequence[str] = ()  # the hyperparameters that vary, also in runs that a search will create
     sentences: Sequence[str] = ()  # sentences of the search, to be printed
 
@@ -53,18 +66,29 @@ class Plan:
         """The runs to execute, in order."""
         return [planned for planned in self.runs if planned.action.is_due]
 
+    @cached_property
+    def asked(self) -> list[PlannedRun]:
+        """The changed runs that wait for changed=, in order."""
+        return [planned for planned in self.runs if planned.start.status is Status.CHANGED]
 
-def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_failed: bool) -> Plan:
-    """Plan runs according to their journals and the options of `run_grid`."""
+
+def make_plan(
+    runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_failed: bool, asks: bool = False
+) -> Plan:
+    """Plan runs according to their journals and the options of `run_grid`.
+
+    If asked, changed runs wait when their results took long.
+    """
     context, keep_changed = task.context, task.context.keep_changed
     planned: list[PlannedRun] = []
-    causes: Counter[str] = Counter()
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in runs:
-        before = start = read_run(folder)
         if folder.unavailable:
-            planned.append(PlannedRun(run, folder, before, start, Action.LEAVE))
+            before = read_run(folder)
+            planned.append(PlannedRun(run, folder, before, before, Action.LEAVE))
             continue
+        before = start = read_run(replace(folder, is_changed=False))
+        folder = before.folder  # noqa: PLW2901 - it is marked again if it waits again
         differences = context.changes_since(before)
         if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
             # a later attempt, which failed before its first epoch, may have begun with the present code
@@ -73,8 +97,6 @@ def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_fai
                 start, differences = later, []
         if not differences:
             differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]
-        if differences:
-            causes[", ".join(differences)] += 1
         if differences and not keep_changed:
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
             folder = replace(folder, since=max(files.journals_by_attempt(folder.path)))  # noqa: PLW2901 - its epochs do not count
@@ -85,5 +107,6 @@ def make_plan(runs: Iterable[tuple[Run, RunFolder]], task: RunTask, *, retry_fai
             is_pruned = start.pruned_by != "" and start.pruned_by == context.rule
             if start.status is Status.COMPLETED or is_pruned or (has_failed and not retry_failed):
                 action = Action.LEAVE
-        planned.append(PlannedRun(run, start.folder, before, start, action))
-    return Plan(planned, causes)
+        planned.append(PlannedRun(run, start.folder, before, start, action, ", ".join(differences)))
+    is_asked = asks and sum(each.before.seconds for each in planned if each.is_at_stake) >= _ASKED_S
+    return Plan([each.waiting() if is_asked and each.is_at_stake else each for each in planned])

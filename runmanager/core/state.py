@@ -154,6 +154,8 @@ def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 def _status(folder: RunFolder, last: Attempt) -> Status:
     """Derive the status of a run; without an end, from the process, else from the lock or the journal's age."""
+    if folder.is_changed:
+        return Status.CHANGED
     if last.outcome:
         return last.outcome.status
     if not last.number:

@@ -189,7 +189,7 @@ class GridOptions:
         None,
         lambda problems, name, value: problems.check_choice(name, value, ("rerun", "keep")),
         flag="what to do with runs of other code, data or versions",
-        says="rerun",
+        says="rerun below ten minutes",
         heading=AGAIN,
         choices=["rerun", "keep"],
     )

@@ -23,7 +23,7 @@ from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
-from runmanager.core.outcome import Status
+from runmanager.core.outcome import Status, advice
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
+
+_NOT_DONE = (Status.UNAVAILABLE, Status.CHANGED)
 
 Train = Callable[[Run, "RunManager"], object]
 """A training function."""
@@ -87,8 +89,8 @@ def run_grid(
 
     An interrupted run resumes after its last committed epoch if `train` uses
     ``manager.epochs(n, checkpoint={...})``. Failed runs are executed again only with `retry_failed`.
-    Runs that began with other code, data or library versions are executed again, see `changed`; the files of
-    their old attempts stay.
+    Runs that began with other code, data or library versions are executed again or wait, see `changed`; the
+    files of their old attempts stay.
 
     Args:
         params: A mapping of axes as in `RunBuilder.get_runs`, with at most 10,000 runs, or a list of any number
@@ -115,9 +117,10 @@ def run_grid(
         retry_failed: Whether to execute those runs again that failed, diverged, hung, ran out of memory, or
             raised optuna.TrialPruned.
         changed: The action for runs that began with other code, data or versions. By default, these runs are
-            executed again, unless `train` reaches the changed code neither by name nor by a hyperparameter; a
-            line then names the code. "rerun" executes these runs again, too. "keep" resumes all changed runs
-            and marks them as mixed.
+            executed again if their results together took less than ten minutes; otherwise, they wait, and a
+            line asks for a value. If `train` reaches the changed code neither by name nor by a hyperparameter,
+            the runs are kept, and a line names the code. "rerun" executes all of these runs again. "keep" keeps
+            completed runs, and resumes the others and marks them as mixed.
         data: The training data of `train`, so that a change in them is detected: tensors, a dataset, a `Path`
             of a file or a folder, a text that identifies the data, or a function that returns one of these.
             The function is called after the grid is validated.
@@ -298,6 +301,7 @@ def open_grid(
         unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
         users=in_parent if ranks.is_main() else [],
         retries=options.retries, retry_failed=options.retry_failed or bool(numbers),
+        asks=options.changed is None and not numbers,
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
     return loop, progress, [f"! {note}" for note in notes]
@@ -375,11 +379,8 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
     if progress:
         ended.panel = progress.conclude(ended.panel)
     is_quiet = ranks.is_main() and not (progress and progress.is_shown)
-    if (
-        is_quiet
-        and outcomes
-        and all(each.status.is_fault or each.status is Status.UNAVAILABLE for each in outcomes)
-    ):
-        why = f"no run is completed: {statuses_of(ended.outcomes)}; {outcomes[0].error}"
+    if is_quiet and outcomes and all(each.status.is_fault or each.status in _NOT_DONE for each in outcomes):
+        first = outcomes[0].error or advice(outcomes[0].status, "")
+        why = f"no run is completed: {statuses_of(ended.outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended

@@ -1,14 +1,16 @@
 """The lines that a grid shows before its first run."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import Status, advice, argument, retry_failed
-from runmanager.core.plan import Action, Plan
+from runmanager.core.plan import Action, Plan, PlannedRun
 from runmanager.core.provenance import files_digest
 from runmanager.core.wording import counted, listed
+from runmanager.tables.cells import duration
 from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
 
@@ -39,6 +41,7 @@ def announce(loop: Loop, first: Plan) -> None:
         "done before": statuses[Action.LEAVE, Status.COMPLETED],
         "failed before": num_failed,
         "pruned before": statuses[Action.WAIT, Status.PRUNED] + statuses[Action.LEAVE, Status.PRUNED],
+        "changed": len(first.asked),
         "unavailable": missing.total(),
     }
     more = loop.num_more
@@ -80,20 +83,21 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     sentences = []
     noticed: set[str] = set()
     named: set[str] = set()
-    if plan.causes:
-        is_one_cause = len(plan.causes) == 1
-        causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in plan.causes.items()]
-        # there are many causes, for example if runs load the weights of many encoders
-        if len(causes) > _MOST_CAUSES:
-            causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
+    asked = {planned.folder.id for planned in plan.asked}
+    rest = [planned for planned in plan.runs if planned.cause and planned.folder.id not in asked]
+    if rest:
         done, meaning = "kept", "unfinished runs resume, marked as mixed"
         if not context.keep_changed:
             step = argument("changed='keep'", "--changed keep")
             done, meaning = "executed again", f"old attempts are kept; {step} continues them"
-        number = sum(plan.causes.values())
-        verb = "is" if number == 1 else "are"
-        changed = f"{counted(number, 'run')} changed and {verb} {done}"
-        sentences.append(f"! {changed}: {'; '.join(causes)}; {meaning}")
+        changed = f"{counted(len(rest), 'run')} changed and {'is' if len(rest) == 1 else 'are'} {done}"
+        sentences.append(f"! {changed}: {_causes(rest)}; {meaning}")
+    if plan.asked:
+        number, seconds = len(plan.asked), sum(planned.before.seconds for planned in plan.asked)
+        step = advice(Status.CHANGED, "", them="it" if number == 1 else "them")
+        step += "; the search goes on after that" if loop.search else ""
+        waits = f"{'waits' if number == 1 else 'wait'}, with results of {duration(seconds)}"
+        sentences.append(f"! {counted(number, 'run')} changed and {waits}: {_causes(plan.asked)}; {step}")
     states = [planned.start for planned in plan.runs]
     had_data = ["data" in state.start.get("fingerprint", {}) for state in states]
     numbers = {
@@ -122,3 +126,13 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     if news := [f"{name} ({why})" for name, why in names.items() if name not in named]:
         sentences.append(f"! not compared by content: {listed(news)}; data= compares it")
     return sentences
+
+
+def _causes(runs: Sequence[PlannedRun]) -> str:
+    """Return what has changed since the runs began."""
+    counts = Counter(planned.cause for planned in runs)
+    causes = [cause if len(counts) == 1 else f"{cause} ({count:,})" for cause, count in counts.items()]
+    # there are many causes, for example if runs load the weights of many encoders
+    if len(causes) > _MOST_CAUSES:
+        causes[_MOST_CAUSES - 1 :] = [f"{len(causes) - _MOST_CAUSES + 1:,} other causes"]
+    return "; ".join(causes)

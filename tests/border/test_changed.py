@@ -1,12 +1,13 @@
 """What counts as a change: compared, noticed or named, and never silent; and what is none."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from runmanager import load_runs, run_grid
+from runmanager import best, load_results, load_run, load_runs, run_grid
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 HEAD = """
@@ -231,3 +232,186 @@ def test_a_choice_among_other_runs_counts(load, choice):
 
     assert rows([0.1], "b", train) == [2]
     assert rows([0.1], "b", train) == [2]
+
+
+HOURS = """
+import os, sys, time
+from pathlib import Path
+
+real, ahead = time.perf_counter, [0.0]
+for module in list(sys.modules.values()):
+    if getattr(module, "perf_counter", None) is real:
+        module.perf_counter = lambda: real() + ahead[0]
+
+import torch
+from runmanager import Decide, OptunaSearch, run_grid
+
+network = torch.nn.Linear(1, 1)
+
+def score(run):
+    return run.lr * 1
+
+def train(run, manager):
+    net = torch.nn.Linear(1, 1)
+    with manager.run(run, net):
+        for epoch in manager.epochs(2, checkpoint={"network": net}):
+            ahead[0] += MINUTES * 30
+            manager.track(score=score(run))
+            if Path("stop").exists() and run.lr == 2 and epoch == 2:
+                os._exit(9)
+            if Path("fail").exists() and run.lr == 3:
+                raise ValueError
+
+MINUTES = 20
+if __name__ == "__main__":
+    for stream in (1, 2):
+        os.dup2(os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    options = eval(f"dict({sys.argv[1]})")
+    grid = options.pop("grid", {"lr": [1, 2]})
+    options |= dict(executor='inline', goal='max:score', tensorboard=False)
+    outcome = run_grid(grid, train, experiment="exp", **options)
+    sys.exit(outcome.exit_code)
+"""
+
+
+@pytest.fixture
+def begin(warm, own_folder):
+    """Execute the program, with parts of its text replaced, in a process of its own; return code and output."""
+    program = own_folder / "program.py"
+
+    def begin_(edits=(), options=""):
+        text = HOURS
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        program.write_text(text)
+        warm.begin(program, options)
+        return warm.wait(), Path("said.txt").read_text()
+
+    return begin_
+
+
+SCORE = [("run.lr * 1", "run.lr * 5")]
+TABLE = ["status", "attempts", "mixed"]
+
+
+def table():
+    return load_runs("runs/exp")[TABLE].to_numpy().tolist()
+
+
+def scores():
+    return load_results("runs/exp")["score"].tolist()
+
+
+def test_changed_runs_of_less_than_ten_minutes_are_executed_again(begin):
+    short = [("MINUTES = 20", "MINUTES = 4.9")]
+    begin(short)
+
+    code, said = begin([*short, *SCORE])
+
+    assert (code, table()) == (0, [["completed", 2, False]] * 2)
+    assert "2 runs changed and are executed again: source of score;" in said
+
+
+def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin):
+    begin()
+
+    code, said = begin(SCORE, "grid={'lr': [1, 2, 0.1]}")
+
+    assert code == 1
+    line = next(line for line in said.splitlines() if "wait" in line)
+    for text in ("! 2 runs", "40 min", "source of score", "changed='rerun'", "changed='keep'"):
+        assert text in line
+    assert table() == [["changed", 1, False]] * 2 + [["completed", 1, False]]
+    assert scores() == [1, 1, 2, 2, 0.5, 0.5]
+    assert best(load_runs("runs/exp"), "max:score")["lr"].iloc[0] == 0.1  # 1 and 2 have scores of other code
+    assert load_run("runs/exp/2").status == "changed"
+    results = json.loads(Path("runs/exp/results.json").read_text())
+    assert [row["lr"] for row in results] == [1, 1, 2, 2, 0.1, 0.1]
+    assert begin(SCORE, "grid={'lr': [1, 2, 0.1]}")[0] == 1  # asked again
+    assert begin()[0] == 0  # the change is undone
+    assert table()[:2] == [["completed", 1, False]] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "runs", "values"),
+    [
+        ("keep", [["completed", 1, False], ["completed", 2, True]], [1, 1, 2, 10]),
+        ("rerun", [["completed", 2, False]] * 2, [5, 5, 10, 10]),
+    ],
+)
+def test_an_interrupted_run_goes_on_with_other_code_only_if_that_is_said(begin, value, runs, values):
+    Path("stop").touch()
+    assert begin()[0] == 9
+    Path("stop").unlink()
+
+    assert begin(SCORE)[0] == 1
+
+    assert table() == [["changed", 1, False]] * 2
+    assert scores() == [1, 1, 2]
+    assert begin(SCORE, f"changed={value!r}")[0] == 0
+    assert (table(), scores()) == (runs, values)
+    assert begin(SCORE, f"changed={value!r}")[0] == begin(SCORE, f"changed={value!r}")[0] == 0
+    assert (table(), scores()) == (runs, values)
+
+
+def test_a_run_without_a_result_is_executed_all_the_same(begin):
+    Path("fail").touch()
+    begin((), "grid={'lr': [1, 3]}")
+    Path("fail").unlink()
+
+    code, said = begin(SCORE, "grid={'lr': [1, 3]}")
+
+    assert (code, table()) == (1, [["changed", 1, False], ["completed", 2, False]])
+    assert "1 run changed and is executed again" in said
+    assert "1 run changed and waits" in said
+
+
+def test_a_run_chosen_by_only_does_not_wait_and_the_others_stay_marked(begin):
+    begin()
+    begin(SCORE)
+
+    assert begin(SCORE, "only=2")[0] == 0
+
+    assert table() == [["changed", 1, False], ["completed", 2, False]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "search=OptunaSearch(n=3, seed=0), grid={'lr': [1, 2, 4]}",
+        "decide=Decide(), repeats='seed', grid={'lr': [1, 2], 'seed': [0, 1, 2]}",
+    ],
+)
+def test_the_next_choice_waits_for_the_runs_that_it_depends_on(begin, options):
+    Path("stop").touch()
+    begin((), options)
+    Path("stop").unlink()
+    before = table()
+
+    code, said = begin(SCORE, options)
+
+    assert code == 1
+    assert "the search goes on after that" in said
+    assert [attempts for _, attempts, _ in table()] == [attempts for _, attempts, _ in before]
+    assert begin(SCORE, f"{options}, changed='rerun'")[0] == 0
+    assert {status for status, *_ in table()} == {"completed"}
+
+
+def test_a_plan_asks_and_marks_nothing(begin):
+    begin()
+
+    code, said = begin(SCORE, "plan_only=True")
+
+    assert code == 0
+    assert "2 runs changed and wait" in said
+    assert table() == [["completed", 1, False]] * 2
+
+
+def test_that_all_runs_wait_is_said_without_a_display(begin):
+    begin()
+
+    code, said = begin(SCORE, "display=False")
+
+    assert (code, said.count("\n")) == (1, 1)
+    assert "2 changed; changed='rerun'" in said
