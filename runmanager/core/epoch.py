@@ -55,7 +55,8 @@ class OpenEpoch:
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
-        self._columns: set[str] = set()  # columns that `track` has checked
+        self._names: set[str] = set()  # names that `track` has checked
+        self.evaluations: list[tuple[Any, ...]] = []  # the loaders, and how each was evaluated
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
@@ -111,11 +112,10 @@ class OpenEpoch:
     def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
         for name, value in values.items():
-            column = metrics.column_of(name)
-            if column not in self._columns:
-                metrics.check_column(column, self._params)
-                self._columns.add(column)
-            self.sums.track(column, value, how)
+            if name not in self._names:
+                metrics.check_column(metrics.column_of(name), self._params)
+                self._names.add(name)
+            self.sums.track(name, value, how)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns and the duration of an evaluation."""

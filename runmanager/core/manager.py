@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from operator import is_
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -541,8 +542,8 @@ class Manager:
 
         Raises:
             LifecycleError: No epoch is open.
-            InvalidArgumentError: A value is not a single number, a name is taken, or `how` differs from an
-                earlier call.
+            InvalidArgumentError: A value is not a single number, a name is taken, another source fills the
+                column in this epoch, or `how` differs from an earlier call.
 
         Example:
             >>> manager = RunManager("example", display=False)
@@ -687,8 +688,8 @@ class Manager:
 
         Raises:
             LifecycleError: No run is open, the run has no network, or the epoch has ended already.
-            InvalidArgumentError: A column's name is taken, a batch is not (inputs, labels), or a metric is not
-                a number.
+            InvalidArgumentError: A column's name is taken, another evaluation or `track` fills it in this
+                epoch, a batch is not (inputs, labels), or a metric is not a number.
 
         Example:
             >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
@@ -703,7 +704,7 @@ class Manager:
         if run.network is None:
             raise LifecycleError("evaluate() without a network: write manager.run(run, network, loader)")
         counts = run.context.boards.counts() if run.context.boards else None
-        with self._open_evaluation("evaluate()", loader, name) as evaluation:
+        with self._open_evaluation("evaluate()", loader, name, step, loss) as evaluation:
             evaluation.apply(run.network, loss, step, metrics, counts)
             num_items = evaluation.num_items()
             if num_items and (run.epoch is not None or run.is_trained):
@@ -901,7 +902,9 @@ class Manager:
         raise LifecycleError(f"{call} outside an epoch: {step}")
 
     @contextmanager
-    def _open_evaluation(self, call: str, loader: Iterable[Any], name: Any) -> "Iterator[OpenEvaluation]":
+    def _open_evaluation(
+        self, call: str, loader: Iterable[Any], name: Any, *how: Any
+    ) -> "Iterator[OpenEvaluation]":
         """Collect values that are tracked in the block in the columns of an evaluation."""
         run = self._open_run(call)
         if run.number and run.epoch is None and not run.is_trained:
@@ -927,7 +930,11 @@ class Manager:
         finally:
             self._evaluation = None
         torch_devices.wait_for(run.device)
-        run.add_evaluation(values, run.seconds - before)
+        # an evaluation repeated within an epoch is one source of its columns, other loaders or steps are not
+        key, evaluations = (loader, call, *how), (run.epoch or run).evaluations
+        evaluations.append(key)
+        number = next(n for n, other in enumerate(evaluations, 1) if all(map(is_, key, other)))
+        run.add_evaluation(values, run.seconds - before, f"evaluation {number}")
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""

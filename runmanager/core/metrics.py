@@ -132,6 +132,7 @@ class EpochSums:
         self.loss: Sum = Sum(is_watched=True)
         self.accuracy: Sum = Sum()
         self._sums = {"loss": self.loss, "accuracy": self.accuracy}
+        self.sources: dict[str, str] = {}  # column -> what fills it: a name, a hook or an evaluation
         self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
         self._batch: Any = None  # the current batch of `begin_batch`
@@ -154,6 +155,7 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch."""
         loss = single("loss", loss)
+        claim(self.sources, "loss", "track_loss()")
         self._num_losses += 1
         self.is_tracked = True
         if batch is None and self.measure is not None:
@@ -187,6 +189,7 @@ class EpochSums:
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add the number of correct predictions of a batch with `size` samples."""
+        claim(self.sources, "accuracy", "track_num_correct()")
         if isinstance(count, torch.Tensor) and count.is_cpu and IS_CPU_READ:
             count = count.item()
         self.accuracy.add(count, 1, num_predictions)
@@ -204,6 +207,8 @@ class EpochSums:
 
     def track(self, name: str, value: torch.Tensor | float, how: How) -> None:
         """Add a value of the current batch, see `RunManager.track`."""
+        source, name = name, column_of(name)
+        claim(self.sources, name, source)
         if how not in _HOWS:
             rule = f"how must be one of {', '.join(map(repr, _HOWS))}"
             raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
@@ -530,6 +535,14 @@ def check_column(name: str, params: Container[str]) -> None:
     if not name.isidentifier():
         problem = "is not an identifier"
     raise InvalidArgumentError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
+
+
+def claim(sources: dict[str, str], column: str, source: str) -> None:
+    """Refuse a second source of a column."""
+    before = sources.setdefault(column, source)
+    if before != source:
+        rule = f"{column!r} has two sources, {before} and {source}"
+        raise InvalidArgumentError(f"{rule}: give one of them another name")
 
 
 def column_of(name: str) -> str:

@@ -24,7 +24,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch, Interval
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.metrics import EpochSums, check_column, column_of, single
+from runmanager.core.metrics import EpochSums, check_column, claim, column_of, single
 from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run
 from runmanager.core.step_log import StepLog
@@ -79,6 +79,8 @@ class OpenRun:
         self.replaced = 0  # the earlier attempt whose weights must not be overwritten
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
         self.summary: dict[str, float] = {}  # column -> result of the whole run
+        self._sources: dict[str, str] = {}  # column -> what fills it
+        self.evaluations: list[tuple[Any, ...]] = []  # after the loop, see `OpenEpoch.evaluations`
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self.threads = ExitStack()  # restores torch's number of threads
         self._next = 0.0  # time of the next report of a step
@@ -297,17 +299,19 @@ class OpenRun:
             self.steps = StepLog(self.folder.path, self.attempt, self.folder.params, self.listeners)
         return self.steps
 
-    def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
+    def add_evaluation(self, values: Mapping[str, float], seconds: float, source: str = "") -> None:
         """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""
         if self.epoch is not None:
+            for column in values if source else ():
+                claim(self.epoch.sums.sources, column, source)
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
-            self.add_summary(values)
+            self.add_summary(values, source)
         else:
             for listener in self.listeners:
                 listener.evaluated(values)
 
-    def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
+    def add_summary(self, values: Mapping[str, torch.Tensor | float], source: str = "") -> None:
         """Add results of the whole run, see `RunManager.summary`."""
         summary: dict[str, float] = {}
         for name, value in values.items():
@@ -317,6 +321,7 @@ class OpenRun:
                     f"{column!r} is a column of the epochs: give it another name, as final_f1"
                 )
             check_column(column, self.folder.params)
+            claim(self._sources, column, source or name)
             summary[column] = float(single(column, value))
         self.summary |= summary
 

@@ -57,6 +57,24 @@ def batches_of(size=4, **options):
     return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=size, **options)
 
 
+DATA = batches_of()
+
+
+class Half:
+    def reset(self):
+        pass
+
+    def update(self, outputs, targets):
+        pass
+
+    def compute(self):
+        return 0.5
+
+
+def of_other(network, batch):
+    return network(batch[0]).mean()
+
+
 def statuses(tmp_path):
     table = load_runs(tmp_path / "exp")
     return list(zip(table["status"], table["epochs"], strict=True))
@@ -545,6 +563,75 @@ def test_an_evaluation_of_a_network_instead_of_a_loader_is_refused_without_its_d
         execute()
 
     assert len(load_runs(tmp_path / "exp")["error"][0]) < 300
+
+
+def track_in_evaluation(manager, *names):
+    with manager.evaluating([INPUTS], "val") as batches:
+        for _ in batches:
+            for name in names:
+                manager.track({name: 1.0})
+            manager.track_loss(1.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "fill"),
+    [
+        ("test_loss", lambda m: [m.evaluate(batches_of(), "test") for _ in range(2)]),
+        ("test_loss", lambda m: [m.evaluate(DATA, "test", step=step) for step in (None, of_other)]),
+        ("val_x", lambda m: [m.track({"val/x": 1}), m.track(val_x=3)]),
+        ("val_x", lambda m: [m.track({"val/x": 1, "val_x": 3}, how="last")]),
+        ("test_loss", lambda m: [m.track(test_loss=1.0), m.evaluate(DATA, "test")]),
+        ("test_loss", lambda m: [m.evaluate(DATA, "test"), m.track({"test/loss": 1.0})]),
+        ("val_loss", lambda m: [m.evaluate(DATA, "val"), track_in_evaluation(m)]),
+        ("x", lambda m: track_in_evaluation(m, "x/y", "x_y")),
+        ("loss", lambda m: track_in_evaluation(m, "loss")),
+        ("mae", lambda m: m.evaluate(DATA, metrics=dict.fromkeys(("x/mae", "x_mae"), Half()))),
+        ("loss", lambda m: m.evaluate(DATA, metrics={"loss": Half()})),
+    ],
+)
+def test_a_column_with_two_sources_in_an_epoch_is_refused(manager, tmp_path, column, fill):
+    def execute():
+        with manager.run(RUN, nn.Linear(4, 3)):
+            for _ in manager.epochs(1):
+                fill(manager)
+
+    with pytest.raises(InvalidArgumentError, match=f"{column}.* has two sources"):
+        execute()
+
+    assert statuses(tmp_path) == [("failed", 0)]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda m: [m.evaluate(batches_of(), "final"), m.evaluate(batches_of(), "final")],
+        lambda m: [m.summary(final_loss=1.0), m.evaluate(DATA, "final")],
+        lambda m: [m.summary({"final/loss": 1.0}), m.summary(final_loss=2.0)],
+    ],
+)
+def test_a_result_of_the_run_with_two_sources_is_refused(manager, fill):
+    def execute():
+        with manager.run(RUN, nn.Linear(4, 3)):
+            for _ in manager.epochs(1):
+                manager.track_loss(1.0, 1)
+            fill(manager)
+
+    with pytest.raises(InvalidArgumentError, match="'final_loss' has two sources"):
+        execute()
+
+
+def test_a_source_that_is_repeated_fills_its_column(manager, tmp_path):
+    with manager.run(RUN, nn.Linear(4, 3)):
+        for epoch in manager.epochs(2):
+            for value in (1.0, 3.0):
+                means = manager.evaluate(DATA, "val")  # as within a long epoch
+                manager.track({"val/x": value}, how="last")
+            manager.summary(best=epoch)
+
+    table = load_results(tmp_path)
+    assert table["val_x"].tolist() == [3.0, 3.0]
+    assert table["val_loss"][1] == means.loss
+    assert load_runs(tmp_path)["best"].tolist() == [2.0]
 
 
 def test_durations_are_those_of_training_without_evaluation_and_logging(manager, tmp_path):
