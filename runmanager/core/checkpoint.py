@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 from runmanager.core import files, loaders, plain_state
@@ -46,6 +47,9 @@ _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Gener
 # the loop in this epoch. Inside an epoch, `inside` has its partial metrics and the position of the loader.
 Saved = dict[str, Any]
 
+Keep = str | tuple[str, nn.Module]
+"""The epoch whose weights are saved, and the module if it is not the run's network."""
+
 
 class ResumeState:
     """The state of a run: saved with every epoch, restored when the run is resumed.
@@ -57,7 +61,7 @@ class ResumeState:
             and load_state_dict(); or plain state, a dict or a list of JSON values. With None, no checkpoint is
             saved.
         keep: The epoch whose weights are saved in weights.pt: "last", "best:<metric>", "min:<metric>" or
-            "max:<metric>". With None, no weights are saved.
+            "max:<metric>"; as a pair with a module, those of the module. With None, no weights are saved.
 
     Raises:
         CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
@@ -70,21 +74,27 @@ class ResumeState:
         device: torch.device,
         parts: Mapping[str, Any] | None,
         loader: Any,
-        keep: str | None,
+        keep: Keep | None,
     ) -> None:
         self.is_saved = parts is not None  # whether every epoch has a checkpoint
         self.was_left = False  # whether break ended the loop in the restored epoch
         # the reason why a resumed run may differ from an uninterrupted run, "" if there is none
         self.inexact = inexact(loader) if self.is_saved else ""
-        self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
+        parts = parts or {}
+        self.parts = {**dict(loaders.generators(loader)), **parts}
         self._folder, self._device, self._loader = folder, device, loader
-        self._keep, self._goal = keep, goal_of(keep)
+        self._goal = goal_of(keep)
+        self.keep: str | None
+        self._kept: nn.Module | None
+        self.keep, self._kept = keep if isinstance(keep, tuple) else (keep, None)
+        if self._kept is not None:  # else a copy that the loop updates would start over on resume
+            self.parts["keep="] = self._kept
         self._best = -math.inf
         for name, part in self.parts.items():
             state_of(name, part)
-        others = [part for part in self.parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
-        has_optimizer = any(isinstance(part, Optimizer) for part in self.parts.values())
-        has_optimizer = has_optimizer or "param_groups" in self.parts  # given as optimizer.state_dict()
+        others = [part for part in parts.values() if not isinstance(part, _WITHOUT_PARAMETERS)]
+        # param_groups: given as optimizer.state_dict()
+        has_optimizer = "param_groups" in parts or any(isinstance(part, Optimizer) for part in parts.values())
         if has_optimizer and all(map(plain_state.is_plain_state, others)):
             raise CheckpointError(
                 "checkpoint= has an optimizer, but nothing that saves the parameters that it trains, so that "
@@ -179,8 +189,8 @@ class ResumeState:
 
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
         """Save the state after an epoch with its record, before the record is committed to the journal."""
-        if self._keep is not None and ranks.is_main():
-            self._keep_weights(record, network)
+        if self.keep is not None and ranks.is_main():
+            self._keep_weights(record, network if self._kept is None else self._kept)
         if self.is_saved:
             self._write(files.CHECKPOINT, record=msgspec.to_builtins(record), is_left=is_left)
 
@@ -211,7 +221,7 @@ class ResumeState:
         if network is None:
             raise CheckpointError("keep= without a network: write manager.run(run, network, loader)")
         score = self.score(record)
-        if self._keep == "last" or score > self._best:
+        if self.keep == "last" or score > self._best:
             # a plain state_dict, for torch.load(path, weights_only=True)
             files.write_file(self._folder.path / files.WEIGHTS, [_dumped(_inner(network).state_dict())])
         self._best = max(self._best, score)
@@ -222,7 +232,7 @@ class ResumeState:
             return -math.inf
         if self._goal.metric not in record.metrics:
             raise CheckpointError(
-                f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
+                f"keep={self.keep!r} but epoch {record.epoch} has no such metric; "
                 f"{did_you_mean(self._goal.metric, record.metrics, 'it has')}"
             )
         return self._goal.score(record.metrics)
@@ -299,16 +309,18 @@ def supersede(folder: Path, attempt: int) -> None:
     remove_files(folder, files.INSIDE_CHECKPOINT)
 
 
-def goal_of(keep: str | None) -> Goal | None:
+def goal_of(keep: Keep | None) -> Goal | None:
     """Return the goal that selects the epoch of the saved weights."""
-    if keep in (None, "last"):
+    rule = keep[0] if isinstance(keep, tuple) else keep
+    if rule in (None, "last"):
         return None
     with suppress(InvalidArgumentError):
-        if str(keep).startswith(("best:", "min:", "max:")):
-            return parse_goal(keep)
+        if ":" in str(rule):
+            return parse_goal(rule)
     raise CheckpointError(
         "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', "
-        f"or 'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+        "or 'min:<metric>' or 'max:<metric>' of any other, or a pair of one of these and the module to save, "
+        f"got {rule!r}"
     )
 
 
@@ -379,8 +391,8 @@ def load_weights(folder: Path, network: nn.Module) -> None:
 
 
 def _inner(network: nn.Module) -> nn.Module:
-    """Return the network within torch.compile, DataParallel and DistributedDataParallel."""
-    if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+    """Return the network within torch.compile, DataParallel, DistributedDataParallel and AveragedModel."""
+    if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)):
         return _inner(network.module)
     inner = getattr(network, "_orig_mod", None)
     return network if inner is None else _inner(inner)

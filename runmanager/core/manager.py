@@ -40,6 +40,7 @@ from runmanager.errors import (
 )
 
 if TYPE_CHECKING:
+    from runmanager.core.checkpoint import Keep
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
     from runmanager.core.experiment import Design, Experiment
@@ -362,7 +363,7 @@ class Manager:
         n: int,
         *,
         checkpoint: Mapping[str, Any] | None = None,
-        keep: str | None = None,
+        keep: "Keep | None" = None,
         patience: int | None = None,
         min_delta: float = 0.0,
         max_seconds: float | None = None,
@@ -384,9 +385,10 @@ class Manager:
                 the same object gets the saved values. With None, no checkpoint is saved.
             keep: The epoch whose weights are saved in the run's folder as weights.pt: "last", or
                 "best:<metric>" for a metric with a known direction, such as a loss. For other metrics,
-                "min:<metric>" or "max:<metric>". Without a goal, this metric also ranks the runs. Weights of an
-                earlier attempt that completed, or whose code has changed since, are renamed to
-                attempt-1.weights.pt.
+                "min:<metric>" or "max:<metric>". Without a goal, this metric also ranks the runs. A pair, as
+                ``("max:val_accuracy", average)``, saves this module in place of the network; checkpoints have
+                its state too. Weights of an earlier attempt that completed, or whose code has changed since,
+                are renamed to attempt-1.weights.pt.
             patience: The number of epochs without an improvement after which the loop ends. The metric of
                 `keep` is compared, else the metric of the goal. Only committed epochs count, so a resumed run
                 ends after the same epoch.
@@ -431,7 +433,7 @@ class Manager:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
-            run.details |= {} if keep is None else {"keep": keep}
+            run.details |= {} if keep is None else {"keep": state.keep}
             every = run.context.epoch_type.commit_every
             is_checked = every is not None and checkpoint_every is not None
             self._resume_from(state, (every, None) if is_checked else options.interval)
@@ -1102,7 +1104,7 @@ class LoopOptions:
     """The options of `RunManager.epochs`, which documents them, and of `fit`."""
 
     checkpoint: Mapping[str, Any] | None = None
-    keep: str | None = None
+    keep: "Keep | None" = None
     patience: int | None = None
     min_delta: float = 0.0
     max_seconds: float | None = None

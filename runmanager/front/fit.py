@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from runmanager.core.checkpoint import Keep
 from runmanager.core.evaluate import BatchStep, Loss, Metric, counted_part, pair_of
 from runmanager.core.loaders import is_collated, num_batches
 from runmanager.core.manager import LoopOptions
@@ -47,7 +48,7 @@ def fit(
     scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
     scheduler_every: str = "epoch",
     checkpoint_activations: bool = False,
-    keep: str | None = None,
+    keep: Keep | None = None,
     patience: int | None = None,
     min_delta: float = 0.0,
     max_seconds: float | None = None,
@@ -96,7 +97,7 @@ def fit(
         scheduler_every: When to step the scheduler: after every "epoch", or every "step" of the optimizer.
         checkpoint_activations: Keep only the inputs of the network's direct children for the backward pass,
             which recomputes all other values: the network then needs less memory, and up to a third more time.
-        keep: The weights to save in the run's folder, as in `RunManager.epochs`.
+        keep: The weights to save in the run's folder, as in `RunManager.epochs`; a pair also names the module.
         patience: The number of epochs without an improvement after which training ends. The metric of `keep` is
             compared, else the metric of the goal.
         min_delta: The smallest improvement that counts for `patience`.

@@ -1,5 +1,6 @@
 """What a repeated command does after Ctrl-C, kill -9, damage and changes: nothing is lost, no bit differs."""
 
+import copy
 import itertools
 import math
 import os
@@ -19,6 +20,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import (
@@ -29,6 +31,7 @@ from runmanager import (
     RunManager,
     RunsWarning,
     TensorLoader,
+    fit,
     load_results,
     load_run,
     load_runs,
@@ -512,7 +515,7 @@ CYCLE["itself"] = CYCLE
         ({"lr": 0.1}, None, "state_dict"), ({"own": Own(object())}, None, "executing code"),
         ({"state": {"when": object()}}, None, "JSON"), ({"state": {"seen": Counter()}}, None, "Counter"),
         ({}, "best", "'best:<metric>'"), ({}, "best:f9", "'max:<metric>'"), ({}, "max:f1", "loss"),
-        ({}, ("best:loss", object()), "keep must be"),
+        ({}, ("best:loss", object()), "must have state_dict"), ({}, ("loss", nn.Linear(1, 1)), "pair"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
@@ -555,6 +558,68 @@ def test_weights_of_an_attempt_whose_code_has_changed_are_set_aside():
 
 
 LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
+
+
+def average_of(network, averaged):
+    """Return a function that moves the average towards the weights, as the loop does after each step."""
+
+    def update(*_):
+        with torch.no_grad():
+            for ours, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
+                ours.lerp_(theirs, 0.25)
+
+    return update
+
+
+def averaging(run, manager):
+    """Keep an average of the weights that is evaluated in place of the network."""
+    torch.manual_seed(1)
+    network, loader = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), DataLoader(DATA, 4)
+    averaged = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
+    update = averaged.update_parameters if run.kind == "model" else average_of(network, averaged)
+    optimizer, keep = torch.optim.SGD(network.parameters(), 0.1), ("min:test_loss", averaged)
+    optimizer.register_step_post_hook(lambda *_: update(network))
+
+    def step(trained, batch):
+        if not trained.training:
+            meet(run, manager.epoch_count)
+        outputs = (trained if trained.training else averaged)(batch[0])
+        return functional.cross_entropy(outputs, batch[1]), outputs, batch[1]
+
+    if run.by == "fit":
+        options = {"step": step, "test_loader": loader, "keep": keep}
+        fit(run, network, loader, manager, optimizer=optimizer, epochs=3, **options)
+        return
+    with manager.run(run, network, loader):
+        parts = {"network": network, "optimizer": optimizer}
+        for _ in manager.epochs(3, checkpoint=parts, keep=keep):
+            for batch in manager.batches():
+                loss = step(network, batch)[0]
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, batch)
+            manager.evaluate(loader, step=step)
+
+
+@pytest.mark.parametrize("kind", ["copy", "model"])
+@pytest.mark.parametrize("by", ["fit", "epochs"])
+def test_the_weights_of_a_given_module_are_kept_and_resumed(by, kind):
+    grid = {"lr": [0.1], "by": [by], "kind": [kind]}
+    start(grid, averaging, root="whole")
+    announce("stop", 0.1, 2)
+    start(grid, averaging)
+
+    start(grid, averaging)
+
+    assert left() == left("whole")
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    load_run("runs/exp/1").load_weights(plain)
+    inputs, labels = DATA.tensors
+    kept = functional.cross_entropy(plain(inputs), labels).item()
+    table = load_results("runs/exp")
+    assert kept == pytest.approx(table["test_loss"].min(), rel=1e-5)
+    assert load_runs("runs/exp")["kept test_loss"].tolist() == [table["test_loss"].min()]
 
 
 def patient(run, manager):

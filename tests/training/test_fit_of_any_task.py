@@ -201,7 +201,7 @@ JOIN = "join several with ChainedScheduler or SequentialLR of torch.optim.lr_sch
 WATCH = "write keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
 KEEP = (
     "keep must be 'last', 'best:<metric>' of a metric whose direction is known, as 'best:test_accuracy', or "
-    "'min:<metric>' or 'max:<metric>' of any other"
+    "'min:<metric>' or 'max:<metric>' of any other, or a pair of one of these and the module to save"
 )
 
 
