@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from runmanager.core.experiment import Experiment, KeptTrial, RunFolder
 from runmanager.core.goal import Goal
@@ -16,8 +16,8 @@ from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems, first_line, is_count, of_grid
 
-if TYPE_CHECKING:
-    from runmanager.core.steps import Block
+Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
+"""Name -> the steps of the run, in order, and the values: what `manager.log` has collected."""
 
 
 class Slot(NamedTuple):

@@ -53,7 +53,7 @@ class ImageTensors(Dataset[Batch]):
         if isinstance(index, list):
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
         elif isinstance(index, np.ndarray):
-            index = torch.from_numpy(index)
+            index = torch.from_numpy(index if index.dtype in (bool, np.uint8) else index.astype(np.int64))
         return _samples(self.images, index), _samples(self.labels, index)
 
     def to(self, device: torch.device | str) -> "ImageTensors":
@@ -195,14 +195,16 @@ class _BatchesOf(BatchSampler):
 
     def __iter__(self) -> Iterator[Any]:
         num, device = len(self._dataset), self._dataset.images.device
-        if self._generator is None:
-            order = torch.arange(num, device="cpu")
-        else:
-            order = torch.randperm(num, generator=self._generator, device="cpu")
-        batches = torch.split(_on(device, order), self.batch_size)[self.after :]
-        yield from batches if device.type != "cpu" else (batch.numpy() for batch in batches)
-        if self._generator is not None:
-            torch.randperm(num, generator=self._generator, device="cpu")  # as torch's sampler, for its orders
+        order = self._drawn(num) if self._generator else torch.arange(num, device="cpu")
+        for batch in torch.split(_on(device, order), self.batch_size)[self.after :] if num else ():
+            if self._generator and len(batch) < self.batch_size:
+                self._drawn(num)  # torch's sampler draws once more at its end: so later orders are the same
+            yield batch if device.type != "cpu" else batch.numpy()
+        if self._generator and num % self.batch_size == 0:
+            self._drawn(num)
+
+    def _drawn(self, num: int) -> torch.Tensor:
+        return torch.randperm(num, generator=self._generator, device="cpu")
 
 
 def to_unit(images: torch.Tensor) -> torch.Tensor:
@@ -216,7 +218,7 @@ def to_unit(images: torch.Tensor) -> torch.Tensor:
 def _samples(samples: torch.Tensor, index: Any) -> torch.Tensor:
     """Return the samples at an index."""
     index = _on(samples.device, index) if isinstance(index, torch.Tensor) else index
-    if not samples.is_cpu or not isinstance(index, torch.Tensor):
+    if not samples.is_cpu or not samples.is_contiguous() or not isinstance(index, torch.Tensor):
         return samples[index]
     if index.dtype != torch.int64 or index.ndim != 1 or (index < 0).any():
         return samples[index]

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.core.loaders import is_collated, num_batches, size_of_batch
+from runmanager.core.loaders import is_collated, size_of_batch
 from runmanager.core.values import RESERVED
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
@@ -29,8 +29,7 @@ IS_CPU_READ = True
 """Whether values on the cpu are read immediately, as sums of numbers are faster than sums of tensors."""
 
 _HOWS = get_args(How)
-_SAVED = ("_hows", "_selected", "_early", "_number", "_num_losses")  # the state of sums
-_CPU = torch.device("cpu")
+_SAVED = ("_hows", "_selected", "_early", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
 _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
@@ -115,10 +114,9 @@ class Sum:
 class EpochSums:
     """The sums and counts of one epoch. Adding never waits for the device; `means` waits once.
 
-    A mean, such as a loss without its batch, is weighted by the samples of its batch. In a batch of
-    `begin_batch`, the n-th value of a name belongs to the n-th loss with a size, or to the n-th labels; if
-    their numbers differ, to the whole batch. In other loops, a value belongs to the last batch with a size; if
-    its name came before the first of them, to the next one.
+    A mean is weighted by the samples of its batch. In a batch of `begin_batch`, the n-th value of a name
+    belongs to the n-th loss with a size, or to the n-th labels; if their numbers differ, to the whole batch. In
+    other loops, a value belongs to the last batch; if its name came before the first batch, to the next one.
 
     Args:
         measure: The user's function that counts the samples of a batch, None by default.
@@ -141,8 +139,13 @@ class EpochSums:
         self._of_losses: list[int] = []  # the sizes that losses gave in the current batch
         self._of_labels: list[int] = []
         self._size: int | None = None  # of the last batch in another loop
-        self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next size there
+        self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
+        self._num_early: dict[str, int] = {}  # the number of them for the first batch
+        # the first of them, and its batch's size
+        self._single: dict[str, tuple[torch.Tensor | float, int]] = {}
         self._num_losses = 0
+        self._sizes: list[int] = []  # of all labels
+        self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
 
     def begin_batch(self, batch: Any) -> None:
         """Set the current batch."""
@@ -161,7 +164,8 @@ class EpochSums:
         if batch is None and self.measure is not None:
             batch = self._batch
         if batch is None:
-            self._add_mean("loss", loss)
+            self._unsized.append((self._num_losses, loss))
+            self._match()
             return
         size = batch_size(batch, self._expected, self.measure, are_parts=self._are_parts)
         if size < 1:
@@ -169,12 +173,10 @@ class EpochSums:
         self.loss.add(loss, size, size)
         if self._number:
             self._of_losses.append(size)
-            return
-        if self._size is None:
-            self._early.setdefault("loss", [])  # losses without a batch wait for the next size
-        self._size = size
-        if any(self._early.values()):
-            self._add_early(size)
+        else:
+            self._size = size
+            if self._early:
+                self._add_early(size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the correct predictions of a batch."""
@@ -197,6 +199,8 @@ class EpochSums:
 
     def _add_size(self, size: int) -> None:
         self.is_tracked = True
+        self._sizes.append(size)
+        self._match()
         if self.measure is not None:  # the user's function counts the batch
             return
         if self._number:
@@ -204,6 +208,14 @@ class EpochSums:
         else:
             self._size = size
             self._add_early(size)
+
+    def _match(self) -> None:
+        # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of
+        # track_num_correct
+        while self._unsized and self._unsized[0][0] <= len(self._sizes):
+            number, loss = self._unsized.pop(0)
+            size = self._sizes[number - 1]
+            self.loss.add(loss, size, size)
 
     def track(self, name: str, value: torch.Tensor | float, how: How) -> None:
         """Add a value of the current batch, see `RunManager.track`."""
@@ -226,11 +238,7 @@ class EpochSums:
             self._sums[name] = Sum()
         if how == "sum":
             self._sums[name].add(value, 1, 1)
-        else:
-            self._add_mean(name, value)
-
-    def _add_mean(self, name: str, value: torch.Tensor | float) -> None:
-        if self._number:
+        elif self._number:
             self._waiting.setdefault(name, []).append(value)
         elif self._size is None or name in self._early:
             self._early.setdefault(name, []).append(value)
@@ -240,36 +248,40 @@ class EpochSums:
     def _add_early(self, size: int) -> None:
         """Add the values that have waited for the size of the current batch."""
         for name, values in self._early.items():
-            if len(values) > 1:
+            if values and len(values) != self._num_early.setdefault(name, len(values)):
                 _say_unsized(name)  # a batch was left out
             for value in values:
-                self._sums[name].add(value, size, size)
+                if name in self._single:
+                    self._sums[name].add(value, size, size)
+                else:
+                    self._single[name] = value, size
             values.clear()
 
     def _end_batch(self) -> None:
         """Add the means of the current batch."""
         waiting, self._waiting = self._waiting, {}
+        given = self._of_losses or self._of_labels
         for name, values in waiting.items():
             if len(values) == len(self._of_losses):
                 sizes = self._of_losses
             elif len(values) == len(self._of_labels):
                 sizes = self._of_labels
             else:
-                given = self._of_losses or self._of_labels
-                sizes = [sum(given) if given else self._whole_size()] * len(values)
+                sizes = [self._whole_size(given)] * len(values)
                 if len(values) > 1 and not given:
                     _say_unsized(name)
             for value, size in zip(values, sizes, strict=True):
                 self._sums[name].add(value, size, size)
 
-    def _whole_size(self) -> int:
-        """Return the size of the current batch; the loader decides if it cannot be counted."""
+    def _whole_size(self, given: list[int]) -> int:
+        """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
         try:
-            return batch_size(self._batch, self._expected, self.measure, are_parts=self._are_parts)
+            size = batch_size(self._batch, self._expected, self.measure, are_parts=self._are_parts)
         except InvalidArgumentError:
-            if size := self._expected():
-                return size
-            raise
+            if not given:
+                raise
+            return given[-1]
+        return size if not given or sum(given) == size else given[-1]
 
     def _expected(self) -> int | None:
         return size_of_batch(self._loader, self._number or self._num_losses)
@@ -278,24 +290,31 @@ class EpochSums:
         """Add the values that still wait for the size of their batch, at the end of the epoch."""
         if self._waiting:
             self._end_batch()
+        for number, loss in self._unsized:
+            size = size_of_batch(self._loader, number)
+            if size is None:
+                raise InvalidArgumentError(
+                    "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
+                )
+            self.loss.add(loss, size, size)
+        self._unsized.clear()
+        for name, (value, size) in self._single.items():
+            weight = size if self._sums[name].weight else 1
+            self._sums[name].add(value, weight, weight)
         for name, values in self._early.items():
-            sizes = [size_of_batch(self._loader, number) for number in range(1, len(values) + 1)]
-            is_each = name == "loss" or len(values) == num_batches(self._loader)
-            if self._size or None in sizes or not is_each:
-                if name == "loss" and not self._size:
-                    raise InvalidArgumentError(
-                        "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
-                    )
-                if len(values) > 1 or (values and self._sums[name].weight):
+            num = len(values)
+            sizes = [self._size or size_of_batch(self._loader, number) for number in range(1, num + 2)]
+            if self._size or None in sizes[:-1] or sizes[-1]:  # not one value for each batch of the loader
+                if num > 1 or (num and self._sums[name].weight):
                     _say_unsized(name)
-                sizes = [self._size or 1] * len(values)
-            for value, size in zip(values, sizes, strict=True):
+                sizes = [self._size] * num
+            for value, size in zip(values, sizes, strict=False):
                 self._sums[name].add(value, size or 1, size or 1)
         self._early.clear()
 
     def means(self) -> dict[str, float]:
         """Read every metric of the epoch over all ranks, with one transfer per device."""
-        if self._waiting or any(self._early.values()):
+        if self._waiting or self._unsized or self._early:
             self._settle()
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
         totals |= self._selected
@@ -356,9 +375,13 @@ def _selected_of(how: How, before: torch.Tensor | float, value: torch.Tensor | f
     """Return the reduction of two values; NaN if one of them is NaN."""
     if how == "last":
         return value
-    devices = [item.device for item in (value, before) if isinstance(item, torch.Tensor)] or [_CPU]
-    select = torch.minimum if how == "min" else torch.maximum
-    return select(_tensor(before, devices[0]), _tensor(value, devices[0]))
+    for item in (value, before):
+        if isinstance(item, torch.Tensor):
+            select = torch.minimum if how == "min" else torch.maximum
+            return select(_tensor(before, item.device), _tensor(value, item.device))
+    if math.isnan(before) or math.isnan(value):
+        return math.nan
+    return (min if how == "min" else max)(before, value)
 
 
 def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
@@ -472,15 +495,18 @@ def batch_size(
     if isinstance(batch, torch.Tensor) and batch.ndim:
         return batch.shape[0]
     parts = _sizes_of(batch, is_part=False)
-    sizes = set.intersection(*parts) if parts else set()
-    sizes = sizes or set().union(*parts)
-    if sizes and isinstance(batch, list) and not are_parts and may_be_samples(batch):
-        sizes.add(len(batch))
+    common = set.intersection(*parts) if parts else set()
+    sizes = common or set().union(*parts)
+    if sizes and isinstance(batch, list) and may_be_samples(batch):
+        sizes = sizes | {len(batch)}
     if len(sizes) == 1:
         return sizes.pop()
     loaded = expected()
     if loaded in sizes:
         return loaded
+    is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
+    if (are_parts or is_single) and len(common) == 1:
+        return common.pop()
     step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
     if sizes:
         several = " or ".join(counted(size, "sample") for size in sorted(sizes)[:4])
@@ -510,8 +536,8 @@ def may_be_samples(items: Sequence[Any]) -> bool:
     if not all(type(item) is type(first) for item in items):
         return False
     if isinstance(first, torch.Tensor):
-        are_alike = all((item.shape, item.dtype) == (first.shape, first.dtype) for item in items[1:])
-        return (are_alike and len(items) > 1) or may_be_images(items)
+        are_alike = all((item.shape, item.dtype) == (first.shape, first.dtype) for item in items)
+        return are_alike or may_be_images(items)
     if isinstance(first, Mapping):
         return all(item.keys() == first.keys() for item in items)
     return isinstance(first, tuple | list) and all(len(item) == len(first) for item in items)

@@ -1,6 +1,12 @@
-"""The values of `manager.log`: collected on their device, and written in blocks; images go to the listeners."""
+"""The values of `manager.log`: collected on their device, and written in blocks; images go to the listeners.
+
+Steps are not in the journal: every read of a status reads the whole journal. A line has the type ``steps`` and
+a checksum, as in the journal. The line has an epoch, and for each name the steps and values: ``{"step_loss":
+[[50, 100], [0.7, 0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
+"""
 
 import math
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.core import files
-from runmanager.core.contracts import RunListener
+from runmanager.core import files, journal
+from runmanager.core.contracts import Block, RunListener
 from runmanager.core.metrics import check_column, column_of, read_values, single
-from runmanager.core.steps import STEP, block_line
+from runmanager.core.values import STEP
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count
 
@@ -184,3 +190,13 @@ def image_of(name: str, value: Any) -> Any:
         return None
     rule = f"{name} has values from {low:.4g} to {high:.4g}, but an image of floats has values from 0 to 1"
     raise InvalidArgumentError(f"{rule}: write log({name}=image.clamp(0, 1)), or scale it")
+
+
+def block_line(attempt: int, epoch: int, block: Block) -> bytes:
+    """Return the line of a block."""
+    metrics = {
+        name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
+        for name, (steps, values) in block.items()
+    }
+    content = {"v": journal.VERSION, "type": "steps", "attempt": attempt, "epoch": epoch}
+    return journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})

@@ -25,6 +25,8 @@ RESERVED = frozenset((
 """The names of result columns, which are reserved."""
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """Names of result columns; the column of a hyperparameter with such a name gets another name."""
+STEP = "step"
+"""The third column of a table of steps, beside `run` and `epoch`; a logged value cannot have this name."""
 
 NUMBER, TEXT = "number", "text"
 """Types of values in HParams; the third one is bool."""

@@ -62,7 +62,7 @@ def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
 
 def missing_goal(goals: Iterable[Goal], folder: RunFolder) -> str:
     """Return a sentence if a completed run lacks a goal, but logged it or has a similar metric; else ""."""
-    from runmanager.core.steps import read_steps
+    from runmanager.tables.steps import read_steps
 
     run = read_run(folder)
     metrics = {*run.summary, *(name for record in run.epochs for name in record.metrics)}

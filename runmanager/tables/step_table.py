@@ -9,10 +9,11 @@ import numpy as np
 
 from runmanager.core.experiment import RunFolder, read_runs
 from runmanager.core.state import is_sparse
-from runmanager.core.steps import STEP, Points, read_steps
+from runmanager.core.values import STEP
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.loading import find_all, warn_of
 from runmanager.tables.one_run import find_run, path_of
+from runmanager.tables.steps import Points, read_steps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,11 +27,10 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard.summary import custom_scalars
 
 from runmanager.core import files
-from runmanager.core.contracts import RunListener
+from runmanager.core.contracts import Block, RunListener
 from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
-from runmanager.core.steps import Block
 from runmanager.core.values import text
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept

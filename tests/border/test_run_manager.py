@@ -570,7 +570,7 @@ def track_in_evaluation(manager, *names):
         for _ in batches:
             for name in names:
                 manager.track({name: 1.0})
-            manager.track_loss(1.0)
+            manager.track_loss(1.0, len(INPUTS))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.core import journal, steps
+from runmanager.core import journal
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import Journal, to_line
 from runmanager.core.outcome import EpochRecord
-from runmanager.core.steps import block_line, read_steps
+from runmanager.core.step_log import block_line
+from runmanager.tables import steps
+from runmanager.tables.steps import read_steps
 
 BLOCK = {"type": "steps", "epoch": 1, "metrics": {"score": [[1, 2], [0.5, 0.25]]}}
 NUMBERS = st.dictionaries(st.integers(1, 2**53), st.floats(), min_size=1, max_size=20)

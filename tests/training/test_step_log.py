@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, load_steps
-from runmanager.core import step_log, steps
+from runmanager.core import step_log
 from runmanager.core.journal import Journal
 from runmanager.core.metrics import read_values
 from runmanager.core.step_log import StepLog
 from runmanager.errors import InvalidArgumentError, StorageError
+from runmanager.tables import steps
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 

@@ -1,13 +1,5 @@
-"""The step file of an attempt: its logged steps, in one line per block, beside the journal.
+"""The step files of a run, read: the blocks of core/step_log."""
 
-Steps are not in the journal: every read of a status reads the whole journal. A line has the type ``steps`` and
-a checksum, as in the journal. The line has an epoch, and for each name the steps and values: ``{"step_loss":
-[[50, 100], [0.7, 0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
-"""
-
-import math
-import time
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,13 +12,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
 from runmanager.core.state import attempts_that_count, inside_of, read_attempts
-from runmanager.core.values import COLUMNS
-
-STEP = "step"
-"""The third column, beside `run` and `epoch`; a logged value cannot have this name."""
-
-Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
-"""Name -> the steps of the run, in order, and the values."""
+from runmanager.core.values import COLUMNS, STEP
 
 
 class Points(NamedTuple):
@@ -50,16 +36,6 @@ class _Line(msgspec.Struct):
 _LINES = msgspec.json.Decoder(_Line)
 _Blocks = list[tuple[int, str, npt.NDArray[np.int64], npt.NDArray[np.float64]]]
 """The epoch, name, steps and values of each block."""
-
-
-def block_line(attempt: int, epoch: int, block: Block) -> bytes:
-    """Return the line of a block."""
-    metrics = {
-        name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
-        for name, (steps, values) in block.items()
-    }
-    content = {"v": journal.VERSION, "type": "steps", "attempt": attempt, "epoch": epoch}
-    return journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
