@@ -11,7 +11,6 @@ from runmanager.core.journal import Journal
 from runmanager.core.metrics import read_values
 from runmanager.core.step_log import StepLog
 from runmanager.errors import InvalidArgumentError, StorageError
-from runmanager.tables import steps
 
 LOADER = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 3
 
@@ -257,7 +256,7 @@ def test_an_epoch_that_the_checkpoint_alone_has_keeps_its_steps(tmp_path, monkey
 
 def test_a_full_disk_interrupts_the_run_as_at_the_end_of_an_epoch(manager, tmp_path, monkeypatch):
     monkeypatch.setattr(step_log, "BLOCK", 1)
-    line = steps.block_line
+    line = step_log.block_line
     calls = []
 
     def fail(*given):
