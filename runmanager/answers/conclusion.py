@@ -15,7 +15,7 @@ from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
 from runmanager.answers.sentences import capital, counts_of
 from runmanager.answers.view import span
-from runmanager.core.outcome import Status, advice, retry_failed
+from runmanager.core.outcome import Status, retry_failed
 from runmanager.core.wording import counted, printable
 from runmanager.table import Table
 from runmanager.tables.cells import all_of, brief, cell, concise, duration, durations
@@ -95,7 +95,6 @@ def conclude(
             *_left(runs, left, more, is_broken_off=is_broken_off),
             *_failed(runs, folder),
             *_changed(num_changed),
-            *_waiting(int((runs["status"] == Status.CHANGED).sum())),
             *_pruned(runs, stoppers),
         ],
         [
@@ -212,7 +211,7 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
     groups = failures(runs)
     sentences = []
     for failure in groups[:_MOST_CAUSES]:
-        mark = "!" if failure.status == Status.UNAVAILABLE else "✗"
+        mark = "!" if failure.status in (Status.UNAVAILABLE, Status.CHANGED) else "✗"
         number = runs["run"].iloc[failure.rows[0]]
         steps = (
             failure.next_step(_command("show", f"{folder}/{number}")),
@@ -232,14 +231,6 @@ def _changed(number: int) -> list[Sentence]:
     until = "it has" if number == 1 else "they have"
     text = f"The tables keep the earlier results of {counted(number, 'run')} until {until} an epoch"
     return [Sentence("–", text, ["if the change is undone, completed runs are not executed again"])]  # noqa: RUF001
-
-
-def _waiting(number: int) -> list[Sentence]:
-    if not number:
-        return []
-    verb, them = ("waits", "it") if number == 1 else ("wait", "them")
-    step = advice(Status.CHANGED, "", them=them)
-    return [Sentence("!", f"{counted(number, 'run')} of other code, data or versions {verb}", [step])]
 
 
 def _command(name: str, path: Path | str) -> str:

@@ -81,11 +81,13 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
         reached.read("config", kind)
     reached.finish()
     hyperparameters: dict[str, str] = {}
+    source = reached.statements | reached.code
     for value in itertools.chain.from_iterable(runs):
         if type(value) not in _PLAIN and (key := key_of(value)) not in hyperparameters:
             own = Reached(reached)
             own.read("value", value)
             hyperparameters[key] = own.digest() if own.finish().code else ""
+            source |= own.statements | own.code
     home = id(names_of(inner_of(train)))
     values = {name: _BY_RUNS.get((home, name, text), text) for name, text in reached.values.items()}
     kinds: dict[str, Mapping[str, str]] = {
@@ -94,6 +96,7 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
         "values": {name: text for name, text in values.items() if text is not None},
         "hyperparameters": {key: digest for key, digest in hyperparameters.items() if digest},
         "files": _rest_of_files(reached),
+        "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in source.items()) + "\n"},
         "named": {**of_data.named, **reached.named},
         "versions": versions(),
     }

@@ -25,7 +25,7 @@ _LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
 
 
-def show_command(run: Path) -> Answer:
+def show_command(run: Path, *, code: bool = False) -> Answer:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.
@@ -37,12 +37,18 @@ def show_command(run: Path) -> Answer:
       runmanager show runs/fashion_grid/2 --json | jq .params
 
     Exit codes: 0 shown; 1 one of its files is damaged; 2 no such run.
+
+    Options:
+        code: Show only the source that the run reached when it began.
     """
+    from runmanager.checks.kept_source import read_source
     from runmanager.core.state import read_run
     from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
+    if code:
+        return Answer(partial(write, read_source(result)), partial(read_source, result), damaged=damaged)
     design = Experiment(result.folder.path.parent).design
     return Answer(
         partial(_print_run, result, design),

@@ -51,6 +51,7 @@ class Loop:
     users: Sequence[Listener] = ()  # the user's listeners in this process
     retries: int = 0
     retry_failed: bool = False
+    source: str = ""  # the source that `train` reaches
     asks: bool = False  # whether changed runs whose results took long wait for changed=
     stops_at_failure: bool = False
     began: float = field(default_factory=time.monotonic)  # the time of the call of `run_grid`

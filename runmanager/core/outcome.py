@@ -68,7 +68,7 @@ class Status(StrEnum):
         self.is_success: bool = text in ("completed", "pruned")
         self.is_exception: bool = text in ("failed", "out of memory")
         self.is_fault: bool = self.is_exception or text in ("diverged", "hung")
-        self.is_lost: bool = self.is_fault or text == "killed"
+        self.is_lost: bool = self.is_fault or text in ("killed", "changed")
         self.is_stopped: bool = text in ("interrupted", "killed")
         self.is_due: bool = self.is_stopped or text == "pending"
         self.is_in_progress: bool = text in ("running", "stale")

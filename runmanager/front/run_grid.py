@@ -11,8 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs
+from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
 from runmanager.checks.check import CheckTask, try_settings
+from runmanager.checks.kept_source import keep_source
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
@@ -278,6 +279,8 @@ def open_grid(
     with stop.at_once():
         of_search = search.to_try() if search else []
         now = fingerprint(train, data() if callable(data) else data, [*runs, *of_search])
+        source = now["source"]["text"]
+        now = {**now, "source": {"hash": short_hash(source)}}
     for goal in design.all_goals:
         if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
             order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
@@ -301,7 +304,7 @@ def open_grid(
         unavailable=unavailable, chosen=chosen, search=None if numbers else search, pruner=pruner,
         users=in_parent if ranks.is_main() else [],
         retries=options.retries, retry_failed=options.retry_failed or bool(numbers),
-        asks=options.changed is None and not numbers,
+        asks=options.changed is None and not numbers, source=source,
         stops_at_failure=options.on_error == "stop", began=began,
     )  # fmt: skip
     return loop, progress, [f"! {note}" for note in notes]
@@ -347,6 +350,7 @@ def _begin(
         closing.callback(note_changes_by_runs, loop.task.train, loop.task.context.fingerprint)
     loop.listeners = [*filter(None, (loop.pruner, progress))]
     if ranks.is_main():
+        keep_source(path, loop.source)
         loop.listeners.append(Tables(loop))
         if options.tensorboard:
             hparams.decide(path)

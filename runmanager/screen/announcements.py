@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
 from runmanager.core.loop import Loop
@@ -15,6 +16,7 @@ from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence
+_MOST_LINES = 12  # maximum number of lines of changed code
 
 
 def announce(loop: Loop, first: Plan) -> None:
@@ -86,18 +88,23 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     asked = {planned.folder.id for planned in plan.asked}
     rest = [planned for planned in plan.runs if planned.cause and planned.folder.id not in asked]
     if rest:
-        done, meaning = "kept", "unfinished runs resume, marked as mixed"
-        if not context.keep_changed:
-            step = argument("changed='keep'", "--changed keep")
-            done, meaning = "executed again", f"old attempts are kept; {step} continues them"
-        changed = f"{counted(len(rest), 'run')} changed and {'is' if len(rest) == 1 else 'are'} {done}"
-        sentences.append(f"! {changed}: {_causes(rest)}; {meaning}")
+        verb, them = ("is", "it") if len(rest) == 1 else ("are", "them")
+        keep = argument("changed='keep'", "--changed keep")
+        done, meaning = "executed again", f"{keep} keeps {them}"
+        if context.keep_changed:
+            done, meaning = "kept", "unfinished runs resume, marked as mixed"
+        sentences.append(f"! {counted(len(rest), 'run')} changed and {verb} {done}: {_causes(rest)}; {meaning}")
     if plan.asked:
-        number, seconds = len(plan.asked), sum(planned.before.seconds for planned in plan.asked)
-        step = advice(Status.CHANGED, "", them="it" if number == 1 else "them")
-        step += "; the search goes on after that" if loop.search else ""
-        waits = f"{'waits' if number == 1 else 'wait'}, with results of {duration(seconds)}"
-        sentences.append(f"! {counted(number, 'run')} changed and {waits}: {_causes(plan.asked)}; {step}")
+        verb, them = ("waits", "it") if len(plan.asked) == 1 else ("wait", "them")
+        seconds = duration(sum(planned.before.seconds for planned in plan.asked))
+        step = advice(Status.CHANGED, "", them=them) + (
+            "; the search goes on after that" if loop.search else ""
+        )
+        changed = f"{counted(len(plan.asked), 'run')} changed and {verb}, with results of {seconds}"
+        sentences.append(f"! {changed}: {_causes(plan.asked)}; {step}")
+        lines = [*changed_lines(read_source(plan.asked[0].before), loop.source)]
+        lines[_MOST_LINES:] = ["..."] if len(lines) > _MOST_LINES else []
+        sentences += [f"    {line}" for line in lines]
     states = [planned.start for planned in plan.runs]
     had_data = ["data" in state.start.get("fingerprint", {}) for state in states]
     numbers = {

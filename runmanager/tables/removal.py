@@ -22,7 +22,8 @@ _OF_RUNS = (
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
-    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|(holder|claim)\.json(\.[0-9a-f]{8})*)"
+    r"(grid\.json|hparams\.json|results\.(csv|json)|source-.{16}\.py\.gz|report\.html"
+    r"|(holder|claim)\.json(\.[0-9a-f]{8})*)"
 )
 _FOLDERS = re.compile(rf"(attempt-\d+\.)?{files.ARTIFACTS}|{files.TRAINER}")  # inside a run's folder
 _ANY = re.compile(".*", re.DOTALL)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runmanager import best, load_results, load_run, load_runs, run_grid
+from tests.border.screens import command
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 HEAD = """
@@ -322,6 +323,10 @@ def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin
     line = next(line for line in said.splitlines() if "wait" in line)
     for text in ("! 2 runs", "40 min", "source of score", "changed='rerun'", "changed='keep'"):
         assert text in line
+    lines = [line.strip() for line in said.splitlines()]
+    first = lines.index("score:")
+    assert lines[first + 1 : first + 3] == ["-    return run.lr * 1", "+    return run.lr * 5"]
+    assert any(line.startswith("! changed: 2 ") for line in lines)  # in the panel
     assert table() == [["changed", 1, False]] * 2 + [["completed", 1, False]]
     assert scores() == [1, 1, 2, 2, 0.5, 0.5]
     assert best(load_runs("runs/exp"), "max:score")["lr"].iloc[0] == 0.1  # 1 and 2 have scores of other code
@@ -415,3 +420,28 @@ def test_that_all_runs_wait_is_said_without_a_display(begin):
 
     assert (code, said.count("\n")) == (1, 1)
     assert "2 changed; changed='rerun'" in said
+
+
+def test_the_source_of_each_version_is_kept_and_shown(begin):
+    begin()
+    begin(SCORE, "grid={'lr': [1, 2, 4]}, changed='keep'")
+
+    assert len(list(Path("runs/exp").glob("source-*.py.gz"))) == 2
+    texts = [command("show", f"runs/exp/{number}", "--code").out for number in (1, 2, 3)]
+    assert texts[0] == texts[1]
+    assert "def score(run):\n    return run.lr * 1\n" in texts[0]
+    assert texts[2] == texts[0].replace("* 1", "* 5")
+    command("rm", "--yes", "runs/exp")
+    assert not Path("runs/exp").exists()
+
+
+def test_a_source_that_is_lost_or_damaged_decides_nothing(begin):
+    begin()
+    for path in Path("runs/exp").glob("source-*.py.gz"):
+        path.write_bytes(b"x")
+
+    code, said = begin(SCORE)
+
+    assert (code, table()) == (1, [["changed", 1, False]] * 2)
+    assert "2 runs changed and wait" in said
+    assert command("show", "runs/exp/1", "--code").out.strip() == ""

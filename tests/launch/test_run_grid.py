@@ -86,7 +86,7 @@ def test_runs_that_changed_are_counted_first(start, tmp_path, capsys, plan_only)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
         "! 2 runs changed and are executed again: data= is given now (1); scale was 1, is 2, the data (1)"
-        "; old attempts are kept; changed='keep' continues them"
+        "; changed='keep' keeps them"
     )
 
 

@@ -359,7 +359,7 @@ def trained_with(change, fault=None):
 
 
 LRS = {"lr": [0.1, 0.2]}
-ANEW = "; old attempts are kept; changed='keep' continues them"
+ANEW = "; changed='keep' keeps"
 
 
 @pytest.fixture
@@ -402,9 +402,8 @@ def test_runs_begun_with_other_things_are_executed_anew(tmp_path, capsys, reques
 
     lines = capsys.readouterr().out.splitlines()
     count = len(old)
-    said = (
-        f"! {counted(count, 'run')} changed and {'is' if fault else 'are'} executed again: {WHAT[kind]}{ANEW}"
-    )
+    verb, them = ("is", "it") if fault else ("are", "them")
+    said = f"! {counted(count, 'run')} changed and {verb} executed again: {WHAT[kind]}{ANEW} {them}"
     assert lines[:2] == [said, f"{tmp_path / 'exp'}: 2 runs, 2 to execute"]
     assert executed == [0.1, 0.2]
     assert {path: path.read_bytes() for path in old} == old
