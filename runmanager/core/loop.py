@@ -12,7 +12,7 @@ from runmanager.core.contracts import Display, Executor, Listener, Pruner, Searc
 from runmanager.core.experiment import Design, telling_first, varying
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener_thread import ListenerThread
-from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Status
+from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, News, Outcome, Status
 from runmanager.core.plan import Action, Plan, PlannedRun, make_plan
 from runmanager.core.run import Run, copy_of, device_of, id_of
 from runmanager.core.state import RunResult, read_run
@@ -75,7 +75,8 @@ class Loop:
             asked = {planned.folder.id for planned in plan.asked}
             self.pruner.begin([planned.start for planned in runs if planned.folder.id not in asked])
             for number, planned in enumerate(runs):
-                if planned.action.is_due and self.pruner.is_left(planned.start):
+                by_train = planned.start.pruned_by == BY_TRAIN  # it is due only with `retry_failed`
+                if planned.action.is_due and not by_train and self.pruner.is_left(planned.start):
                     runs[number] = replace(planned, action=Action.LEAVE)
         axes = self.search.axes if self.search else ()
         return replace(plan, runs=runs, varying=axes or varying([run.folder.params for run in runs]))

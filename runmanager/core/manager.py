@@ -942,9 +942,7 @@ class Manager:
         """Return the device of a run; a run without a device has the device of its network."""
         devices = torch_devices.devices_of(network)
         of_network = devices.pop() if len(devices) == 1 else "cpu"
-        device = torch.device(params.get("device", of_network))
-        if ranks.num_ranks() > 1:
-            device = ranks.device_of_rank(device)
+        device = ranks.device_of_rank(params.get("device", of_network))
         if rule := torch_devices.missing(device):
             step = "; run_grid marks its runs as unavailable" if self._context.run is None else ""
             raise DeviceError(rule + step)

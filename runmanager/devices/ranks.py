@@ -124,7 +124,7 @@ def device_of_rank(device: "str | torch.device") -> "torch.device":
     import torch
 
     device = torch.device(device)
-    if ":" in str(device) or device.type in ("cpu", "meta", "mps"):
+    if num_ranks() == 1 or ":" in str(device) or device.type in ("cpu", "meta", "mps"):
         return device
     is_only_one = torch.get_device_module(device).device_count() == 1
     return torch.device(device.type, 0 if is_only_one else int(os.getenv("LOCAL_RANK", str(rank()))))

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -23,6 +24,7 @@ _OUT_OF_MEMORY = re.compile(
     r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # message on a slice of a GPU (MIG), accelerate#3803
 )
 _warmed: set[str] = set()  # accelerators load kernels once per process
+_turn = threading.RLock()  # the lock of `quiet`: warning filters are global, so threads take turns
 
 State = Mapping[str, object]
 """Name of a setting of this process -> its value."""
@@ -251,9 +253,20 @@ def restore_random(states: Mapping[str, Any], device: torch.device) -> None:
         module.set_rng_state(states["device"], *([] if device.type == "mps" else [device]))
 
 
-def quiet() -> "warnings.catch_warnings[None]":
-    """Ignore warnings in a block."""
-    return warnings.catch_warnings(action="ignore")
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings in a block, one thread at a time."""
+    with _turn, warnings.catch_warnings(action="ignore"):
+        yield
+
+
+def _renew_turn() -> None:
+    global _turn  # noqa: PLW0603 - the thread that had the turn is not in a process that was forked
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_turn)
 
 
 def process_state() -> State:

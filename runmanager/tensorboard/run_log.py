@@ -32,6 +32,7 @@ from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
+from runmanager.devices.torch_devices import quiet
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
@@ -65,7 +66,6 @@ SAMPLES = "visuals/samples"
 
 _LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
-_turn = threading.Lock()  # held while torch.fx traces
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -380,8 +380,9 @@ def graph(network: nn.Module) -> bytes:
     hollow = copy.deepcopy(original, copies)
     tracer = _Tracer()
     tracer.thread = threading.get_ident()
-    # torch.fx patches module calls for the whole process, so threads take turns; `forward` may draw numbers
-    with _turn, warnings.catch_warnings(action="ignore"), torch.random.fork_rng([]):
+    # `quiet` admits one thread at a time, as torch.fx patches module calls for the whole process; `forward` may
+    # draw numbers
+    with quiet(), torch.random.fork_rng([]):
         python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
         try:
             traced = tracer.trace(hollow)

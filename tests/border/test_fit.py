@@ -2,6 +2,10 @@
 
 import functools
 import math
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -234,3 +238,27 @@ def test_samples_are_counted_as_asked_for(tmp_path):
     assert rows[0]["loss"] == pytest.approx(
         (4 * 2 * 10 + 8) / 9
     )  # 48 images: four batches of ten, one of eight
+
+
+def test_fits_of_two_threads_leave_the_warnings_of_the_process_as_they_were(tmp_path, monkeypatch):
+    by_fit(tmp_path / "before")  # what it imports may add filters
+    before, autocast = list(warnings.filters), torch.autocast
+    first, second = threading.Event(), threading.Event()
+
+    def slow(*args):
+        if not first.is_set():
+            first.set()
+            second.wait(1)
+        elif not second.is_set():
+            second.set()
+            time.sleep(0.3)  # the first thread goes on meanwhile
+        return autocast(*args)
+
+    monkeypatch.setattr(torch, "autocast", slow)
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(by_fit, tmp_path / "first")
+        assert first.wait(30)
+        pool.submit(by_fit, tmp_path / "second")
+
+    assert second.is_set()
+    assert warnings.filters == before

@@ -163,6 +163,26 @@ def pruned(run):
     return {"loss": run.lr}
 
 
+def test_what_train_pruned_is_executed_again_if_asked_for_whatever_the_rule_says(tmp_path):
+    executed = []
+
+    def train(run, manager):
+        with manager.run(run):
+            executed.append(run.lr)
+            for epoch in manager.epochs(4, checkpoint={}):
+                manager.track_loss(run.lr, 1)
+                if run.lr == 9 and epoch == 3:
+                    raise optuna.TrialPruned
+
+    options = {"experiment": "e", "root": tmp_path, "data": "same", **QUIET}
+    run_grid({"lr": [1, 2, 9]}, train, **options)
+    run_grid(
+        {"lr": [1, 2, 9]}, train, prune=halving("loss", min_epochs=3, factor=2), retry_failed=True, **options
+    )
+
+    assert executed == [1, 2, 9, 9]
+
+
 def test_a_bare_manager_records_a_pruned_trial_and_passes_it_on_to_the_study(tmp_path):
     def objective(trial):
         manager = RunManager("e", tmp_path, tensorboard=False, display=False)
