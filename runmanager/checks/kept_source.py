@@ -4,7 +4,6 @@ import difflib
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from runmanager.core import files
 from runmanager.core.state import RunResult
 
 _LARGEST = 1 << 24  # maximum number of bytes of a source
-_HEADING = "# %% "  # a line before each function or class; editors show the parts as cells
 
 
 def keep_source(experiment: Path, source: str) -> None:
@@ -33,16 +31,18 @@ def read_source(run: RunResult) -> str:
     return ""
 
 
-def changed_lines(before: str, now: str) -> Iterator[str]:
-    """Yield the removed and added lines of each function and class that two sources have."""
-    old, new = _parts(before), _parts(now)
-    for name, text in old.items():
+def changed_lines(before: str, now: str) -> list[str]:
+    """Return the removed and added lines of each function and class that two sources have."""
+    lines: list[str] = []
+    new = _parts(now)
+    for name, text in _parts(before).items():
         if text != new.get(name, text):
-            yield f"{name}:"
-            lines = [*difflib.unified_diff(text.splitlines(), new[name].splitlines(), n=0)]
-            yield from (line for line in lines[2:] if line[0] in "+-")
+            differences = [*difflib.unified_diff(text.splitlines(), new[name].splitlines(), n=0)]
+            lines += [f"{name}:", *(line for line in differences[2:] if line[0] in "+-")]
+    return lines
 
 
 def _parts(source: str) -> dict[str, str]:
-    parts = (part.partition("\n") for part in re.split(f"^{_HEADING}", source, flags=re.MULTILINE)[1:])
-    return {name: text.rstrip() for name, _, text in parts}
+    # a heading comes before each function or class; editors show such parts as cells
+    parts = re.findall(r"^# %% (.*)\n(?s:(.*?))\s*(?=^# %% |\Z)", source, re.MULTILINE)
+    return dict(parts)

@@ -69,11 +69,10 @@ class Loop:
         runs = list(plan.runs)
         if is_written:
             for index, planned in zip(self.chosen, runs, strict=True):
-                folders[index] = replace(folders[index], is_changed=planned.folder.is_changed)
+                folders[index] = replace(planned.folder, since=0)
             self.task.experiment.write_plan(folders, self.design)
         if self.pruner:
-            asked = {planned.folder.id for planned in plan.asked}
-            self.pruner.begin([planned.start for planned in runs if planned.folder.id not in asked])
+            self.pruner.begin([each.start for each in runs if each.start.status is not Status.CHANGED])
             for number, planned in enumerate(runs):
                 by_train = planned.start.pruned_by == BY_TRAIN  # it is due only with `retry_failed`
                 if planned.action.is_due and not by_train and self.pruner.is_left(planned.start):

@@ -85,9 +85,7 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     sentences = []
     noticed: set[str] = set()
     named: set[str] = set()
-    asked = {planned.folder.id for planned in plan.asked}
-    rest = [planned for planned in plan.runs if planned.cause and planned.folder.id not in asked]
-    if rest:
+    if rest := [each for each in plan.runs if each.cause and each.start.status is not Status.CHANGED]:
         verb, them = ("is", "it") if len(rest) == 1 else ("are", "them")
         keep = argument("changed='keep'", "--changed keep")
         done, meaning = "executed again", f"{keep} keeps {them}"
@@ -102,9 +100,9 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
         )
         changed = f"{counted(len(plan.asked), 'run')} changed and {verb}, with results of {seconds}"
         sentences.append(f"! {changed}: {_causes(plan.asked)}; {step}")
-        lines = [*changed_lines(read_source(plan.asked[0].before), loop.source)]
-        lines[_MOST_LINES:] = ["..."] if len(lines) > _MOST_LINES else []
-        sentences += [f"    {line}" for line in lines]
+        lines = changed_lines(read_source(plan.asked[0].before), loop.source)
+        sentences += [f"    {line}" for line in lines[:_MOST_LINES]]
+        sentences += ["    ..."] * (len(lines) > _MOST_LINES)
     states = [planned.start for planned in plan.runs]
     had_data = ["data" in state.start.get("fingerprint", {}) for state in states]
     numbers = {
