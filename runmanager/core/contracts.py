@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from runmanager.core.experiment import Experiment, KeptTrial, RunFolder
 from runmanager.core.goal import Goal
@@ -15,6 +15,9 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, S
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.errors import InvalidArgumentError, Problems, first_line, is_count, of_grid
+
+if TYPE_CHECKING:
+    import torch
 
 Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 """Name -> the steps of the run, in order, and the values: what `manager.log` has collected."""
@@ -147,11 +150,14 @@ class RunListener(Listener):
         seconds: The time (s) spent in the listener so far that is part of no duration.
         learning_rate: The learning rate at the start of the epoch, None if it is unknown; only TensorBoard's
             listener has it.
+        gradient_norm: The norm of the last gradients before they were clipped, None if they were not, or by the
+            user's loop; only TensorBoard's listener has it.
     """
 
     rule: str | None = ""
     seconds: float = 0.0
     learning_rate: float | None = None
+    gradient_norm: "torch.Tensor | None" = None
 
     def attempt_began(
         self,

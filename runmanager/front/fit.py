@@ -192,6 +192,8 @@ def fit(
             if scheduler and scheduler_every == "epoch":
                 with quietly():
                     scheduler.step()
+            if board := manager._open_run("fit()").board:
+                board.gradient_norm = take_step.norm
             if take_step.reduced_to is not None:
                 manager.track({column: take_step.reduced_to})
             with take_step.autocast:

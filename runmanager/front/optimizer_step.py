@@ -122,6 +122,7 @@ class OptimizerStep:
         self._is_auto = self.micro_batch == "auto"
         # the maximum number of samples per forward pass, None for whole batches
         self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
+        self.norm: torch.Tensor | None = None  # of the last gradients before they were clipped
         self._recorded: RecordedPasses | None = None
         if self.recorded_loss is not None and self.device.type == "cuda" and self.micro_batch is None:
             self._recorded = RecordedPasses(self.network, self.recorded_loss, self.optimizer)
@@ -135,7 +136,7 @@ class OptimizerStep:
         computed = self._gradients_within_memory(batch)
         if self.clip_grad_norm is not None:
             self._scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_grad_norm)
+            self.norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_grad_norm)
         self._scaler.step(self.optimizer)  # without loss scaling, the scaler makes a plain step
         self._scaler.update()
         return computed

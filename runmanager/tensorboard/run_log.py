@@ -228,7 +228,9 @@ class RunLog(RunListener):
                 numbers.setdefault("train/lr", self.learning_rate)
             drawn, gradients = tensors(network) if network is not None else ({}, [])
             if gradients:
-                numbers.setdefault("train/grad_norm", nn.utils.get_total_norm(gradients).item())
+                norm = self.gradient_norm  # before the gradients were clipped
+                norm = nn.utils.get_total_norm(gradients) if norm is None else norm
+                numbers.setdefault("train/grad_norm", norm.item())
             event_file.write(self._file, event_file.event(step, numbers))
             images, self._images = self._images, {}
             if images:

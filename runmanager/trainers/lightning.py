@@ -205,6 +205,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # mypy does not fol
         self._loaded = {}
         self.run.begin_epoch(_num_epochs(trainer))
 
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Compute the norm of the gradients before the trainer clips them, for TensorBoard."""
+        board = self.run.opened.board
+        if board and trainer.gradient_clip_val:
+            gradients = [part.grad for part in pl_module.parameters() if part.grad is not None]
+            board.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -26,6 +26,7 @@ from runmanager import (
     load_steps,
     run_grid,
 )
+from tests.border.events import scalars_of
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
 TIMES = ["epoch duration", "run duration"]
@@ -215,6 +216,23 @@ def test_early_stopping_of_lightning_ends_a_run_that_was_interrupted_after_the_s
     assert table(tmp_path)["epoch"].tolist() == [1, 2]
     assert {*load_runs(tmp_path)["stopped early"]} == {"the trainer stopped after epoch 2 of 4"}
     assert table(tmp_path).equals(table(tmp_path, "whole"))
+
+
+def test_the_norm_of_gradients_is_that_before_lightning_clips_them(tmp_path, study):
+    from runmanager.trainers.lightning import trainer_options
+
+    norms = []
+    for clip in (None, 0.01):
+        torch.manual_seed(1)
+        module, manager = study.Classifier(1e-9), RunManager("exp", tmp_path, display=False)
+        with manager.run({"lr": 1e-9, "clip": clip or 0}, module):
+            options = trainer_options(manager, max_epochs=1, gradient_clip_val=clip)
+            torch.manual_seed(2)
+            study.L.Trainer(**options).fit(module, study.loader())
+        norms += [value for _, value in scalars_of(manager.folder)["train/grad_norm"]]
+
+    assert norms == pytest.approx([norms[0]] * 2)
+    assert norms[0] > 0.1
 
 
 def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from runmanager import (
     RunManager,
     RunManagerError,
+    fit,
     from_tensorboard,
     load_results,
     load_steps,
@@ -60,6 +62,25 @@ def test_scalars_equal_the_table(root):
         assert scalars[tag] == [
             (epoch, float(np.float32(value))) for epoch, value in enumerate(table[column], 1)
         ]
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 2}, {"precision": "bf16"}])
+def test_the_norm_of_gradients_is_that_before_fit_clips_them(tmp_path, options):
+    """One batch per epoch, whose norm is known, as the weights hardly move."""
+    batch, networks = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long)), [nn.Linear(2, 2) for _ in "12"]
+    networks[0].load_state_dict(networks[1].state_dict())
+    for clip, network in zip((None, 0.01), networks, strict=True):
+        optimizer = torch.optim.SGD(network.parameters(), 1e-9)
+        clipped = {"clip": clip or 0}
+        fit(
+            clipped, network, [batch], manager_in(tmp_path), optimizer=optimizer, epochs=2, clip_grad_norm=clip,
+            **options,
+        )  # fmt: skip
+
+    folders = sorted((tmp_path / "e").glob("*-clip=*"))
+    clipped, whole = ([norm for _, norm in scalars_of(folder)["train/grad_norm"]] for folder in folders[::-1])
+    assert clipped == pytest.approx(whole)
+    assert clipped[0] > 0.1
 
 
 def test_the_learning_rate_and_the_goal_are_scalars(root):
