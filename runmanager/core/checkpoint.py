@@ -420,7 +420,8 @@ def _dumped(content: Any) -> memoryview:
         file.seek(0)
         cause = ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(file))
     except Exception as error:
-        raise CheckpointError(f"a state cannot be saved ({_cause(error)})") from error
+        rule = "a state cannot be saved: keep tensors, numbers, text, lists and dicts in state_dict()"
+        raise CheckpointError(f"{rule} ({_cause(error)})") from error
     if "Uninitialized" in cause:
         raise CheckpointError(
             "a lazy layer that no batch has used has no weights to save: leave it out of the network"
@@ -434,14 +435,19 @@ def _dumped(content: Any) -> memoryview:
 def _loaded(content: bytes) -> Any:
     """Load the bytes of torch.save, without executing code in them."""
     file = io.BytesIO(content)
-    with zipfile.ZipFile(file) as archive:
-        # compressed members may unpack to any size
-        if any(
-            m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
-        ):
-            raise ValueError("it is compressed, as torch.save does not")
-        if archive.testzip():
-            raise ValueError("its checksum differs: it is damaged")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members, damaged = archive.infolist(), archive.testzip()
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise ValueError(f"it is damaged: {error}") from error
+    if damaged:
+        raise ValueError("its checksum differs: it is damaged")
+    # compressed members may unpack to any size; of a folder, torch reads no content
+    if any(
+        m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size or m.external_attr
+        for m in members
+    ):
+        raise ValueError("torch.save does not write such a file: it is damaged")
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)
 

@@ -77,7 +77,9 @@ class InsideEpoch:
                 problems.append(_start_over(position, why))
             else:
                 self.position, self._saved = position, saved
-        self._is_saving = any(interval) and not problem
+        self._is_usable = any(interval) and not problem
+        self._is_saving = self._is_usable  # in this epoch
+        self._said: set[str] = set()
         if any(interval) and problem:
             problems.append(f"{_NOTHING}: {problem}, {_COSTS}")
 
@@ -86,6 +88,7 @@ class InsideEpoch:
         position, saved = self.position, self._saved
         self.position, self._saved = None, {}
         is_first, self._epoch = epoch.number != self._epoch, epoch.number
+        self._is_saving = self._is_usable
         batches = None
         if position is not None:
             random = torch_devices.random_states(self._run.device)
@@ -107,9 +110,10 @@ class InsideEpoch:
         return self._watched(epoch, loader, batches) if is_first and self._is_saving else batches
 
     def stop_saving(self, why: str, step: str) -> None:
-        """Save no more checkpoints, and warn of it; `step` is what to write."""
-        if self._is_saving:
-            self._is_saving = False
+        """Save no more checkpoints in this pass, and warn of it once; `step` is what to write."""
+        self._is_saving = False
+        if self._is_usable and why not in self._said:
+            self._said.add(why)
             self._warn(f"{_NOTHING}: {why}, {_COSTS}{step}")
 
     def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:

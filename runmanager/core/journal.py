@@ -128,9 +128,10 @@ class Journal(AppendFile):
     """
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
+        self._noted: dict[str, str] = {}  # what the last lines say of loaded runs
         while True:
             path = folder / f"attempt-{attempt}.jsonl"
-            start = _line(folder, attempt, "start", {**lock.this_process(), **details})
+            start = _line(folder, attempt, "start", {**lock.this_process(), **details}, self._noted)
             try:
                 # complete: its first line names the process that writes it
                 files.write_file(path, start, is_new=True)
@@ -155,11 +156,12 @@ class Journal(AppendFile):
             content["steps"] = record.steps
         content["metrics"] = {**record.metrics, **dict.fromkeys(nonfinite)}
         content["times"] = {name: round(value, 6) for name, value in record.times.items()}
-        self.append(_line(self.path.parent, self.attempt, "epoch", content))
+        self.append(_line(self.path.parent, self.attempt, "epoch", content, self._noted))
 
     def inside(self, inside: Inside) -> None:
         """Record a checkpoint inside an epoch."""
-        self.append(_line(self.path.parent, self.attempt, "inside", msgspec.to_builtins(inside)))
+        content = msgspec.to_builtins(inside)
+        self.append(_line(self.path.parent, self.attempt, "inside", content, self._noted))
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Commit the outcome with the summary of the run and further facts; close the file."""
@@ -169,7 +171,7 @@ class Journal(AppendFile):
         facts |= {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
         if outcome.pruned_by:
             facts["pruned_by"] = outcome.pruned_by
-        self.append(_line(self.path.parent, self.attempt, "end", facts))
+        self.append(_line(self.path.parent, self.attempt, "end", facts, self._noted))
         self.close()
 
 
@@ -177,7 +179,7 @@ class NoJournal(Journal):
     """The journal of a process that does not write, such as a rank above 0."""
 
     def __init__(self) -> None:
-        self.path, self.attempt = Path(), 0
+        self.path, self.attempt, self._noted = Path(), 0, {}
 
     def append(self, record: bytes) -> None:
         """Do nothing."""
@@ -186,12 +188,17 @@ class NoJournal(Journal):
         """Do nothing."""
 
 
-def _line(run: Path, attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
+def _line(run: Path, attempt: int, kind: str, content: Mapping[str, Any], noted: dict[str, str]) -> bytes:
+    """Return a line; `noted` gets the facts of loaded runs, which only a line with new ones has."""
     facts: dict[str, Any] = {"v": VERSION, "type": kind, "attempt": attempt}
+    loaded: dict[str, str] = {}
     for path, digest in (provenance.loaded_now or {}).items():
         if path not in (run.resolve(), run.parent.resolve()):  # the own experiment changes with each run
             name = Path(os.path.relpath(path, run.parent.parent)).as_posix()
-            facts.setdefault("loaded", {})[name] = digest
+            loaded[name] = digest
+    if loaded != noted:
+        facts["loaded"] = loaded
+        noted |= loaded
     clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
     return to_line({**facts, **content, **clocks})
 
@@ -218,7 +225,7 @@ def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, 
         return
     facts = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
     with closing(AppendFile(Path(path), last.size, last.version[1])) as file:
-        file.append(_line(folder, number, "end", facts))
+        file.append(_line(folder, number, "end", facts, {}))
 
 
 def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None = None) -> Attempt:

@@ -900,6 +900,8 @@ class Manager:
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
             )
+        if self._current is not None and self._current.loop is not None:
+            raise LifecycleError(f"{call}: a loop over manager.epochs() calls it, leave it out")
         step = "call begin_epoch() first, or write `for epoch in manager.epochs(n):`, which calls the hooks"
         raise LifecycleError(f"{call} outside an epoch: {step}")
 
@@ -940,6 +942,9 @@ class Manager:
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
         """Return the device of a run; a run without a device has the device of its network."""
+        if network is not None and not callable(getattr(network, "parameters", None)):
+            rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
+            raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         devices = torch_devices.devices_of(network)
         of_network = devices.pop() if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))

@@ -31,7 +31,7 @@ class RunManager(Manager):
 
     Args:
         experiment: The name of the folder of these runs under `root`; None for a name with date and time. New
-            runs are added to an existing experiment. With an `Experiment`, the root of the experiment is used.
+            runs are added to an existing experiment.
         root: The folder of all experiments.
         tensorboard: Whether event files are written, or a `TensorBoard`, as in `run_grid`.
         display: False shows nothing. Otherwise the table is shown at the end of each run. A terminal also shows

@@ -270,6 +270,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used_or_none(undist
     assert left() == expected
 
 
+def test_a_checkpoint_whose_member_became_a_folder_is_not_used(undisturbed):
+    expected, path = undisturbed(), interrupt(4) / NEWEST
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02", 0, content.rindex(b"data/0"))
+    content[entry + 38] ^= 0x10  # of the archive's directory, which has no checksum: torch reads nothing then
+    path.write_bytes(content)
+
+    with pytest.warns(RunsWarning, match=r"checkpoint\.pt"):
+        start_stateful()
+
+    assert left() == expected
+
+
 def test_a_checkpoint_that_the_system_cannot_read_is_not_damaged(undisturbed, monkeypatch):
     expected = undisturbed()
     folder, real = interrupt(3), os.open
