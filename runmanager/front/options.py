@@ -86,6 +86,16 @@ def _must_be(rule: str, is_valid: Callable[[Any], bool]) -> Check:
     return check
 
 
+def _check_listeners(problems: Problems, name: str, value: Any) -> None:
+    if not (isinstance(value, list | tuple) and all(isinstance(each, Listener) for each in value)):
+        problems.append(f"{name} must be a list of objects of a subclass of Listener, got {value!r:.60}")
+        return
+    for each in value:
+        if each.where not in ("parent", "worker"):
+            rule = f"{type(each).__name__}.where must be 'parent' or 'worker'"
+            problems.append(f"{rule}, got {each.where!r:.60}")
+
+
 _SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
 
 
@@ -152,16 +162,7 @@ class GridOptions:
         False,
         _must_be("True, False or a file to write", lambda value: isinstance(value, bool | str | os.PathLike)),
     )
-    listeners: Sequence[Listener] = _option(
-        (),
-        _must_be(
-            "a list of objects of a subclass of Listener, each with where='parent' or 'worker'",
-            lambda value: (
-                isinstance(value, list | tuple)
-                and all(isinstance(each, Listener) and each.where in ("parent", "worker") for each in value)
-            ),
-        ),
-    )
+    listeners: Sequence[Listener] = _option((), _check_listeners)
     prune: "SuccessiveHalving | BasePruner | None" = _option(
         None,
         _must_be(

@@ -293,10 +293,11 @@ def open_grid(
         changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
-        goal=design.goal, x_axis=design.x_axis, boards=boards_of(options.tensorboard),
+        goal=design.goal, x_axis=design.x_axis,
     )  # fmt: skip
     task = RunTask(
         train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,
+        boards_of=partial(boards_of, options.tensorboard) if options.tensorboard else None,
         users=in_worker, raises=bool(numbers),
     )  # fmt: skip
     loop = Loop(

@@ -102,7 +102,7 @@ def _find(path: Path) -> dict[str, list[Path]]:
         return {path.parent.name: [path]}
     files_of: dict[str, list[Path]] = {}
     for file in sorted(path.rglob("*tfevents*")):
-        if file.is_file():
+        if file.is_file() or file.is_symlink():  # a dangling link counts as damaged
             files_of.setdefault(file.parent.relative_to(path).as_posix(), []).append(file)
     if not files_of:
         subject = "event files in" if path.exists() else "such path:"

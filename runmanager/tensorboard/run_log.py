@@ -149,7 +149,7 @@ class RunLog(RunListener):
             self._is_described = bool(written)
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
             self._has_begun = True
-            form = files.read_json(experiment / files.HPARAMS) or {"kinds": self.kinds or {}}
+            form = hparams.read_form(experiment) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):

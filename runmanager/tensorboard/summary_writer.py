@@ -30,8 +30,9 @@ class RunWriter(SummaryWriter):
 
     def _get_file_writer(self) -> FileWriter:
         writer: Any = FileWriter.__new__(FileWriter)
-        # torch's FileWriter calls only these two of an EventFileWriter without a file of its own
-        writer.event_writer = SimpleNamespace(add_event=self._write, get_logdir=lambda: self.log_dir)
+        # events are written at once, into a file that the run opens and closes
+        nothing = dict.fromkeys(("flush", "close", "reopen"), lambda: None)
+        writer.event_writer = SimpleNamespace(add_event=self._write, get_logdir=lambda: self.log_dir, **nothing)
         return writer  # type: ignore[no-any-return]  # torch annotates neither
 
     def add_scalars(
