@@ -274,7 +274,7 @@ class Experiment:
 
     def write_plan(self, planned: Sequence[RunFolder], design: Design) -> None:
         """Write the runs of a grid to grid.json with the design."""
-        self.runs.update({run.id: run for run in planned})
+        self.runs.update((run.id, run) for run in planned)
         whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
         files.remove_leftovers(self.path, *whole)
         self._write(design, runs=[run.entry for run in planned])

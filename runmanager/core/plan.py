@@ -68,8 +68,8 @@ class Plan:
 
     @cached_property
     def asked(self) -> list[PlannedRun]:
-        """The changed runs that wait for changed=, in order."""
-        return [planned for planned in self.runs if planned.start.status is Status.CHANGED]
+        """The changed runs that wait for changed=, in order, without those whose device is missing."""
+        return [each for each in self.runs if each.cause and each.start.status is Status.CHANGED]
 
 
 def make_plan(

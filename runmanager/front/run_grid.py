@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from runmanager.front.manager import RunManager
     from runmanager.screen.live import GridProgress
 
-_NOT_DONE = (Status.UNAVAILABLE, Status.CHANGED)
-
 Train = Callable[[Run, "RunManager"], object]
 """A training function."""
 
@@ -384,7 +382,11 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
     if progress:
         ended.panel = progress.conclude(ended.panel)
     is_quiet = ranks.is_main() and not (progress and progress.is_shown)
-    if is_quiet and outcomes and all(each.status.is_fault or each.status in _NOT_DONE for each in outcomes):
+    if (
+        is_quiet
+        and outcomes
+        and all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
+    ):
         first = outcomes[0].error or advice(outcomes[0].status, "")
         why = f"no run is completed: {statuses_of(ended.outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display

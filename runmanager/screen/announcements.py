@@ -95,9 +95,8 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
     if plan.asked:
         verb, them = ("waits", "it") if len(plan.asked) == 1 else ("wait", "them")
         seconds = duration(sum(planned.before.seconds for planned in plan.asked))
-        step = advice(Status.CHANGED, "", them=them) + (
-            "; the search goes on after that" if loop.search else ""
-        )
+        later = "; the search goes on after that" if loop.search else ""
+        step = advice(Status.CHANGED, "", them=them) + later
         changed = f"{counted(len(plan.asked), 'run')} changed and {verb}, with results of {seconds}"
         sentences.append(f"! {changed}: {_causes(plan.asked)}; {step}")
         lines = changed_lines(read_source(plan.asked[0].before), loop.source)
