@@ -18,7 +18,7 @@ import torch
 
 from runmanager.core import files, journal
 from runmanager.core.contracts import Block, RunListener
-from runmanager.core.metrics import check_column, column_of, read_values, single
+from runmanager.core.metrics import check_column, claim, column_of, read_values, single
 from runmanager.core.values import STEP
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count
@@ -47,6 +47,7 @@ class StepLog:
         self._step = 0  # the last logged step of the epoch, from 1; 0 before the first
         self._last: dict[str, int] = {}  # column -> the last step of the epoch with a value
         self._images: set[str] = set()  # columns of the images of the epoch
+        self._sources: dict[str, str] = {}  # column -> the name that fills it
         # column -> steps and values that are not written yet
         self._pending: dict[str, tuple[list[int], list[torch.Tensor | float]]] = {}
         self._num_pending = 0  # number of values that are not written yet
@@ -92,6 +93,7 @@ class StepLog:
                 rule = "'step' is a column of load_steps() already: give the value another name"
                 raise InvalidArgumentError(rule)
             check_column(column, self._params)
+            claim(self._sources, column, name)
             if may_be_image(value) and column in self._images:
                 continue
             image = image_of(column, value) if may_be_image(value) else None

@@ -64,7 +64,7 @@ CHARTS = {
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-_LONGEST = 10_000  # the maximum number of characters of an error, and of the end of an error.log
+_LONGEST = 10_000  # the maximum number of characters of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -272,7 +272,7 @@ class RunLog(RunListener):
                         with contextlib.suppress(OSError):
                             end = files.read_end(self.folder.path / files.ERROR_LOG, 4 * _LONGEST)
                             log = end.decode("utf-8", "replace")
-                    cause = f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip()
+                    cause = f"{outcome.error}\n\n{log[-_LONGEST:]}".rstrip()
                     indented = textwrap.indent(cause, "    ", lambda _: True)
                     event_file.write(self._file, event_file.event(outcome.epochs, {event_file.ERROR: indented}))
                 is_completed = outcome.status is Status.COMPLETED

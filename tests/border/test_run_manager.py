@@ -587,6 +587,8 @@ def track_in_evaluation(manager, *names):
         ("loss", lambda m: track_in_evaluation(m, "loss")),
         ("mae", lambda m: m.evaluate(DATA, metrics=dict.fromkeys(("x/mae", "x_mae"), Half()))),
         ("loss", lambda m: m.evaluate(DATA, metrics={"loss": Half()})),
+        ("a_b", lambda m: m.log({"a/b": 1, "a_b": 2})),
+        ("a_b", lambda m: [m.log({"a/b": 1}), m.log(a_b=2)]),
     ],
 )
 def test_a_column_with_two_sources_in_an_epoch_is_refused(manager, tmp_path, column, fill):
