@@ -233,6 +233,9 @@ class Reached:
         if _is_code(value):
             if not is_users(inner_of(value)):
                 _add(self.values, name or "train", text)
+                for cell, inside in _cells(value).items() if isinstance(value, types.FunctionType) else ():
+                    if is_users(inside):  # a function of a library that calls one of the user
+                        self.read(cell, inside)
             if isinstance(source.bindings.get(home[0], [None])[0], ast.Assign):  # step = scaled(step, 2)
                 self._read_statements(*home)
             if not isinstance(value, types.MethodType):
