@@ -188,7 +188,8 @@ class Experiment:
     """
 
     def __init__(self, path: Path, *, is_unnamed: bool = False) -> None:
-        self.path, self.is_unnamed = path, is_unnamed
+        self.path: Path = path
+        self.is_unnamed: bool = is_unnamed
         self._runs: dict[str, RunFolder] | None = None
         self._read: object = None  # the version of grid.json when the last run was created
 

@@ -85,7 +85,7 @@ class Confusion:
     """The counts of predictions per label. Counting never waits for the device and never raises."""
 
     def __init__(self) -> None:
-        self.problem = ""
+        self.problem: str = ""
         # (_COPIES, C * C + 1) on an accelerator, else one copy; the last cell is for invalid labels
         self._counts: torch.Tensor | None = None
         self._num_classes = 0
