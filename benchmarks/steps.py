@@ -52,6 +52,7 @@ def calls() -> None:
                         taken[name].append((time.perf_counter() - before) / CALLS)
                     opened = manager._open_run("steps")  # the writing by itself
                     before = time.perf_counter()
+                    assert opened.steps is not None
                     opened.steps.write()
                     taken["a block"].append(time.perf_counter() - before)
     for name in ("every step", "every=50", "four values"):

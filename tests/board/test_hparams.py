@@ -14,9 +14,9 @@ from runmanager import RunBuilder, RunManager, RunsWarning, TensorBoard, load_ru
 from runmanager.core import files, lock
 from runmanager.core.experiment import Experiment
 from runmanager.core.journal import to_line
+from runmanager.core.values import TEXT
 from runmanager.errors import StorageError
 from runmanager.tensorboard import event_file, hparams
-from runmanager.tensorboard.hparams import TEXT
 from runmanager.tensorboard.server import page_of
 from tests.board.reading import event_files, scalars_in, sessions_in, train
 from tests.damaging import as_if_killed, journals

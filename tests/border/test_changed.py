@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ NONE = {
 @pytest.fixture
 def load(own_folder, monkeypatch):
     """Write a program of a version beside its helpers and its data, and import it."""
-    kept = []
+    kept: list[Any] = []
 
     def import_(code, version):
         for name, text in (("helpers", HELPERS.replace("RATE = 1", "RATE = 'v1'")), ("program", HEAD + code)):
@@ -108,7 +109,7 @@ def load(own_folder, monkeypatch):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text.replace("v1", version))
             Path("data.txt").write_text(version)
-            spec = importlib.util.spec_from_file_location(name, path)
+            spec: Any = importlib.util.spec_from_file_location(name, path)
             module = importlib.util.module_from_spec(spec)
             monkeypatch.setitem(sys.modules, name, module)
             spec.loader.exec_module(module)
@@ -220,11 +221,11 @@ def test_a_choice_among_other_runs_counts(load, choice):
             manager.summary(best=run.lr * scale)
 
     def rows(grid, experiment, train):
-        options = {"executor": "inline", "tensorboard": False, "display": False}
+        options: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
         run_grid({"lr": grid}, train, experiment=experiment, **options)
         return load_runs(f"runs/{experiment}")["attempts"].tolist()
 
-    scale, train = 1, load(READS.format(CHOICES[choice]), "v1").train
+    scale, train = 1.0, load(READS.format(CHOICES[choice]), "v1").train
     rows([0.2], "a", first)
     assert rows([0.1], "b", train) == rows([0.1], "b", train) == [1]
 

@@ -229,6 +229,7 @@ def test_the_norm_of_gradients_is_that_before_lightning_clips_them(tmp_path, stu
             options = trainer_options(manager, max_epochs=1, gradient_clip_val=clip)
             torch.manual_seed(2)
             study.L.Trainer(**options).fit(module, study.loader())
+        assert manager.folder is not None
         norms += [value for _, value in scalars_of(manager.folder)["train/grad_norm"]]
 
     assert norms == pytest.approx([norms[0]] * 2)

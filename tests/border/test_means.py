@@ -1,14 +1,16 @@
 """Means are over samples: which size a value gets, where the batch leaves a choice."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunManager
 
-VALUES = torch.arange(10.0)
+VALUES: Any = torch.arange(10.0)
 IMAGES = TensorDataset(VALUES.reshape(10, 1, 1, 1).expand(10, 3, 8, 8).contiguous(), torch.zeros(10).long())
-ROWS = [torch.full((7,), float(number)) for number in range(9)]
+ROWS: Any = [torch.full((7,), float(number)) for number in range(9)]
 
 
 def a_list_of_one_row(manager):

@@ -588,7 +588,7 @@ def averaging(run, manager):
     """Keep an average of the weights that is evaluated in place of the network."""
     torch.manual_seed(1)
     network, loader = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), DataLoader(DATA, 4)
-    averaged = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
+    averaged: Any = AveragedModel(network) if run.kind == "model" else copy.deepcopy(network)
     update = averaged.update_parameters if run.kind == "model" else average_of(network, averaged)
     optimizer, keep = torch.optim.SGD(network.parameters(), 0.1), ("min:test_loss", averaged)
     optimizer.register_step_post_hook(lambda *_: update(network))
@@ -600,7 +600,7 @@ def averaging(run, manager):
         return functional.cross_entropy(outputs, batch[1]), outputs, batch[1]
 
     if run.by == "fit":
-        options = {"step": step, "test_loader": loader, "keep": keep}
+        options: dict[str, Any] = {"step": step, "test_loader": loader, "keep": keep}
         fit(run, network, loader, manager, optimizer=optimizer, epochs=3, **options)
         return
     with manager.run(run, network, loader):

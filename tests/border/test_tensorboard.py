@@ -71,9 +71,9 @@ def test_the_norm_of_gradients_is_that_before_fit_clips_them(tmp_path, options):
     networks[0].load_state_dict(networks[1].state_dict())
     for clip, network in zip((None, 0.01), networks, strict=True):
         optimizer = torch.optim.SGD(network.parameters(), 1e-9)
-        clipped = {"clip": clip or 0}
+        run = {"clip": clip or 0}
         fit(
-            clipped, network, [batch], manager_in(tmp_path), optimizer=optimizer, epochs=2, clip_grad_norm=clip,
+            run, network, [batch], manager_in(tmp_path), optimizer=optimizer, epochs=2, clip_grad_norm=clip,
             **options,
         )  # fmt: skip
 

@@ -76,7 +76,12 @@ def test_a_mean_that_is_too_large_for_a_number_names_no_batch(plain, tmp_path):
 def test_a_run_tells_how_much_memory_it_took(plain, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(torch_devices, "warm", lambda _: calls.append("warm"))
-    monkeypatch.setattr(torch_devices, "take_peak", lambda *_: calls.append("peak") or 5 * 2**20)
+
+    def take_peak(*_):
+        calls.append("peak")
+        return 5 * 2**20
+
+    monkeypatch.setattr(torch_devices, "take_peak", take_peak)
 
     with plain.run(RUN):
         calls.append("run")
