@@ -199,6 +199,7 @@ class Reached:
         if earlier and earlier.is_data and not earlier.named:
             self.data = {*earlier.texts}
         self.seen: set[object] = {*earlier.seen} if earlier and not earlier.is_data else set()
+        self.homes: dict[int, list[tuple[str, Scopes]]] = earlier.homes if earlier else _homes_of_values()
         self.texts: dict[int, str] = {}
         self._alive: list[Any] = [earlier]  # objects whose ids must not be used again
         self._waiting: list[Any] = []
@@ -291,7 +292,9 @@ class Reached:
             self.read_names(attributes or "\n".join(names), [inner])
         if isinstance(value, types.ModuleType):
             return
-        home = _home(name, value, scopes)
+        nodes = scopes[0][1].bindings.get(name)
+        is_own = nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom))
+        home = (name, scopes) if is_own else self.homes.get(id(value), [(name, scopes)])[0]
         first, items = attributes.partition(".")[0], _items(value)
         if items and first in items and not home[1][0][1].fresh.get(home[0]):
             self._text_of(type(value))
@@ -476,13 +479,13 @@ def fresh_attributes(kind: type) -> set[str]:
 
 
 # the cache compares nodes by identity, as every launch of a grid requests the same nodes
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def unparsed(node: ast.AST) -> str:
     """Return the text of a node."""
     return ast.unparse(node)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def names_read(text: str) -> tuple[str, ...]:
     r"""Return the free names that a source reads, sorted, with their attributes.
 
@@ -530,16 +533,14 @@ def _scopes_of_user() -> list[Scope]:
     return [scope_of(module) for module in list(sys.modules.values()) if is_users_module(module)]
 
 
-def _home(name: str, value: Any, scopes: Scopes) -> tuple[str, Scopes]:
-    """Return the name and the scopes where the user's code assigns a value, also if it is imported."""
-    homes: list[tuple[str, Scopes]] = [(name, scopes)]
-    for scope in _scopes_of_user():
-        homes += [(other, [scope]) for other in scope[1].bindings if scope[0].get(other) is value]
-    for other, where in homes:
-        nodes = where[0][1].bindings.get(other)
-        if nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom)):
-            return other, where
-    return name, scopes
+def _homes_of_values() -> dict[int, list[tuple[str, Scopes]]]:
+    """Return where the user's files assign each value: its id -> the names and scopes, but of imports."""
+    homes: dict[int, list[tuple[str, Scopes]]] = {}
+    for values, source in _scopes_of_user():
+        for name, nodes in source.bindings.items():
+            if name in values and nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom)):
+                homes.setdefault(id(values[name]), []).append((name, [(values, source)]))
+    return homes
 
 
 def _is_code(value: Any) -> bool:
