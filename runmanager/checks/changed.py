@@ -37,6 +37,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
 _LAMBDA = "<lambda>"
 _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
@@ -173,7 +174,7 @@ class Source:
                 return
             for name, part in _assigned(node):
                 first = self.bindings.get(name, [node])[0]
-                if part and isinstance(first, (ast.Import, ast.ImportFrom, *_DEFINITIONS)):
+                if part and isinstance(first, (*_IMPORTS, *_DEFINITIONS)):
                     yield text
 
 
@@ -293,7 +294,7 @@ class Reached:
         if isinstance(value, types.ModuleType):
             return
         nodes = scopes[0][1].bindings.get(name)
-        is_own = nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom))
+        is_own = nodes and not isinstance(nodes[0], _IMPORTS)
         home = (name, scopes) if is_own else self.homes.get(id(value), [(name, scopes)])[0]
         first, items = attributes.partition(".")[0], _items(value)
         if items and first in items and not home[1][0][1].fresh.get(home[0]):
@@ -538,7 +539,7 @@ def _homes_of_values() -> dict[int, list[tuple[str, Scopes]]]:
     homes: dict[int, list[tuple[str, Scopes]]] = {}
     for values, source in _scopes_of_user():
         for name, nodes in source.bindings.items():
-            if name in values and nodes and not isinstance(nodes[0], (ast.Import, ast.ImportFrom)):
+            if name in values and nodes and not isinstance(nodes[0], _IMPORTS):
                 homes.setdefault(id(values[name]), []).append((name, [(values, source)]))
     return homes
 
@@ -607,7 +608,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, _DEFINITIONS):
         yield node.name, ""
         return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, _IMPORTS):
         for alias in node.names:
             yield alias.asname or alias.name.partition(".")[0], ""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # such as layers.append(...)
