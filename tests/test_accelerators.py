@@ -340,7 +340,7 @@ def evaluating(here, loader_of, *, tensorboard=False, metrics=None):
 def test_metrics_of_torchmetrics_wait_where_torch_counts_in_bins(here):
     classification = pytest.importorskip("torchmetrics.classification")
     metrics = {
-        "accuracy": classification.MulticlassAccuracy(10, validate_args=False),
+        "top1": classification.MulticlassAccuracy(10, validate_args=False),
         "auroc": classification.MulticlassAUROC(10, thresholds=None, validate_args=False),
     }
     loader_of = partial(TensorLoader, batch_size=20, device=CUDA)

@@ -10,7 +10,7 @@ import typer
 
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing
-from runmanager.cli.common import Commands, check_folder, write
+from runmanager.cli.common import Commands, check_folder, write_out
 from runmanager.cli.declare import Answer, declare
 from runmanager.errors import InvalidArgumentError
 
@@ -85,7 +85,7 @@ def tensorboard_command(
         with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
             link = page.link(server.url)
             wide_console().print(Text.assemble("TensorBoard: ", (server.url, Style(link=link))), soft_wrap=True)
-            write("Ctrl-C ends it.")
+            write_out("Ctrl-C ends it.")
             if _has_display():
                 import webbrowser
 

@@ -71,10 +71,10 @@ def tell_damage(damaged: Sequence[str]) -> None:
 def say(message: str) -> None:
     """Write a message to standard error, apart from the results that scripts read."""
     with allow_unread():
-        write(message, err=True)
+        write_out(message, err=True)
 
 
-def write(text: str, *, err: bool = False) -> None:
+def write_out(text: str, *, err: bool = False) -> None:
     """Write lines, with terminal control sequences escaped."""
     from runmanager.core.wording import printable
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runmanager.cli.common import say, write
+from runmanager.cli.common import say, write_out
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
 from runmanager.tables.results_files import json_value
@@ -137,7 +137,7 @@ def decide_command(
     answer = verdict(runs, None if is_folder else axis, goal=goal, repeats=repeats, margin=margin, error=error)
 
     def show() -> None:
-        write(answer.sentence)
+        write_out(answer.sentence)
         print_fitted(answer.drawn())
         tell(answer.assumptions)
 

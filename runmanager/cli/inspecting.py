@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import file_size, write
+from runmanager.cli.common import file_size, write_out
 from runmanager.cli.declare import Answer
 from runmanager.cli.listing import run_to_json
 from runmanager.cli.rows import tell
@@ -48,7 +48,7 @@ def show_command(run: Path, *, code: bool = False) -> Answer:
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
     if code:
-        return Answer(partial(write, read_source(result)), partial(read_source, result), damaged=damaged)
+        return Answer(partial(write_out, read_source(result)), partial(read_source, result), damaged=damaged)
     design = Experiment(result.folder.path.parent).design
     return Answer(
         partial(_print_run, result, design),
@@ -93,7 +93,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
         print_table(sizes, most=None, right=["size"])
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {files.ERROR_LOG}")
-        write("\n".join(lines))
+        write_out("\n".join(lines))
 
 
 def _print_epochs(run: "RunResult", design: "Design") -> None:
@@ -174,7 +174,7 @@ def _print_pairs(pairs: Mapping[str, Any]) -> None:
         first = f"{name:<{width}}  "
         is_folded = console.is_terminal and "\n" not in value
         lines = wrapped(value, console.width, first, " " * len(first)) if is_folded else [first + value]
-        write("\n".join(lines))
+        write_out("\n".join(lines))
 
 
 def _how(run: "RunResult") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runmanager.cli.common import find_target, say, write
+from runmanager.cli.common import find_target, say, write_out
 
 
 def note_command(target: Path, text: str | None = None) -> None:
@@ -32,7 +32,7 @@ def note_command(target: Path, text: str | None = None) -> None:
         design = experiment.design
         before = design.note if run is None else (design.run_notes or {}).get(run.id)
         if before:
-            write(before)
+            write_out(before)
         else:
             say(f'{target} has no note: runmanager note {target} "why it was run"')
         return

@@ -9,7 +9,16 @@ import torch
 from torch import nn
 
 from runmanager.core.contracts import Counts
-from runmanager.core.metrics import EpochSums, How, Measure, are_classes, check_column, claim, column_of, single
+from runmanager.core.metrics import (
+    EpochSums,
+    How,
+    Measure,
+    are_classes,
+    check_column,
+    claim_column,
+    column_of,
+    single,
+)
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import send
 from runmanager.errors import InvalidArgumentError
@@ -145,7 +154,7 @@ class OpenEvaluation:
             parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
             for key, part in parts:
                 column = f"{name}_{key}" if key else name
-                claim(self.sums.sources, column_of(column), f"metrics={{{name!r}: ...}}")
+                claim_column(self.sums.sources, column_of(column), f"metrics={{{name!r}: ...}}")
                 self._computed[column] = _number(column, part)
         if counts:
             counts.add_ranks()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from runmanager.core.grid import Grid, RunBuilder, kept, mapping_of
+from runmanager.core.grid import Grid, RunBuilder, chosen_runs, mapping_of
 from runmanager.core.run import Run, make_run
 from runmanager.core.values import OMEGACONF, check_names, check_values, plain
 from runmanager.core.wording import did_you_mean
@@ -93,7 +93,7 @@ def expand(
     for hyperparameters, copied in zip(grid, configs, strict=True):
         runs.append(make_run(tuple(hyperparameters), hyperparameters.values()))
         vars(runs[-1])["config"] = copied
-    return kept(runs, where)
+    return chosen_runs(runs, where)
 
 
 def has(config: Any, name: str) -> bool:

@@ -284,10 +284,10 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     """
     settings = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
     name = f"{number:0{digits}d}-{settings}".rstrip(".-")  # Windows cuts off dots at the end of a name
-    return name if len(name) <= LONGEST else marked(name, repr(list(params.items())))
+    return name if len(name) <= LONGEST else shortened_name(name, repr(list(params.items())))
 
 
-def marked(name: str, whole: str) -> str:
+def shortened_name(name: str, whole: str) -> str:
     """Cut a name to 64 characters, with a hash of `whole` at its end, which keeps the name unique."""
     digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:6]
     return f"{name[: LONGEST - 7].rstrip('._,=-')}~{digest}"

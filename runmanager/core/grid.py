@@ -83,7 +83,7 @@ class RunBuilder:
         if number <= (most if where is None else max(most, _MOST_RUNS)):
             names = tuple(itertools.chain.from_iterable(space))
             rows = itertools.product(*axes)
-            runs = kept((make_run(names, itertools.chain.from_iterable(row)) for row in rows), where)
+            runs = chosen_runs((make_run(names, itertools.chain.from_iterable(row)) for row in rows), where)
             number = len(runs)
         if number > most:
             factors = " x ".join(str(len(values)) for values in axes)
@@ -135,7 +135,7 @@ class RunBuilder:
         if len(runs) < n:
             step = f"write n={len(runs)}" if where is None else "lower n, or let where= keep more"
             raise GridError(f"only {len(runs):,} of {n:,} different runs were drawn: {step}")
-        return kept(runs, None)
+        return chosen_runs(runs, None)
 
     @staticmethod
     def num_runs(params: Grid) -> int:
@@ -158,7 +158,7 @@ class RunBuilder:
         return math.prod(len(values) for values in space.values() if isinstance(values, list))
 
 
-def kept(runs: Iterable[Run], where: Callable[[Run], bool] | None) -> list[Run]:
+def chosen_runs(runs: Iterable[Run], where: Callable[[Run], bool] | None) -> list[Run]:
     """Return the runs for which a filter is true; they carry their ids, and the types of all, from now on."""
     runs = [run for run in runs if where is None or where(run)]
     if not runs:

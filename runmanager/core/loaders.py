@@ -194,7 +194,8 @@ class _BatchesOf(BatchSampler):
         self._dataset, self._generator = dataset, generator
 
     def __iter__(self) -> Iterator[Any]:
-        num, device = len(self._dataset), self._dataset.images.device
+        images, labels = self._dataset.images, self._dataset.labels
+        num, device = len(labels), images.device if labels.device == images.device else torch.device("cpu")
         order = self._drawn(num) if self._generator else torch.arange(num, device="cpu")
         for batch in torch.split(_on(device, order), self.batch_size)[self.after :] if num else ():
             if self._generator and len(batch) < self.batch_size:

@@ -158,7 +158,7 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch."""
         loss = single("loss", loss)
-        claim(self.sources, "loss", "track_loss()")
+        claim_column(self.sources, "loss", "track_loss()")
         self._num_losses += 1
         self.is_tracked = True
         if batch is None and self.measure is not None:
@@ -191,7 +191,7 @@ class EpochSums:
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add the number of correct predictions of a batch with `size` samples."""
-        claim(self.sources, "accuracy", "track_num_correct()")
+        claim_column(self.sources, "accuracy", "track_num_correct()")
         if isinstance(count, torch.Tensor) and count.is_cpu and IS_CPU_READ:
             count = count.item()
         self.accuracy.add(count, 1, num_predictions)
@@ -220,7 +220,7 @@ class EpochSums:
     def track(self, name: str, value: torch.Tensor | float, how: How) -> None:
         """Add a value of the current batch, see `RunManager.track`."""
         source, name = name, column_of(name)
-        claim(self.sources, name, source)
+        claim_column(self.sources, name, source)
         if how not in _HOWS:
             rule = f"how must be one of {', '.join(map(repr, _HOWS))}"
             raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
@@ -563,7 +563,7 @@ def check_column(name: str, params: Container[str]) -> None:
     raise InvalidArgumentError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
 
-def claim(sources: dict[str, str], column: str, source: str) -> None:
+def claim_column(sources: dict[str, str], column: str, source: str) -> None:
     """Refuse a second source of a column."""
     before = sources.setdefault(column, source)
     if before != source:

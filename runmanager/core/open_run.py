@@ -24,7 +24,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch, Interval
 from runmanager.core.journal import Journal, NoJournal
-from runmanager.core.metrics import EpochSums, check_column, claim, column_of, single
+from runmanager.core.metrics import EpochSums, check_column, claim_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run
 from runmanager.core.step_log import StepLog
@@ -303,7 +303,7 @@ class OpenRun:
         """Add the columns of an evaluation to the epoch, to the run's summary, or only to TensorBoard."""
         if self.epoch is not None:
             for column in values if source else ():
-                claim(self.epoch.sums.sources, column, source)
+                claim_column(self.epoch.sums.sources, column, source)
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
             self.add_summary(values, source)
@@ -321,7 +321,7 @@ class OpenRun:
                     f"{column!r} is a column of the epochs: give it another name, as final_f1"
                 )
             check_column(column, self.folder.params)
-            claim(self._sources, column, source or name)
+            claim_column(self._sources, column, source or name)
             summary[column] = float(single(column, value))
         self.summary |= summary
 

@@ -58,10 +58,10 @@ def files_digest(run: Path) -> str:
     artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
     loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
     texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
-    return digest_of(texts)
+    return joined_digest(texts)
 
 
-def digest_of(texts: Sequence[str]) -> str:
+def joined_digest(texts: Sequence[str]) -> str:
     """Return a digest of texts, "" without texts."""
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
 

@@ -18,7 +18,7 @@ import torch
 
 from runmanager.core import files, journal
 from runmanager.core.contracts import Block, RunListener
-from runmanager.core.metrics import check_column, claim, column_of, read_values, single
+from runmanager.core.metrics import check_column, claim_column, column_of, read_values, single
 from runmanager.core.values import STEP
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, is_count
@@ -93,7 +93,7 @@ class StepLog:
                 rule = "'step' is a column of load_steps() already: give the value another name"
                 raise InvalidArgumentError(rule)
             check_column(column, self._params)
-            claim(self._sources, column, name)
+            claim_column(self._sources, column, name)
             if may_be_image(value) and column in self._images:
                 continue
             image = image_of(column, value) if may_be_image(value) else None

@@ -94,14 +94,14 @@ class GridOutcome:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        counts = statuses_of(self.outcomes) or "no runs"
+        counts = counted_statuses(self.outcomes) or "no runs"
         return f"<GridOutcome of {printable(str(self.folder))}: {counts}; exit code {self.exit_code}>"
 
     def _repr_html_(self) -> str:
         return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def statuses_of(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
+def counted_statuses(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
     """Return the number of runs of each status, as "2 completed, 1 failed"."""
     counts = Counter(str(outcome.status) for _, outcome in outcomes)
     return ", ".join(f"{number:,} {status}" for status, number in counts.items())

@@ -33,7 +33,7 @@ from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
-from runmanager.front.grid_outcome import GridOutcome, Tables, outcome_of, statuses_of
+from runmanager.front.grid_outcome import GridOutcome, Tables, counted_statuses, outcome_of
 from runmanager.front.options import GridOptions, check_design, check_runs
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -388,6 +388,6 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
         and all(each.status.is_lost or each.status is Status.UNAVAILABLE for each in outcomes)
     ):
         first = outcomes[0].error or advice(outcomes[0].status, "")
-        why = f"no run is completed: {statuses_of(ended.outcomes)}; {first}"
+        why = f"no run is completed: {counted_statuses(ended.outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended

@@ -117,12 +117,12 @@ def results_digest(path: Path) -> str:
         return ""
     folders, run = _find(path)
     if path not in (*folders, run):
-        return provenance.digest_of([folder.name for folder in folders])
+        return provenance.joined_digest([folder.name for folder in folders])
     texts = []
     for result in _read_runs(folders[0], [run] if run else None, []):
         rows = [{**record.metrics, "epoch duration": 0, "run duration": 0} for record in result.epochs]
         texts.append(repr((result.folder.id, result.folder.number, result.status, rows, result.summary)))
-    return provenance.digest_of(texts)
+    return provenance.joined_digest(texts)
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:

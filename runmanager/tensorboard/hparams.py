@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
 from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
-from runmanager.core.files import LONGEST, marked, slug
+from runmanager.core.files import LONGEST, shortened_name, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
 from runmanager.core.values import NUMBER, TEXT, kind_of, kinds_of, plain, text
@@ -125,7 +125,7 @@ def session_start(
         kind = kind_of(value)
         if kind == TEXT or kinds.get(name, kind) != kind:
             value = "none" if value is None else text(value)
-            info.hparams[name].string_value = value if len(value) <= LONGEST else marked(value, value)
+            info.hparams[name].string_value = value if len(value) <= LONGEST else shortened_name(value, value)
         elif kind == NUMBER:
             info.hparams[name].number_value = value
         else:
@@ -143,7 +143,7 @@ def combination(params: Mapping[str, Any]) -> str:
     """
     name = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
     is_plain = len(name) <= LONGEST and all(map(_is_unambiguous, params.values()))
-    return name if is_plain else marked(name, repr(list(params.items())))
+    return name if is_plain else shortened_name(name, repr(list(params.items())))
 
 
 def _is_unambiguous(value: Any) -> bool:

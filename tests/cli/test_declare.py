@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from runmanager.cli.app import COMMANDS, app
-from runmanager.cli.common import write
+from runmanager.cli.common import write_out
 from runmanager.cli.declare import Answer, declare
 from runmanager.cli.rows import Selection
 
@@ -31,7 +31,9 @@ def greet(name: str, *, times: int = 1, is_loud: bool = False, rows: Selection) 
     """
     text = " ".join([f"hello {name}"] * times)
     text = text.upper() if is_loud else text
-    return Answer(lambda: write(f"{text} {rows.limit}"), lambda: {"text": text}, ["x"] if name == "" else [])
+    return Answer(
+        lambda: write_out(f"{text} {rows.limit}"), lambda: {"text": text}, ["x"] if name == "" else []
+    )
 
 
 @pytest.fixture

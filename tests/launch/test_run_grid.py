@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from runmanager import InlineExecutor, RunsWarning, StorageError, run_grid
+from runmanager import InlineExecutor, StorageError, run_grid
 from runmanager.tables import results_files
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
@@ -114,24 +114,6 @@ def test_changed_settings_are_noticed_and_records_of_runs_are_not(start, monkeyp
 
     assert (same.runs["epochs"].tolist(), same.runs["attempts"].tolist()) == ([2], [1])
     assert (changed.runs["epochs"].tolist(), changed.runs["attempts"].tolist()) == ([4], [2])
-
-
-@pytest.mark.slow
-def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeypatch):
-    monkeypatch.setattr("runmanager.checks.changed.MOST_BYTES", 1 << 12)
-    data, large = torch.zeros(2000), [torch.zeros(2000)]
-
-    def train(run, manager):
-        with manager.run(run):
-            for _ in manager.epochs(1):
-                manager.track_loss(data[0] + large[0][0], 1)
-
-    with pytest.warns(RunsWarning) as caught:
-        start({"lr": [0.1]}, train, data=data)
-
-    assert [str(warning.message) for warning in caught] == [
-        "train reads large, larger than 0 MiB: only its shape counts; pass it as data="
-    ]
 
 
 def test_data_that_are_given_later_count(start, capsys):

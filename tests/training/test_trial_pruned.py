@@ -27,6 +27,9 @@ class Train:
         self.pruned_in, self.in_batches = pruned_in, in_batches
         self.executed = []
 
+    def __getstate__(self):
+        return {**vars(self), "pruned_in": {}, "executed": []}  # what is pruned is no change of the run
+
     def __call__(self, run, manager):
         network = CountingNetwork()
         with manager.run(run, network, [torch.ones(2, 1)] * 3):
