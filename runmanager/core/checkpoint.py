@@ -86,7 +86,7 @@ class ResumeState:
         self._goal = goal_of(keep)
         self.keep: str | None
         self._kept: nn.Module | None
-        self.keep, self._kept = keep if isinstance(keep, tuple) else (keep, None)
+        self.keep, self._kept = _parts_of(keep)
         if self._kept is not None:  # else a copy that the loop updates would start over on resume
             self.parts["keep="] = self._kept
         self._best = -math.inf
@@ -311,7 +311,7 @@ def supersede(folder: Path, attempt: int) -> None:
 
 def goal_of(keep: Keep | None) -> Goal | None:
     """Return the goal that selects the epoch of the saved weights."""
-    rule = keep[0] if isinstance(keep, tuple) else keep
+    rule, _ = _parts_of(keep)
     if rule in (None, "last"):
         return None
     with suppress(InvalidArgumentError):
@@ -322,6 +322,11 @@ def goal_of(keep: Keep | None) -> Goal | None:
         "or 'min:<metric>' or 'max:<metric>' of any other, or a pair of one of these and the module to save, "
         f"got {rule!r}"
     )
+
+
+def _parts_of(keep: Any) -> tuple[Any, nn.Module | None]:
+    """Return the rule, and the module to save if it is not the run's network."""
+    return keep if isinstance(keep, tuple) and len(keep) == 2 else (keep, None)  # noqa: PLR2004 - a pair
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:

@@ -56,7 +56,7 @@ class OpenEpoch:
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
         self._names: set[str] = set()  # names that `track` has checked
-        self.evaluations: list[tuple[Any, ...]] = []  # the loaders, and how each was evaluated
+        self.evaluations: list[tuple[Any, list[Any]]] = []  # the loaders, and how each was evaluated
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
@@ -157,11 +157,11 @@ class OpenEpoch:
     def record(
         self,
         run_start: float,
-        earlier: Sequence[EpochRecord] = (),
-        num_logged: int = 0,
-        x_axis: str | None = None,
+        earlier: Sequence[EpochRecord],
+        num_logged: int,
+        x_axis: str | None,
     ) -> EpochRecord:
-        """Stop the clock and read the sums of all ranks.
+        """Read the sums of all ranks; the clock has been stopped.
 
         Args:
             run_start: The start of the run's clock (perf_counter, s).
@@ -169,7 +169,6 @@ class OpenEpoch:
             num_logged: The number of logged steps.
             x_axis: The x-axis of curves.
         """
-        self.stop_clock()
         assert self._end is not None
         means = self.sums.means()
         columns = {name: means.pop(name) for name in LEADING if name in means}

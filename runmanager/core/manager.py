@@ -9,7 +9,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from operator import is_
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from runmanager.core.checkpoint import Keep
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
-    from runmanager.core.experiment import Design, Experiment
+    from runmanager.core.experiment import Design, Experiment, RunFolder
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
     from runmanager.core.inside_epoch import Interval
@@ -176,9 +175,7 @@ class Manager:
             # a run of a grid that begins again, as after a caught error, is at its next attempt
             again = self._context.run is not None and self.run_count > 0
             experiment = self._experiment
-            repeat = self._num_begun[id_of(named)] + (not again)
-            folder, path = ranks.from_main(lambda: (experiment.open(named, repeat), experiment.path))
-            self._num_begun[id_of(named)] = repeat
+            folder, path = ranks.from_main(lambda: (self._open_folder(named, again=again), experiment.path))
             experiment.path, experiment.is_unnamed = path, False
             if self._design is not None and ranks.is_main():
                 for sentence in experiment.decide(self._design):
@@ -891,6 +888,13 @@ class Manager:
             raise LifecycleError(f"{call} outside a run: {step}")
         return self._current
 
+    def _open_folder(self, run: Any, *, again: bool) -> "RunFolder":
+        """Open the folder of a run, on rank 0: that of its last begin if `again`, else of its next repeat."""
+        repeat = self._num_begun[id_of(run)] + (not again)
+        folder = self._experiment.open(run, repeat)
+        self._num_begun[id_of(run)] = repeat
+        return folder
+
     def _open_epoch(self, call: str) -> "OpenEpoch":
         """Return the open epoch; `call` is the call that needs it."""
         if self._current is not None and self._current.epoch is not None:
@@ -900,9 +904,7 @@ class Manager:
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
             )
-        if self._current is not None and self._current.loop is not None:
-            raise LifecycleError(f"{call}: a loop over manager.epochs() calls it, leave it out")
-        step = "call begin_epoch() first, or write `for epoch in manager.epochs(n):`, which calls the hooks"
+        step = "call begin_epoch() first, unless a loop `for epoch in manager.epochs(n):` calls the hooks"
         raise LifecycleError(f"{call} outside an epoch: {step}")
 
     @contextmanager
@@ -935,9 +937,12 @@ class Manager:
             self._evaluation = None
         torch_devices.wait_for(run.device)
         # an evaluation repeated within an epoch is one source of its columns, other loaders or steps are not
-        key, evaluations = (loader, call, *how), (run.epoch or run).evaluations
-        evaluations.append(key)
-        number = next(n for n, other in enumerate(evaluations, 1) if all(map(is_, key, other)))
+        key, evaluations = [call, *how], (run.epoch or run).evaluations
+        if not any(other is loader and others == key for other, others in evaluations):
+            evaluations.append((loader, key))
+        number = next(
+            n for n, (other, others) in enumerate(evaluations, 1) if other is loader and others == key
+        )
         run.add_evaluation(values, run.seconds - before, f"evaluation {number}")
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
@@ -1017,9 +1022,7 @@ class Manager:
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
-            repeat = self._num_begun[id_of(named)] + (self.outcome is None)
-            folder = self._experiment.open(named, repeat)
-            self._num_begun[id_of(named)] = repeat
+            folder = self._open_folder(named, again=self.outcome is not None)
             self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
             self.outcome = None
             # the epochs of earlier attempts stay valid

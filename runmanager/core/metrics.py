@@ -358,8 +358,9 @@ class EpochSums:
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Restore a saved state, replacing all sums."""
-        for name, saved in state["sums"].items():
-            self._sums.setdefault(name, Sum()).load(saved, device)
+        self._sums = {name: self._sums.get(name, Sum()) for name in state["sums"]}
+        for name, values in self._sums.items():
+            values.load(state["sums"][name], device)
         vars(self).update(send({name: state[name] for name in _SAVED}, device))
         self._batch, self._waiting = None, {}
 

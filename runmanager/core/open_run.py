@@ -80,7 +80,7 @@ class OpenRun:
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
         self.summary: dict[str, float] = {}  # column -> result of the whole run
         self._sources: dict[str, str] = {}  # column -> what fills it
-        self.evaluations: list[tuple[Any, ...]] = []  # after the loop, see `OpenEpoch.evaluations`
+        self.evaluations: list[tuple[Any, list[Any]]] = []  # after the loop, see `OpenEpoch.evaluations`
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self.threads = ExitStack()  # restores torch's number of threads
         self._next = 0.0  # time of the next report of a step
@@ -134,7 +134,8 @@ class OpenRun:
         each file that cannot be used.
         """
         if self.has_begun:
-            raise LifecycleError("a checkpoint after an epoch of this run: call it once, before the first")
+            rule = "epochs() with checkpoint= or keep= resumes the run, which has had an epoch"
+            raise LifecycleError(f"{rule}: call it once, before the first")
         state = state or TrainerState(last=partial(min, self.resume_epoch or 0))
         self.state = state
         problems: list[str] = []

@@ -22,7 +22,7 @@ def is_plain_state(part: Any) -> bool:
 
 
 def copied(name: str, value: Any, seen: set[int] | None = None) -> Any:
-    """Copy plain state, to save the copy; `seen` has the ids of the dicts and lists around a value.
+    """Copy plain state, to save the copy; `seen` has the ids of the dicts and lists that were copied before.
 
     Raises:
         CheckpointError: A value is not a JSON value, so that a resumed loop would not have it again.

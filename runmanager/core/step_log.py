@@ -42,6 +42,7 @@ class StepLog:
         self, folder: Path, attempt: int, params: Mapping[str, Any], listeners: Iterable[RunListener] = ()
     ) -> None:
         self._folder, self._attempt, self._params, self._listeners = folder, attempt, params, listeners
+        self._is_writer = ranks.is_main()
         self._file: files.AppendFile | None = None
         self._epoch = 0
         self._step = 0  # the last logged step of the epoch, from 1; 0 before the first
@@ -72,7 +73,7 @@ class StepLog:
         for column, value in numbers.items():
             if step // every > (before + last.get(column, 0)) // every:
                 number = single(column, value)
-                if ranks.is_main():
+                if self._is_writer:
                     self._since = self._since if self._num_pending else perf_counter()
                     self._num_pending += 1
                     steps, pending = self._pending.setdefault(column, ([], []))

@@ -22,7 +22,7 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, InvalidArgumentError, Problems, is_count
 from runmanager.front.manager import RunManager
 from runmanager.front.optimizer_step import OptimizerStep, computation, usable_precisions
-from runmanager.front.recorded_passes import EAGER_BATCHES
+from runmanager.front.recorded_passes import EAGER_BATCHES, RecordedPasses
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -165,11 +165,13 @@ def fit(
     _check_made(network, optimizer, scheduler)
     measure = batch_size or manager._context.measure
     compute = computation(network, loss, step, memory_format, checkpoint_activations=checkpoint_activations)
-    is_long = (num_batches(loader) or 0) > 2 * EAGER_BATCHES  # a recording takes as long as some eager steps
+    is_recorded = device.type == "cuda" and step is None and micro_batch is None and ranks.num_ranks() == 1
+    # a recording takes as long as some eager steps
+    is_recorded = is_recorded and (num_batches(loader) or 0) > 2 * EAGER_BATCHES
     take_step = OptimizerStep(
         network, optimizer, device, compute, precision=precision, micro_batch=micro_batch,
         clip_grad_norm=clip_grad_norm, batch_size=measure, are_parts=is_collated(loader),
-        recorded_loss=loss if step is None and is_long and ranks.num_ranks() == 1 else None,
+        recorded=RecordedPasses(network, loss, optimizer) if is_recorded else None,
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     # no warning from torch if the scaler skips the first step

@@ -114,7 +114,7 @@ class OptimizerStep:
     clip_grad_norm: float | None = None
     batch_size: Measure | None = None
     are_parts: bool = False  # see `batch_size`
-    recorded_loss: Loss | None = None  # the loss of passes that may be recorded
+    recorded: RecordedPasses | None = None  # the passes of whole batches, if they may be recorded
 
     def __post_init__(self) -> None:
         self.autocast = _autocast(self.device, self.precision)
@@ -123,9 +123,6 @@ class OptimizerStep:
         # the maximum number of samples per forward pass, None for whole batches
         self.size = self.micro_batch if isinstance(self.micro_batch, int) else None
         self.norm: torch.Tensor | None = None  # of the last gradients before they were clipped
-        self._recorded: RecordedPasses | None = None
-        if self.recorded_loss is not None and self.device.type == "cuda" and self.micro_batch is None:
-            self._recorded = RecordedPasses(self.network, self.recorded_loss, self.optimizer)
 
     def __call__(self, batch: Any) -> Computed:
         """Make one step for a batch; return the loss, scores and targets of the whole batch.
@@ -184,7 +181,7 @@ class OptimizerStep:
             self.size = (size + 1) // 2
 
     def _gradients(self, batch: Any) -> Computed:
-        if self._recorded and not self._recorded.is_off and (computed := self._recorded(batch, self._backward)):
+        if self.recorded and (computed := self.recorded(batch, self._backward)):
             return computed
         self.optimizer.zero_grad()
         num = 0 if self.size is None and not self._is_auto else num_samples(batch, are_parts=self.are_parts)

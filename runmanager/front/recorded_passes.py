@@ -46,11 +46,11 @@ class RecordedPasses:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._shapes: list[Any] = []
         self._num_alike = 0
-        self.is_off: bool = False
+        self._is_off = False
 
     def __call__(self, batch: Any, backward: Backward) -> Computed | None:
         """Compute the gradients of a batch; return None if the batch is to be computed eagerly."""
-        if not all(isinstance(part, torch.Tensor) and part.is_cuda for part in batch):
+        if self._is_off or not all(isinstance(part, torch.Tensor) and part.is_cuda for part in batch):
             return None
         shapes = [(part.shape, part.dtype, part.device) for part in batch]
         if self._graph is None:
@@ -63,7 +63,7 @@ class RecordedPasses:
         if self._graph is None or shapes != self._shapes:
             return None
         if self._state() != self._recorded_state:
-            self._graph, self.is_off = None, True
+            self._graph, self._is_off = None, True
             return None
         for recorded, part in zip(self._batch, batch, strict=True):
             recorded.copy_(part, non_blocking=True)
@@ -76,11 +76,11 @@ class RecordedPasses:
     def _watch(self, batch: Any, backward: Backward) -> Computed | None:
         """Compute a batch eagerly, and see whether it waits for the device, which cannot be recorded."""
         self._modules = _modules(self._network, self._loss)
-        self.is_off = _has_any_global_hook() or not is_recordable(self._network, self._loss)  # type: ignore[no-untyped-call]
+        self._is_off = _has_any_global_hook() or not is_recordable(self._network, self._loss)  # type: ignore[no-untyped-call]
         # a graph keeps its memory, which an evaluation may need
         free, _ = torch.cuda.mem_get_info(batch[0].device)
-        if self.is_off or torch.cuda.max_memory_allocated(batch[0].device) > free / 3:
-            self.is_off = True
+        if self._is_off or torch.cuda.max_memory_allocated(batch[0].device) > free / 3:
+            self._is_off = True
             return None
         self._optimizer.zero_grad()
         mode = torch.cuda.get_sync_debug_mode()
@@ -90,11 +90,11 @@ class RecordedPasses:
                 computed = backward(batch)
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
-        self.is_off = any("called a synchronizing" in str(warning.message) for warning in caught)
+        self._is_off = any("called a synchronizing" in str(warning.message) for warning in caught)
         return computed
 
     def _record(self, batch: Any, backward: Backward) -> bool:
-        self.is_off = True
+        self._is_off = True
         generator = torch.cuda.default_generators[batch[0].device.index]
         before, random_state = generator.clone_state(), torch.get_rng_state()
         stream = torch.cuda.current_stream()
@@ -117,7 +117,7 @@ class RecordedPasses:
         parameters = dict.fromkeys(sum(groups, [*self._network.parameters()]))
         self._gradients = [(parameter, parameter.grad) for parameter in parameters]
         self._recorded_state = self._state()
-        self._graph, self.is_off = graph, False
+        self._graph, self._is_off = graph, False
         return True
 
     def _state(self) -> list[Any]:

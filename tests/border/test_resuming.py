@@ -883,3 +883,27 @@ def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(monkeypatch
             break
 
     assert number > 20
+
+
+def test_a_value_tracked_before_the_resumed_batches_is_replaced_by_the_saved_sums(own_folder):
+    def execute(fault):
+        torch.manual_seed(1)
+        network, loader = (
+            nn.Linear(1, 1),
+            TensorLoader(ImageTensors(torch.ones(6, 1, 1, 1), torch.arange(6)), 2),
+        )
+        manager = RunManager("tracked", display=False, tensorboard=False)
+        with manager.run({"lr": 0.1}, network, loader):
+            for _ in manager.epochs(1, checkpoint={"network": network}, checkpoint_every=1):
+                if manager.resume_batch:
+                    manager.track(num_resumed=1, how="sum")
+                for number, (_, labels) in enumerate(manager.batches()):
+                    if fault and number == 2:
+                        raise KeyboardInterrupt
+                    manager.track_loss(labels.float().mean(), labels)
+        return manager.run_data[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(fault=True)
+
+    assert execute(fault=False)["loss"] == 2.5

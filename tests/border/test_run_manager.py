@@ -622,6 +622,20 @@ def test_a_result_of_the_run_with_two_sources_is_refused(manager, fill):
         execute()
 
 
+class Study:
+    def loss(self, outputs, targets):
+        return functional.cross_entropy(outputs, targets)
+
+
+def test_an_evaluation_with_a_method_may_be_repeated(manager):
+    study = Study()
+    with manager.run(RUN, nn.Linear(4, 3)):
+        for _ in manager.epochs(1):
+            results = [manager.evaluate(DATA, "val", loss=study.loss) for _ in range(2)]
+
+    assert manager.run_data[0]["val_loss"] == results[1].loss
+
+
 def test_a_source_that_is_repeated_fills_its_column(manager, tmp_path):
     with manager.run(RUN, nn.Linear(4, 3)):
         for epoch in manager.epochs(2):
