@@ -6,8 +6,9 @@
 - ``passes, side stream``: the same, with the warm steps on a stream of their own.
 """
 
+import contextlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -79,22 +80,17 @@ class Trainer:
         self._loss = loss.detach()
 
 
-class on_stream:  # noqa: N801 - reads as a block
+@contextlib.contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     """Execute a block on another stream, in the order of the current one."""
-
-    def __init__(self, stream: torch.cuda.Stream | None) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        if self._stream is not None:
-            self._before = torch.cuda.current_stream(self._stream.device)
-            self._stream.wait_stream(self._before)
-            torch.cuda.set_stream(self._stream)
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._before.wait_stream(self._stream)
-            torch.cuda.set_stream(self._before)
+    if stream is None:
+        yield
+        return
+    before = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(before)
+    with torch.cuda.stream(stream):
+        yield
+    before.wait_stream(stream)
 
 
 def first_losses(make: Callable[[], nn.Module], data: ImageTensors, way: str) -> tuple[list[float], str]:

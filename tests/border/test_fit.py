@@ -256,9 +256,11 @@ def test_fits_of_two_threads_leave_the_warnings_of_the_process_as_they_were(tmp_
 
     monkeypatch.setattr(torch, "autocast", slow)
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(by_fit, tmp_path / "first")
+        fits = [pool.submit(by_fit, tmp_path / "first")]
         assert first.wait(30)
-        pool.submit(by_fit, tmp_path / "second")
+        fits.append(pool.submit(by_fit, tmp_path / "second"))
+        for fit_of_thread in fits:
+            fit_of_thread.result()
 
     assert second.is_set()
     assert warnings.filters == before

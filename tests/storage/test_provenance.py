@@ -2,16 +2,13 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
 import runmanager
-from runmanager import RunManager
 from runmanager.core import provenance as module
-from runmanager.core.journal import read_attempt
 
 GIT = shutil.which("git") or ""
 
@@ -63,11 +60,3 @@ def test_there_is_no_commit_without_git(tmp_path, monkeypatch, path):
         monkeypatch.setenv("PATH", path)
 
     assert module.git_commit.__wrapped__() == ""
-
-
-def test_the_command_is_the_program_without_its_arguments(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["/home/me/train.py", "--token=secret"])
-    with RunManager("exp", tmp_path, tensorboard=False, display=False).run({"lr": 0.1}):
-        pass
-
-    assert read_attempt(next(tmp_path.glob("exp/*/attempt-1.jsonl"))).start["command"] == "train.py"
