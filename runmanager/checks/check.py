@@ -52,12 +52,12 @@ class CheckTask:
             with self.temporary_folder() as folder, undisturbed_random(device):
                 experiment = Experiment(Path(folder) / self.task.experiment.path.name)
                 context = replace(
-                    self.task.context, rule="", asks=False, listeners=[OneEpoch()],
+                    self.task.context, rule="", asks=False, boards=None, listeners=[OneEpoch()],
                     epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
                 )  # fmt: skip
                 task = replace(
                     self.task, experiment=experiment, train=Cut(self.task.train), context=context,
-                    boards_of=None, users=(), raises=False,
+                    users=(), raises=False,
                 )  # fmt: skip
                 return task(run, report)
         finally:

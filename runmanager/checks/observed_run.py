@@ -100,12 +100,12 @@ def execute_observed(sent: bytes, sent_order: bytes) -> None:
     task, run = serialize.load_dumped(sent)
     observer = Observer(order)
     context = replace(
-        task.context, rule="", asks=False, listeners=[observer],
+        task.context, rule="", asks=False, boards=None, listeners=[observer],
         epoch_type=observer.epoch_type(), evaluation_type=CheckedEvaluation,
     )  # fmt: skip
     task = replace(
         task, experiment=Experiment(order.experiment), train=Cut(task.train), context=context,
-        manager_of=observer.following(task.manager_of), boards_of=None, users=(), raises=False,
+        manager_of=observer.following(task.manager_of), users=(), raises=False,
     )  # fmt: skip
     try:
         outcome = task(run, lambda _: None)

@@ -119,7 +119,8 @@ class Loop:
                     id_ = id_of(run)
                     with self.signals.at_once(False):
                         planned = self._in_progress[id_]
-                        outcome = self._commit(planned, ended)
+                        outcome = ended if ended.is_committed else self._commit(planned, ended)
+                        self.states[id_] = read_run(planned.folder)
                         del self._in_progress[id_]
                         is_retried = outcome.status.is_worth_a_retry and num_retries[id_] < self.retries
                         self._tell_end(id_, outcome, self.listeners, is_retried=is_retried)
@@ -191,9 +192,9 @@ class Loop:
         """Show a line."""
         self.display.say(line)
 
-    def asked_for(self) -> list[PlannedRun]:
+    def without_left_out(self, search: Search) -> list[PlannedRun]:
         """Return the runs without those that have not begun and are left out by the search."""
-        left_out = self.search.left_out() if self.search else ()
+        left_out = search.left_out()
         return [each for id_, each in self.runs.items() if each.before.attempts or id_ not in left_out]
 
     def of_tables(self) -> list[RunResult]:
@@ -236,7 +237,7 @@ class Loop:
         self.num_more = search.num_more()
         runs = [self.runs[id_] for id_ in due]
         if is_first:
-            now, runs = set(due), self.asked_for()
+            now, runs = set(due), self.without_left_out(search)
             for number, planned in enumerate(runs):
                 if planned.action.is_due and planned.folder.id not in now:
                     runs[number] = replace(planned, action=Action.WAIT)
@@ -252,26 +253,23 @@ class Loop:
         runs.extend(planned.run for planned in plan.due)
 
     def _commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
-        """Read the state of an ended run; commit the outcome of a process that has died, and return it."""
+        """Commit the outcome of a process that has died, unless its journal has an end; return the outcome."""
         folder, before = planned.folder, planned.before
         state = read_run(folder)
         is_ended = not (state.status is Status.INTERRUPTED or state.status.is_in_progress)
-        if not outcome.is_committed and state.attempts > before.attempts and is_ended:
-            outcome = state.outcome  # the journal has the end line; only the last message was lost
-        elif not outcome.is_committed:
-            outcome = replace(outcome, epochs=len(state.epochs))
-            # use the run's values, as the folder stores values of most types as text
-            self.task.experiment.open(planned.run)
-            if outcome.log:
-                log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
-                files.write_file(folder.path / files.ERROR_LOG, log)
-            # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch; those of
-            # a completed run are not resumed
-            start = state.start or ({} if before.status is Status.COMPLETED else before.start)
-            fingerprint = start.get("fingerprint", self.task.context.fingerprint)
-            end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
-            state = read_run(folder)
-        self.states[folder.id] = state
+        if is_ended and state.attempts > before.attempts:
+            return state.outcome  # only the last message was lost
+        outcome = replace(outcome, epochs=len(state.epochs))
+        # use the run's values, as the folder stores values of most types as text
+        self.task.experiment.open(planned.run)
+        if outcome.log:
+            log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
+            files.write_file(folder.path / files.ERROR_LOG, log)
+        # the fingerprint of the committed epochs, which stay until a new attempt commits an epoch; those of a
+        # completed run are not resumed
+        start = state.start or ({} if before.status is Status.COMPLETED else before.start)
+        fingerprint = start.get("fingerprint", self.task.context.fingerprint)
+        end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
         return outcome
 
     def _tell_end(

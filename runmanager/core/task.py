@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files, provenance
-from runmanager.core.contracts import Boards, Listener, Report
+from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.run import Run, copy_of, id_of
@@ -61,7 +61,6 @@ class RunTask:
     manager_of: "Callable[[Experiment, GridContext], Manager]"  # -> the manager for `train`
     experiment: Experiment
     context: "GridContext"  # the settings of all runs
-    boards_of: "Callable[[], Boards | None] | None" = None  # imports TensorBoard
     users: Sequence[Listener] = ()  # the user's listeners in the process of the run
     raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
     process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
@@ -76,11 +75,9 @@ class RunTask:
         listeners = [*self.context.listeners]
         if self.users and ranks.is_main():
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
-        fingerprint = _fingerprint_of(run, self.context.fingerprint)
-        context = replace(
-            self.context, run=run, report=report, listeners=listeners, fingerprint=fingerprint,
-            boards=self.boards_of and self.boards_of(),
-        )  # fmt: skip
+        of_grid = self.context.fingerprint
+        fingerprint = _fingerprint_of(run, of_grid) if of_grid.get("hyperparameters") else of_grid
+        context = replace(self.context, run=run, report=report, listeners=listeners, fingerprint=fingerprint)
         manager = self.manager_of(self.experiment, context)
         num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
@@ -189,9 +186,9 @@ class RunTask:
 
 def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
     """Return the fingerprint of one run, for which no hyperparameters of other runs count."""
-    parts = of_grid.get("hyperparameters", {})
-    keys = {key_of(value) for value in run} if parts else ()
-    return {**of_grid, "hyperparameters": {key: text for key, text in parts.items() if key in keys}}
+    keys = {key_of(value) for value in run}
+    parts = {key: text for key, text in of_grid["hyperparameters"].items() if key in keys}
+    return {**of_grid, "hyperparameters": parts}
 
 
 def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:

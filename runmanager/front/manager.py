@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
 
-    from runmanager.core.contracts import Boards
-
 
 class RunManager(Manager):
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
@@ -99,7 +97,11 @@ class RunManager(Manager):
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
-        boards = boards_of(tensorboard)
+        boards = None
+        if tensorboard:
+            from runmanager.tensorboard.run_log import boards_of
+
+            boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         check_experiment(root, experiment, is_unnamed=experiment is None)
         path = Path(root).absolute()  # the loop may change the working directory
@@ -228,15 +230,3 @@ class RunManager(Manager):
             run.writer = writer_of(run.board, run.folder.path)
         writer: SummaryWriter = run.writer
         return writer
-
-
-def boards_of(tensorboard: bool | TensorBoard) -> "Boards | None":
-    """Return the classes of TensorBoard's objects, None without TensorBoard, which is slow to import."""
-    if not tensorboard:
-        return None
-    from runmanager.core.contracts import Boards
-    from runmanager.tensorboard.pictures import Confusion
-    from runmanager.tensorboard.run_log import RunLog
-
-    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
-    return Boards(partial(RunLog, histogram_every=every), Confusion)

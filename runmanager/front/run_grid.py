@@ -272,7 +272,13 @@ def open_grid(
         # the function `data` may download files for minutes, with its own progress bar
         display.clear()
     from runmanager.core.grid_context import GridContext  # imports torch
-    from runmanager.front.manager import RunManager, boards_of
+    from runmanager.front.manager import RunManager
+
+    boards = None
+    if options.tensorboard:
+        from runmanager.tensorboard.run_log import boards_of
+
+        boards = boards_of(options.tensorboard)
 
     with stop.at_once():
         of_search = search.to_try() if search else []
@@ -291,11 +297,10 @@ def open_grid(
         changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
-        goal=design.goal, x_axis=design.x_axis,
+        goal=design.goal, x_axis=design.x_axis, boards=boards,
     )  # fmt: skip
     task = RunTask(
         train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,
-        boards_of=partial(boards_of, options.tensorboard) if options.tensorboard else None,
         users=in_worker, raises=bool(numbers),
     )  # fmt: skip
     loop = Loop(

@@ -64,7 +64,7 @@ def announce(loop: Loop, first: Plan) -> None:
     if num_failed:
         step = retry_failed(f"executes {'it' if num_failed == 1 else 'them'} again")
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {step}")
-    for line in hint(path) if loop.task.boards_of and first.due else ():
+    for line in hint(path) if loop.task.context.boards and first.due else ():
         say(line)
 
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -27,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard.summary import custom_scalars
 
 from runmanager.core import files
-from runmanager.core.contracts import Block, RunListener
+from runmanager.core.contracts import Block, Boards, RunListener
 from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -36,6 +37,7 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import RunsWarning
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
+from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.tensorboard.pictures import Confusion
 from runmanager.user_frames import user_level
@@ -352,6 +354,12 @@ class RunLog(RunListener):
                 event_file.write(self._file, event_file.event(step, {f"visuals/confusion_{name}": matrix}))
             if counts.problem:
                 self._warn(counts.problem)
+
+
+def boards_of(tensorboard: bool | TensorBoard) -> Boards:
+    """Return the classes of TensorBoard's objects."""
+    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
+    return Boards(partial(RunLog, histogram_every=every), Confusion)
 
 
 def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
