@@ -109,7 +109,8 @@ def counted_statuses(outcomes: Sequence[tuple[Run, Outcome]]) -> str:
 
 def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
     """Return the outcome of an executed grid; `facts` are arguments of `conclude`, none for no conclusion."""
-    experiment, asked_for = loop.task.experiment, loop.asked_for()
+    experiment = loop.task.experiment
+    asked_for = loop.without_left_out(loop.search) if loop.search else [*loop.runs.values()]
     states = [loop.states[planned.folder.id] for planned in asked_for]
     left_out = loop.runs.keys() - {state.folder.id for state in states}
     if loop.is_over and left_out:
