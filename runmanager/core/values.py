@@ -220,16 +220,15 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the type of each hyperparameter in HParams, text if the types of its values differ.
+    """Return the type of each hyperparameter in HParams, text if types differ or a run lacks it.
 
-    >>> kinds_of([{"lr": 1, "n": 1}, {"lr": 0.5, "n": True}])
-    {'lr': 'number', 'n': 'text'}
+    >>> kinds_of([{"lr": 1, "n": 1}, {"lr": 0.5, "n": True, "beta": 0.9}])
+    {'lr': 'number', 'n': 'text', 'beta': 'text'}
     """
-    kinds: dict[str, str] = {}
-    for params in rows:
-        for name, value in params.items():
-            kind = kind_of(value)
-            kinds[name] = kind if kinds.get(name, kind) == kind else TEXT
+    rows, kinds = [*rows], dict[str, str]()
+    for name in dict.fromkeys(itertools.chain(*rows)):
+        of_values = {kind_of(params.get(name)) for params in rows}
+        kinds[name] = of_values.pop() if len(of_values) == 1 else TEXT
     return kinds
 
 

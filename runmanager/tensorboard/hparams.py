@@ -73,13 +73,12 @@ def decide(experiment: Path) -> None:
     """
     path = experiment / files.HPARAMS
     try:
-        runs = [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
+        runs = runs_here(experiment)
         names = varying([run.params for run in runs])
         repeats = Experiment(experiment).design.repeating(names)
-        rows = [{name: value for name, value in run.params.items() if name not in repeats} for run in runs]
+        kinds = kinds_of(run.params for run in runs)
+        kinds = {name: kind for name, kind in sorted(kinds.items()) if name not in repeats}
         grouped_by = [name for name in names if name not in repeats] if repeats else None
-        axes = sorted({name for params in rows for name in params})
-        kinds = kinds_of({**dict.fromkeys(axes), **params} for params in rows)
         form = {"v": _VERSION, "kinds": kinds, "grouped_by": grouped_by, "repeats": [*repeats]}
         form["is_settled"] = True  # all runs have this format
         if form == files.read_json(path):
@@ -94,6 +93,11 @@ def decide(experiment: Path) -> None:
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
         problem = f"{experiment}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
         warnings.warn(problem, RunsWarning, stacklevel=user_level())
+
+
+def runs_here(experiment: Path) -> list[RunFolder]:
+    """Return the runs of an experiment that have begun, or can be executed on this machine."""
+    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
 
 
 def read_form(experiment: Path) -> dict[str, Any]:

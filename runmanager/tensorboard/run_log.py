@@ -112,7 +112,6 @@ class RunLog(RunListener):
     _has_goal: bool = False
     _metrics: dict[str, None] = field(default_factory=dict)  # the metrics so far, to choose a default goal
     _of_goal: dict[str, float] = field(default_factory=dict)  # the scalars of the goal
-    _has_begun: bool = False
     _file: BinaryIO | None = field(default_factory=BytesIO)  # in memory until the attempt begins
     _first: list[Event] = field(default_factory=list)  # evaluations before the first epoch
     _first_input: _FirstInput = field(default_factory=_FirstInput)
@@ -150,7 +149,6 @@ class RunLog(RunListener):
                 first_step = 1 + max([last_step, *steps]) if is_resumed else 0
             self._is_described = bool(written)
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
-            self._has_begun = True
             form = hparams.read_form(experiment) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
@@ -193,10 +191,10 @@ class RunLog(RunListener):
         """Write metrics from before the first epoch as step 0, if the attempt begins with the first epoch."""
         with self.guard("evaluated"):
             event = event_file.event(0, {tag(name): value for name, value in values.items()})
-            if self._has_begun:
-                event_file.write(self._file, event)
-            else:
+            if isinstance(self._file, BytesIO):
                 self._first.append(event)
+            else:
+                event_file.write(self._file, event)
 
     def classes_counted(self, name: str, counts: Confusion, loader: Any) -> None:
         """Store a confusion matrix, to draw the last one of each evaluation."""

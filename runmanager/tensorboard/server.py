@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.console import in_notebook
-from runmanager.core.experiment import Experiment, RunFolder, read_runs, telling_first, varying
+from runmanager.core.experiment import Experiment, RunFolder, telling_first, varying
 from runmanager.core.files import slug
 from runmanager.core.state import read_run
 from runmanager.core.values import kinds_of, text
@@ -25,7 +25,7 @@ from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
 from runmanager.tables.usual_goals import companion, default_goal, goal_of_kept
-from runmanager.tensorboard.hparams import EPOCH, LAST, tag
+from runmanager.tensorboard.hparams import EPOCH, LAST, runs_here, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -260,19 +260,10 @@ class TensorBoardPage:
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
 
 
-def runs_here(experiment: Path) -> list[RunFolder]:
-    """Return the runs of an experiment that have begun, or can be executed on this machine."""
-    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
-
-
 def shared_hparams(root: Path) -> list[str]:
-    """Return the hyperparameters that all runs in a folder have, with one type in all runs."""
-    of_experiments: list[dict[str, str]] = []
-    for folder in experiments(root):
-        rows = [run.params for run in runs_here(folder)]
-        names = dict.fromkeys(name for params in rows for name in params)
-        of_experiments.append(kinds_of({**dict.fromkeys(names), **params} for params in rows))
-    first, *others = [*filter(None, of_experiments)] or [{}]
+    """Return the hyperparameters that all runs of a folder's event files have, with one type in all runs."""
+    logged = [folder for folder in experiments(root) if any(folder.glob("*/events.out.tfevents.*"))]
+    first, *others = [kinds_of(run.params for run in runs_here(folder)) for folder in logged] or [{}]
     return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
 

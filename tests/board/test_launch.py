@@ -186,6 +186,10 @@ def test_it_ends_with_a_process_that_is_killed(root):
 def test_hparams_shows_what_all_runs_have_and_what_varies(tmp_path):
     Experiment(tmp_path / "one").plan([{"lr": lr, "width": 8, "device": "cpu"} for lr in (0.1, 0.2)], {})
     Experiment(tmp_path / "two").plan([{"lr": 0.3, "device": "cpu"}], {})
+    Experiment(tmp_path / "without event files").plan([{"width": 8, "device": "cpu"}], {})
+    for name in ("one", "two"):
+        (tmp_path / name / "001").mkdir()
+        (tmp_path / name / "001" / "events.out.tfevents.1.host").touch()
     (tmp_path / "nothing of ours").mkdir()
     infos = [{"name": "device"}, {"name": "lr", "differs": True}, {"name": "width", "differs": True}]
 
