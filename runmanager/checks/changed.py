@@ -708,19 +708,24 @@ def _is_device(value: Any) -> bool:
     return type(value).__module__ == "torch" and type(value).__name__ == "device"
 
 
-def changes_since(run: RunResult, now: Fingerprint, *, is_strict: bool = False) -> list[str]:
+def changes_since(
+    run: RunResult, now: Fingerprint, *, is_strict: bool = False, of_results: dict[Path, str] | None = None
+) -> list[str]:
     """Return the changes since a run began, of what it loaded, of code, data and versions.
 
-    If strict, code that `train` does not reach counts, too.
+    If strict, code that `train` does not reach counts, too. `of_results` collects the digests of results.
     """
     changes: list[str] = []
+    of_results = {} if of_results is None else of_results
     for path, digests in sorted(run.loaded.items()):
-        folder = run.folder.path.parent.parent / path
+        folder = (run.folder.path.parent.parent / path).resolve()
         results, _, files = digests.partition(" ")
         if files and files_digest(folder) not in ("", files):
             changes.append(f"files of {path}")
-        elif results and results_digest(folder.resolve()) not in ("", results):
-            changes.append(f"results of {path}")
+        elif results:
+            of_results[folder] = of_results.get(folder) or results_digest(folder)
+            if of_results[folder] not in ("", results):
+                changes.append(f"results of {path}")
     for kind, name, old, new in changes_between(run.start.get("fingerprint", {}), now):
         if kind == "values":
             changes.append(f"{name} was {old}, is {new}")

@@ -38,7 +38,7 @@ class GridContext:
     run: Run | None = None
     jobs: int = 1
     fingerprint: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    changes_since: Callable[[RunResult], Sequence[str]] = lambda _: ()
+    changes_since: Callable[..., Sequence[str]] = lambda *_, **__: ()
     keep_changed: bool = False
     goal: Goal | None = None
     x_axis: str | None = None

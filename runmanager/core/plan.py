@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 
 from runmanager.core import files
 from runmanager.core.experiment import RunFolder
@@ -80,6 +81,7 @@ def make_plan(
     If asked, changed runs wait when their results took long.
     """
     context, keep_changed = task.context, task.context.keep_changed
+    digests: dict[Path, str] = {}  # of results that runs have loaded
     planned: list[PlannedRun] = []
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in runs:
@@ -89,11 +91,11 @@ def make_plan(
             continue
         before = start = read_run(replace(folder, is_changed=False))
         folder = before.folder  # noqa: PLW2901 - it is marked again if it waits again
-        differences = context.changes_since(before)
+        differences = context.changes_since(before, of_results=digests)
         if differences and before.error and before.status is Status.COMPLETED and not keep_changed:
             # a later attempt, which failed before its first epoch, may have begun with the present code
             later = read_run(replace(folder, since=before.start.get("attempt", 0)))
-            if not context.changes_since(later):
+            if not context.changes_since(later, of_results=digests):
                 start, differences = later, []
         if not differences:
             differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]

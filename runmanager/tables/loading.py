@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,10 +56,12 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     from runmanager.tables import columns as tables
 
     damaged: list[str] = []
+    parts = []
     with _without_collection():
-        parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in find_all(path)]
+        for name, experiment, runs in _read(path, damaged, is_noted=True):
+            table = tables.epochs_table(tables.by_column(runs))
+            parts.append((name, tables.with_design(table, name, Experiment(experiment).design)))
         table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", COLD))
-    note_results(path)
     warn_of(damaged, path)
     return table
 
@@ -94,21 +96,18 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
 
     damaged: list[str] = []
     with _without_collection():
-        parts = [(name, tables.runs_table(name, runs)) for name, runs in _read(path, damaged)]
+        each = _read(path, damaged, is_noted=True)
+        parts = [(name, tables.runs_table(name, runs)) for name, _, runs in each]
         table = tables.concat(parts or [("", tables.runs_table("", []))], LAST)
-    note_results(path)
     warn_of(damaged, path)
     return table
 
 
-def note_results(path: Paths) -> None:
-    """Record the results under a path, if a run is being executed: it depends on them."""
-    for one in [path] if isinstance(path, str | os.PathLike) else path:
-        if provenance.loaded_now is not None:
-            folders, run = _find(Path(one))
-            for folder in [run] if run else {Path(one).resolve(), *folders}:
-                files_of_run = provenance.loaded_now.get(folder, "").partition(" ")[2]
-                provenance.loaded_now[folder] = f"{results_digest(folder)} {files_of_run}"
+def note_results(folder: Path, texts: Iterable[str]) -> None:
+    """Record what was read from a folder, if a run is being executed: it depends on these texts."""
+    if provenance.loaded_now is not None:
+        files_of_run = provenance.loaded_now.get(folder, "").partition(" ")[2]
+        provenance.loaded_now[folder] = f"{provenance.joined_digest([*texts])} {files_of_run}"
 
 
 def results_digest(path: Path) -> str:
@@ -117,19 +116,22 @@ def results_digest(path: Path) -> str:
         return ""
     folders, run = _find(path)
     if path not in (*folders, run):
-        return provenance.joined_digest([folder.name for folder in folders])
-    texts = []
-    for result in _read_runs(folders[0], [run] if run else None, []):
-        rows = [{**record.metrics, "epoch duration": 0, "run duration": 0} for record in result.epochs]
-        texts.append(repr((result.folder.id, result.folder.number, result.status, rows, result.summary)))
-    return provenance.joined_digest(texts)
+        return provenance.joined_digest(sorted(folder.name for folder in folders))
+    return provenance.joined_digest([*texts_of(_read_runs(folders[0], [run] if run else None, []))])
+
+
+def texts_of(runs: Iterable[RunResult]) -> Iterator[str]:
+    """Yield a text with the results of each run, without durations."""
+    for run in runs:
+        rows = [{**record.metrics, "epoch duration": 0, "run duration": 0} for record in run.epochs]
+        yield repr((run.folder.id, run.folder.number, run.status, rows, run.summary))
 
 
 def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
     """Return the runs of each experiment under a path, even runs without a journal, and the damaged files."""
     damaged: list[str] = []
     with _without_collection():
-        return _read(path, damaged), damaged
+        return [(name, runs) for name, _, runs in _read(path, damaged)], damaged
 
 
 def warn_of(damaged: Sequence[str], path: Paths) -> None:
@@ -142,7 +144,11 @@ def warn_of(damaged: Sequence[str], path: Paths) -> None:
 
 
 def _text(path: Paths) -> str:
-    return ", ".join(str(Path(one)) for one in ([path] if isinstance(path, str | os.PathLike) else path))
+    return ", ".join(map(str, _paths(path)))
+
+
+def _paths(path: Paths) -> list[Path]:
+    return [Path(path)] if isinstance(path, str | os.PathLike) else [*map(Path, path)]
 
 
 def _find(path: Path) -> tuple[list[Path], Path | None]:
@@ -165,8 +171,8 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
 def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
     """Return the experiments under paths: name, folder, and the folders of the selected runs (None: all)."""
     folders: dict[Path, list[Path] | None] = {}
-    for one in [path] if isinstance(path, str | os.PathLike) else path:
-        experiments, run = _find(Path(one))
+    for one in _paths(path):
+        experiments, run = _find(one)
         for folder in experiments:
             runs = folders.get(folder, [])
             folders[folder] = None if run is None or runs is None else [*runs, run]
@@ -182,23 +188,27 @@ def name_of(experiment: str) -> str:
     return experiment.encode("utf-8", "backslashreplace").decode()
 
 
-def _read(path: Paths, damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
-    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in find_all(path)]
+def _read(
+    path: Paths, damaged: list[str], *, is_noted: bool = False
+) -> Iterator[tuple[str, Path, list[RunResult]]]:
+    """Yield the experiments under paths, one at a time: name, folder and the selected runs."""
+    experiments = find_all(path)
+    for root in [one.resolve() for one in _paths(path)] if is_noted else ():
+        if names := sorted(folder.name for _, folder, _ in experiments if folder.parent == root):
+            note_results(root, names)
+    for name, folder, runs in experiments:
+        results = _read_runs(folder, runs, damaged)
+        if is_noted and runs is None:
+            note_results(folder, texts_of(results))
+        for result in results if is_noted and runs is not None else ():
+            note_results(result.folder.path, texts_of([result]))
+        yield name, folder, results
 
 
 def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> list[RunResult]:
     if runs is None:
         return read_experiment(experiment, damaged)
     return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path in runs]
-
-
-def _epochs_table(
-    name: str, experiment: Path, runs: Collection[Path] | None, damaged: list[str]
-) -> "pd.DataFrame":
-    from runmanager.tables import columns as tables
-
-    table = tables.epochs_table(tables.by_column(_read_runs(experiment, runs, damaged)))
-    return tables.with_design(table, name, Experiment(experiment).design)
 
 
 _SWITCHING = threading.Lock()

@@ -14,7 +14,7 @@ from runmanager.core.provenance import note_run
 from runmanager.core.state import read_run
 from runmanager.core.wording import counted, listed
 from runmanager.errors import CheckpointError, InvalidArgumentError
-from runmanager.tables.loading import load_results, note_results, warn_of
+from runmanager.tables.loading import load_results, note_results, texts_of, warn_of
 from runmanager.tables.roots import absolute_path, is_experiment, nearest, no_experiment
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def load_run(run: Any) -> LoadedRun:
     path = path_of(run)
     result = read_run(find_run(path, damaged)[1], damaged)
     warn_of(damaged, path)
-    note_results(result.folder.path)
+    note_results(result.folder.path, texts_of([result]))
     return LoadedRun(
         result.folder.number, result.folder.params, str(result.status), len(result.epochs), result.summary,
         result.error, files.for_people(result.folder.path),
