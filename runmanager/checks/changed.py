@@ -4,6 +4,7 @@ import ast
 import contextlib
 import copyreg
 import functools
+import gzip
 import hashlib
 import inspect
 import itertools
@@ -17,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from pathlib import Path, PurePath
 from typing import Any
 
-from runmanager.core.provenance import files_digest, versions
+from runmanager.core import files
+from runmanager.core.provenance import digest_of_file, files_digest, versions
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
@@ -41,6 +43,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.Match, ast.ExceptHandler, ast.match_case)
 _LAMBDA = "<lambda>"
 _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+_DEVICE = "device"  # the text of any device
 _CLOCKS, _UNSEEDED = "a clock", "random: give it a seed"
 _PARTLY = {"weights", "size"}
 """Reasons why only a part of a value is compared."""
@@ -65,7 +68,7 @@ _OPENS = re.compile(
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
 """Sources by the id of a module's spec or of a notebook cell's code; the references keep the ids unique."""
 
-_BY_RUNS: dict[tuple[int, str, str], str | None] = {}
+_BY_RUNS: dict[tuple[int, str, str], str] = {}
 """Module of `train`, name and value that runs in this process have left -> the value before them."""
 
 
@@ -73,8 +76,7 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
     of_data = Reached(is_data=True)
     if data is not None:
-        is_path = isinstance(data, PurePath)
-        of_data.read("data", _content_of_files(Path(data)) if is_path else data)
+        of_data.read("data", _content_of_files(Path(data)) if isinstance(data, PurePath) else data)
     reached = Reached(of_data.finish())
     reached.read("", train)
     runs = list(runs)
@@ -90,20 +92,17 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
             hyperparameters[key] = own.digest() if own.finish().code else ""
             source |= own.statements | own.code
     home = id(names_of(inner_of(train)))
-    values = {name: _BY_RUNS.get((home, name, text), text) for name, text in reached.values.items()}
     kinds: dict[str, Mapping[str, str]] = {
         "code": {name: short_hash(text) for name, text in reached.code.items()},
         "statements": {name: short_hash(text) for name, text in reached.statements.items()},
-        "values": {name: text for name, text in values.items() if text is not None},
+        "values": {name: _BY_RUNS.get((home, name, text), text) for name, text in reached.values.items()},
         "hyperparameters": {key: digest for key, digest in hyperparameters.items() if digest},
         "files": _rest_of_files(reached),
         "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in source.items()) + "\n"},
         "named": {**of_data.named, **reached.named},
         "versions": versions(),
     }
-    if data is None:
-        return kinds
-    return {**kinds, "data": {"data": of_data.digest()}}
+    return kinds if data is None else {**kinds, "data": {"data": of_data.digest()}}
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
@@ -112,8 +111,15 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     after.read("", train)
     home = id(names_of(inner_of(train)))
     for name, text in after.finish().values.items():
-        if before["values"].get(name) != text:
-            _BY_RUNS[home, name, text] = before["values"].get(name)
+        if (old := before["values"].get(name, text)) != text:
+            _BY_RUNS[home, name, text] = old
+
+
+def keep_source(experiment: Path, source: str) -> None:
+    """Write the source that `train` reaches, for reading only, unless this version is kept already."""
+    path = experiment / f"source-{short_hash(source)}.py.gz"
+    if not path.exists():
+        files.write_file(path, gzip.compress(source.encode("utf-8", "replace"), mtime=0))
 
 
 class Source:
@@ -163,19 +169,23 @@ class Source:
             definitions |= inside  # the last definition of a name counts, as in a notebook
         return definitions
 
-    def effects(self, body: Sequence[ast.stmt]) -> Iterator[str]:
-        """Yield the statements before a grid that call imported or own functions, or set attributes of such."""
-        for node in _simple(body):
-            text = unparsed(node)
-            if isinstance(node, _DEFINITIONS):
-                yield from self.effects(node.body) if _STARTS.search(text) else ()
-                continue
-            if _STARTS.search(text):
-                return
-            for name, part in _assigned(node):
-                first = self.bindings.get(name, [node])[0]
-                if part and isinstance(first, (*_IMPORTS, *_DEFINITIONS)):
-                    yield text
+    @functools.cached_property
+    def effects(self) -> str:
+        """The statements before a grid that call imported or own functions, or set attributes of such."""
+        texts, bodies = [], [self.body]
+        for body in bodies:
+            for node in _simple(body):
+                text, is_start = unparsed(node), _STARTS.search(unparsed(node))
+                if isinstance(node, _DEFINITIONS):
+                    bodies += [node.body] if is_start else []
+                    continue
+                if is_start:
+                    break
+                firsts = [self.bindings.get(name, [node])[0] for name, part in _assigned(node) if part]
+                texts += (
+                    [text] if any(isinstance(first, (*_IMPORTS, *_DEFINITIONS)) for first in firsts) else []
+                )
+        return "\n".join(texts)
 
 
 Scope = tuple[Mapping[str, Any], Source]
@@ -183,6 +193,9 @@ Scope = tuple[Mapping[str, Any], Source]
 
 Scopes = Sequence[Scope]
 """The scopes in which a name is looked up, from the inside."""
+
+Home = tuple[str, Scopes]
+"""The name to which a value is assigned, and its scopes."""
 
 
 class Reached:
@@ -194,13 +207,15 @@ class Reached:
         self.statements: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self.named: dict[str, str] = {}  # what is not compared -> why
+        self.data: set[int] = set()  # ids of what data= compares
+        self.seen: set[object] = set()
         # definitions of files that are reached, also from other hyperparameters
         self.roots: set[tuple[int, str]] = earlier.roots if earlier else set()
-        self.data: set[int] = earlier.data if earlier else set()  # ids of what data= compares
-        if earlier and earlier.is_data and not earlier.named:
-            self.data = {*earlier.texts}
-        self.seen: set[object] = {*earlier.seen} if earlier and not earlier.is_data else set()
-        self.homes: dict[int, list[tuple[str, Scopes]]] = earlier.homes if earlier else _homes_of_values()
+        self.homes: dict[int, Home] = earlier.homes if earlier else {}  # computed for the first imported value
+        if earlier and earlier.is_data:
+            self.data |= set() if earlier.named else earlier.texts.keys()
+        elif earlier:
+            self.data, self.seen = earlier.data, {*earlier.seen}
         self.texts: dict[int, str] = {}
         self._alive: list[Any] = [earlier]  # objects whose ids must not be used again
         self._waiting: list[Any] = []
@@ -220,18 +235,18 @@ class Reached:
         """Return a hash of everything."""
         return short_hash(repr([sorted(part.items()) for part in (self.code, self.statements, self.values)]))
 
-    def read(self, name: str, value: Any, home: tuple[str, Scopes] | None = None) -> None:
+    def read(self, name: str, value: Any, home: Home | None = None) -> None:
         """Compare a value; of a mapping, a partial or an object, compare each item under its own name."""
-        is_left_out = value is os.environ or isinstance(value, types.ModuleType) or _is_device(value)
         is_data = id(value) in self.data and not isinstance(value, tuple)  # equal tuples may be one object
-        if (name, id(value)) in self.seen or is_data or is_left_out:
+        is_left_out = value is os.environ or isinstance(value, types.ModuleType)
+        if is_data or is_left_out or (name, id(value)) in self.seen:
             return
         self.seen.add((name, id(value)))
         self._alive.append(value)
-        home = home or ("", [({}, Source([]))])
+        home = home or ("", [({}, _source(()))])
         source = home[1][0][1]
         fresh = source.fresh.get(home[0], {})
-        text, reasons = self._text_of(value)
+        text, reasons = self._text(value), self._blind
         if _is_code(value):
             if not is_users(inner_of(value)):
                 _add(self.values, name or "train", text)
@@ -252,12 +267,13 @@ class Reached:
             why = fresh.get("*", "") if isinstance(inside, str) else ""
             self._compare(f"{name}.{item}".lstrip("."), inside, home, fresh.get(item, why))
 
-    def _compare(self, name: str, value: Any, home: tuple[str, Scopes], why: str) -> None:
+    def _compare(self, name: str, value: Any, home: Home, why: str) -> None:
         """Compare a value by its content; what has none is named, and compared by its statements."""
-        text, reasons = self._text_of(value)
+        text, reasons = self._text(value), self._blind
         if why or (reasons - _PARTLY and not is_users(type(value))):
             text, reasons = f"<{full_name(type(value))}>", {why} if why else reasons
-        _add(self.values, name, _shown(name, text))
+        if text != _DEVICE:
+            _add(self.values, name, _shown(name, text))
         if reasons - {_CLOCKS} or (why and isinstance(value, dict)):
             self.named[name] = ", ".join(sorted(reasons))
         if reasons:
@@ -286,7 +302,7 @@ class Reached:
                     break
 
     def _read_name(self, name: str, attributes: str, value: Any, scopes: Scopes) -> None:
-        if is_users_module(value) and (id(value), attributes) not in self.seen:
+        if isinstance(value, types.ModuleType) and is_users(value) and (id(value), attributes) not in self.seen:
             self.seen.add((id(value), attributes))
             inner = scope_of(value)
             names = [name for name in inner[1].bindings if name in inner[0]]
@@ -294,11 +310,14 @@ class Reached:
         if isinstance(value, types.ModuleType):
             return
         nodes = scopes[0][1].bindings.get(name)
-        is_own = nodes and not isinstance(nodes[0], _IMPORTS)
-        home = (name, scopes) if is_own else self.homes.get(id(value), [(name, scopes)])[0]
+        home = (name, scopes)
+        is_of_library = isinstance(value, type) and not is_users(value)
+        if not is_of_library and (not nodes or isinstance(nodes[0], _IMPORTS)):
+            self.homes.update({} if self.homes else _homes_of_values())
+            home = self.homes.get(id(value), home)
         first, items = attributes.partition(".")[0], _items(value)
         if items and first in items and not home[1][0][1].fresh.get(home[0]):
-            self._text_of(type(value))
+            self._text(type(value))
             self.read(f"{name}.{first}", items[first], home)
         else:
             self.read(name, value, home)
@@ -329,20 +348,17 @@ class Reached:
             if not is_code and not member.endswith("_") and member not in fresh:
                 self.read(f"{name}.{member}", value)
 
-    def _text_of(self, value: Any) -> tuple[str, set[str]]:
-        """Return the content of a value as text, and the reasons why parts of it are missing."""
-        self._blind, self._left = set(), sys.maxsize if self.is_data else _MOST_OBJECTS
-        return self._text(value, 0), self._blind
-
-    def _text(self, value: Any, depth: int) -> str:
-        self._left -= 1
+    def _text(self, value: Any, depth: int = 0) -> str:
+        """Return the content of a value as text; note in `_blind` why parts of it are missing."""
+        if depth == 0:
+            self._blind, self._left = set(), sys.maxsize if self.is_data else _MOST_OBJECTS
         if type(value) not in _BRACKETS:  # most objects of a long value are in these
             with contextlib.suppress(RuntimeError, NotImplementedError):  # a tensor without elements
                 value = plain(value)
             if type(value) in _PLAIN:
                 return repr(value)
-            if _is_device(value) or isinstance(value, (types.ModuleType, PurePath)):
-                return str(value) if isinstance(value, PurePath) else getattr(value, "__name__", "device")
+            if isinstance(value, (types.ModuleType, PurePath)) or full_name(type(value)) == "torch.device":
+                return str(value) if isinstance(value, PurePath) else getattr(value, "__name__", _DEVICE)
             if _is_code(value):
                 part = inner_of(value)
                 self._waiting += [getattr(value, "__func__", value)] if is_users(part) else []
@@ -352,9 +368,6 @@ class Reached:
         self._alive.append(value)
         num_blind, self.texts[id(value)] = len(self._blind), "..."
         try:
-            # drawing from an iterator changes it
-            if depth > _MOST_NESTED or self._left < 0 or hasattr(type(value), "__next__"):
-                raise RecursionError  # noqa: TRY301 - like that of a __reduce__
             text = self._content(value, depth + 1)
         except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
             self._blind.add("size" if self._left < 0 else type(value).__name__)
@@ -367,8 +380,9 @@ class Reached:
     def _content(self, value: Any, depth: int) -> str:
         """Return what pickle would store of an object, as text that is the same in every process."""
         kind = type(value)
-        if isinstance(value, _CONTAINERS) and len(value) > self._left:
-            self._left = -1
+        self._left -= len(value) if isinstance(value, _CONTAINERS) else 1
+        # drawing from an iterator changes it
+        if depth > _MOST_NESTED or self._left < 0 or hasattr(kind, "__next__"):
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
@@ -391,6 +405,8 @@ class Reached:
         return f"{opening}{', '.join(sorted(texts) if kind in (set, frozenset) else texts)}{closing}"
 
     def _array(self, value: Any, depth: int) -> str:
+        import numpy as np
+
         kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) and not self.is_data:
             self._blind.add("weights")  # random, and changed by training
@@ -405,7 +421,7 @@ class Reached:
         flat = value.reshape(-1)[:: max(1, -(-value.nbytes // MOST_BYTES))]
         if flat.nbytes < value.nbytes:
             self._blind.add("size")
-        return f"{kind}, {hashlib.sha256(flat.tobytes()).hexdigest()[:16]})"
+        return f"{kind}, {hashlib.sha256(np.ascontiguousarray(flat).view('u1')).hexdigest()[:16]})"
 
 
 def names_of(part: Any) -> dict[str, Any]:
@@ -435,18 +451,12 @@ def scope_of(part: Any) -> Scope:
     return values, _SOURCES[id(key)][1]
 
 
-def is_users_module(module: Any) -> bool:
-    """Whether a module is a file of the user."""
-    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
-    return isinstance(file, str) and is_users_file(file)
-
-
 def is_users(part: Any) -> bool:
-    """Whether a function or class is defined in a file of the user, or in a notebook."""
-    if not isinstance(part, (type, types.FunctionType)):
+    """Whether a module, function or class is defined in a file of the user, but for a module in a notebook."""
+    if not isinstance(part, (type, types.FunctionType)) and type(part) is not types.ModuleType:
         return False
     file = names_of(part).get("__file__")
-    return is_users_file(file) if isinstance(file, str) else part.__module__ == "__main__"
+    return is_users_file(file) if isinstance(file, str) else getattr(part, "__module__", "") == "__main__"
 
 
 def inner_of(value: Any) -> Any:
@@ -515,32 +525,33 @@ def short_hash(content: str) -> str:
 
 def _rest_of_files(reached: Reached) -> dict[str, str]:
     """Return hashes of the definitions and statements of the user's files that `train` does not reach."""
-    files: dict[str, str] = {}
+    rest: dict[str, str] = {}
     for values, source in _scopes_of_user():
         module = values["__name__"]
         for name, nodes in source.bindings.items():
             node = nodes[-1]
             is_reached = (id(values), name) in reached.roots
             if isinstance(node, _DEFINITIONS) and not is_reached and not _STARTS.search(unparsed(node)):
-                files[f"{name} in {module}"] = short_hash(unparsed(node))
-        if text := "\n".join(source.effects(source.body)):
+                rest[f"{name} in {module}"] = short_hash(unparsed(node))
+        if source.effects:
             effects = Reached(reached)
-            effects.read_names(text, [(values, source)])
-            files[f"statements of {module}"] = short_hash(text + effects.finish().digest())
-    return files
+            effects.read_names(source.effects, [(values, source)])
+            rest[f"statements of {module}"] = short_hash(source.effects + effects.finish().digest())
+    return rest
 
 
 def _scopes_of_user() -> list[Scope]:
-    return [scope_of(module) for module in list(sys.modules.values()) if is_users_module(module)]
+    modules = dict.fromkeys(filter(is_users, [*sys.modules.values()]))  # `__mp_main__` is `__main__`
+    return [scope_of(module) for module in modules]
 
 
-def _homes_of_values() -> dict[int, list[tuple[str, Scopes]]]:
-    """Return where the user's files assign each value: its id -> the names and scopes, but of imports."""
-    homes: dict[int, list[tuple[str, Scopes]]] = {}
+def _homes_of_values() -> dict[int, Home]:
+    """Return where the user's files assign each value, but of imports: its id -> the first name, and scopes."""
+    homes: dict[int, Home] = {}
     for values, source in _scopes_of_user():
         for name, nodes in source.bindings.items():
             if name in values and nodes and not isinstance(nodes[0], _IMPORTS):
-                homes.setdefault(id(values[name]), []).append((name, [(values, source)]))
+                homes.setdefault(id(values[name]), (name, [(values, source)]))
     return homes
 
 
@@ -567,7 +578,7 @@ def _items(value: Any) -> Mapping[str, Any] | None:
             return None
     if not isinstance(items, dict) or len(items) > _MOST_ITEMS or kind in copyreg.dispatch_table:
         return None
-    fresh = fresh_attributes(kind)
+    fresh = fresh_attributes(kind) if is_users(kind) else ()
     items = {name: item for name, item in items.items() if name not in fresh}
     return items if all(isinstance(name, str) for name in items) else None
 
@@ -680,7 +691,7 @@ def _body(text: str) -> list[ast.stmt]:
             node.returns = None
         if isinstance(node, ast.Nonlocal):
             node.__class__ = ast.Global  # type: ignore[assignment]  # valid without its outer function
-    return ast.fix_missing_locations(tree).body
+    return tree.body
 
 
 def _add(texts: dict[str, str], name: str, text: str) -> None:
@@ -700,12 +711,7 @@ def _shown(name: str, text: str) -> str:
 
 def _content_of_files(path: Path) -> list[tuple[str, str]]:
     paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [each for each in paths if each.is_file()]
-    return [(str(each.relative_to(path)), hashlib.sha256(each.read_bytes()).hexdigest()) for each in files]
-
-
-def _is_device(value: Any) -> bool:
-    return type(value).__module__ == "torch" and type(value).__name__ == "device"
+    return [(str(each.relative_to(path)), digest_of_file(each)) for each in paths if each.is_file()]
 
 
 def changes_since(
@@ -719,8 +725,8 @@ def changes_since(
     of_results = {} if of_results is None else of_results
     for path, digests in sorted(run.loaded.items()):
         folder = (run.folder.path.parent.parent / path).resolve()
-        results, _, files = digests.partition(" ")
-        if files and files_digest(folder) not in ("", files):
+        results, _, weights = digests.partition(" ")
+        if weights and files_digest(folder) not in ("", weights):
             changes.append(f"files of {path}")
         elif results:
             of_results[folder] = of_results.get(folder) or results_digest(folder)
@@ -753,7 +759,7 @@ def changes_between(before: Fingerprint, now: Fingerprint) -> list[tuple[str, st
         is_complete = kind in ("code", "data", "versions")
         for name in sorted({*old, *new} if is_complete else old.keys() & new.keys()):
             pair = old.get(name, ""), new.get(name, "")
-            parts = [text.partition("+")[0].split(".")[:2] if kind == "versions" else text for text in pair]
-            if parts[0] != parts[1]:
+            minors = [text.partition("+")[0].split(".")[:2] for text in pair]
+            if pair[0] != pair[1] and (kind != "versions" or minors[0] != minors[1]):
                 changes.append((kind, name, *pair))
     return changes

@@ -59,8 +59,8 @@ class GridContext:
         """Whether a run is executed from its first epoch, even if it has a checkpoint."""
         return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)
 
-    def continued(self, earlier: RunResult) -> Sequence[EpochRecord]:
-        """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
+    def continued(self, earlier: RunResult) -> Sequence[EpochRecord] | None:
+        """Return the epochs to resume from, without an epoch that diverged; None if the run starts over."""
         if self.starts_over(earlier):
-            return ()
+            return None
         return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]

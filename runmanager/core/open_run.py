@@ -143,8 +143,9 @@ class OpenRun:
         is_mixed, earlier = False, None
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            committed, is_mixed = self.context.continued(earlier), self.context.is_changed(earlier)
-            if self.context.starts_over(earlier):
+            continued, is_mixed = self.context.continued(earlier), self.context.is_changed(earlier)
+            committed = continued or ()
+            if continued is None:
                 checkpoint.supersede(self.folder.path, earlier.attempts)
         records = state.restore(committed, problems)
         state.was_left &= not is_mixed
@@ -214,7 +215,7 @@ class OpenRun:
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
-        return ranks.from_main(lambda: len(self.context.continued(read_run(self.folder))))
+        return ranks.from_main(lambda: len(self.context.continued(read_run(self.folder)) or ()))
 
     def epochs(self, num_epochs: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Yield the numbers of the epochs; the hooks `begin` and `end` are the manager's."""

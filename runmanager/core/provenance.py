@@ -55,10 +55,13 @@ def note_run(folder: Path) -> None:
 
 def files_digest(run: Path) -> str:
     """Return the digest of the weights and artifacts of a run; "" without such files."""
+    return joined_digest([f"{path.relative_to(run)} {digest_of_file(path)}" for path in loadable_files(run)])
+
+
+def loadable_files(run: Path) -> list[Path]:
+    """Return the paths of the weights and artifacts of a run."""
     artifacts = sorted((run / files.ARTIFACTS).rglob("*"))
-    loadable = [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
-    texts = [f"{path.relative_to(run)} {_digest_of_file(path, files.version_of(path))}" for path in loadable]
-    return joined_digest(texts)
+    return [path for path in (run / files.WEIGHTS, *artifacts) if path.is_file()]
 
 
 def joined_digest(texts: Sequence[str]) -> str:
@@ -66,7 +69,12 @@ def joined_digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:16] if texts else ""
 
 
-@functools.lru_cache  # many runs may have loaded the same file
-def _digest_of_file(path: Path, _version: object) -> str:
+def digest_of_file(path: Path) -> str:
+    """Return the digest of a file's content; many runs may have loaded the same file."""
+    return _digest_of_version(path, files.version_of(path))
+
+
+@functools.lru_cache
+def _digest_of_version(path: Path, _version: object) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runmanager.core.manager import Manager
 
 Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
+"""Kind (code, statements, values, hyperparameters, files, source, named, versions, data) -> name -> text."""
 
 # the variable that names the debugger of breakpoint(); a network debugger works in workers too
 _DEBUGGER = "PYTHONBREAKPOINT"

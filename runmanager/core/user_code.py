@@ -69,9 +69,10 @@ def _is_installed(file: str) -> bool:
 
 @functools.cache
 def _is_library(file: str) -> bool:
+    if _is_installed(file) or _GENERATED.search(file):
+        return True
     path = Path(os.path.realpath(file))
-    is_foreign = _is_installed(file) or _GENERATED.search(file)
-    return bool(is_foreign) or any(path.is_relative_to(folder) for folder in _libraries())
+    return any(path.is_relative_to(folder) for folder in _libraries())
 
 
 @functools.cache

@@ -11,9 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
+from runmanager.checks.changed import changes_since, fingerprint, keep_source, note_changes_by_runs, short_hash
 from runmanager.checks.check import CheckTask, try_settings
-from runmanager.checks.kept_source import keep_source
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files

@@ -9,7 +9,7 @@ from runmanager.core import files
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import Status, advice, argument, retry_failed
 from runmanager.core.plan import Action, Plan, PlannedRun
-from runmanager.core.provenance import files_digest
+from runmanager.core.provenance import loadable_files
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import duration
 from runmanager.tables.usual_goals import assumption
@@ -29,7 +29,7 @@ def announce(loop: Loop, first: Plan) -> None:
         # a run of expand() also has values of its configuration, which are not axes
         names = first.varying if hasattr(run, "config") else run._fields
         axes = [name for name in names if name not in ("device", *repeats)]
-        if sentence := unread_axes(loop.task.train, axes):
+        if sentence := unread_axes(loop.task.train, loop.source, axes):
             say(f"! {sentence}")
     for sentence in changes_of(loop, first):
         say(sentence)
@@ -103,11 +103,15 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
         sentences += [f"    {line}" for line in lines[:_MOST_LINES]]
         sentences += ["    ..."] * (len(lines) > _MOST_LINES)
     states = [planned.start for planned in plan.runs]
-    had_data = ["data" in state.start.get("fingerprint", {}) for state in states]
+    fingerprints = [state.start.get("fingerprint", {}) for state in states]
+    had_data = sum("data" in before for before in fingerprints)
     numbers = {
-        "been given data=, not given now": 0 if "data" in context.fingerprint else sum(had_data),
+        "been given data=, not given now": 0 if "data" in context.fingerprint else had_data,
         "loaded weights or artifacts of another run, gone now": sum(
-            any(digest.split(" ")[1] and not files_digest(root / path) for path, digest in state.loaded.items())
+            any(
+                digest.split(" ")[1] and not loadable_files(root / path)
+                for path, digest in state.loaded.items()
+            )
             for state in states
         ),
     }
@@ -115,12 +119,9 @@ def changes_of(loop: Loop, plan: Plan) -> list[str]:
         if number:
             sentences.append(f"! {counted(number, 'run')} had {fact}: a change of it is not noticed")
     files_now, names = context.fingerprint.get("files", {}), context.fingerprint.get("named", {})
-    for state in states:
-        noticed |= {
-            name
-            for name, text in state.start.get("fingerprint", {}).get("files", {}).items()
-            if text != files_now.get(name, text)
-        }
+    for before in fingerprints:
+        texts = before.get("files", {})
+        noticed |= {name for name, text in texts.items() if text != files_now.get(name, text)}
     for planned in plan.runs:
         named |= planned.before.start.get("fingerprint", {}).get("named", {}).keys()
     if noticed:

@@ -204,6 +204,18 @@ def test_what_a_run_leaves_in_a_global_is_its_doing_and_any_other_change_counts(
     assert load_runs("runs/exp")["attempts"].tolist() == [attempts]
 
 
+def test_what_was_given_as_data_once_counts_in_a_grid_without_data(load):
+    module = load("X = DATA = [1]\n" + X, "v1")
+    start(module)
+    module.DATA = None
+    start(module, "other")
+    module.X.append(2)
+
+    start(module, "other")
+
+    assert load_runs("runs/other")["attempts"].tolist() == [2]
+
+
 CHOICES = {
     "load_runs": "load_run(best(load_runs('runs/a'), 'min:value').iloc[0]).number",
     "load_results": "load_results('runs/a')['value'].min()",
