@@ -19,7 +19,7 @@ from runmanager.core.values import COLUMNS, column
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
-from runmanager.tables.results_files import COLD, unique_names
+from runmanager.tables.results_files import COLD
 from runmanager.tables.run_numbers import ranked_numbers
 from runmanager.tables.usual_goals import goal_of_kept
 
@@ -174,12 +174,23 @@ def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFram
 
 def _param_columns(params: Iterable[str]) -> dict[str, str]:
     """Name the column of each hyperparameter."""
-    return unique_names({name: column(name) for name in params}, set())
+    return _unique({name: column(name) for name in params}, set())
+
+
+def _unique(labels: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """Return the label of each hyperparameter, or another name if the label is taken; add it to `taken`."""
+    names: dict[str, str] = {}
+    for name, label in labels.items():
+        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
+        candidates = itertools.chain((label, f"{name} (hyperparameter)"), further)
+        names[name] = next(candidate for candidate in candidates if candidate not in taken)
+        taken.add(names[name])
+    return names
 
 
 def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
     """Join computed columns to the hyperparameters; rename a hyperparameter that collides."""
-    names = unique_names({str(name): str(name) for name in params}, set(map(str, computed)))
+    names = _unique({str(name): str(name) for name in params}, set(map(str, computed)))
     table = pd.concat([params.rename(columns=names), computed], axis="columns")
     table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
     return table

@@ -2,9 +2,8 @@
 
 import csv
 import io
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     infinities.
     """
     begun = [run for run in runs if run.epochs]
-    labels = unique_names({name: column(name) for run in runs for name in run.folder.params}, set())
+    labels = {name: column(name) for run in runs for name in run.folder.params}
     metrics = dict.fromkeys(name for run in begun for record in run.epochs for name in record.metrics)
     columns: dict[str, Any] = dict.fromkeys(["run", "epoch", *LEADING, *labels.values(), *metrics])
     if any(run.jobs > 1 for run in begun):
@@ -60,17 +59,6 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
     content = file.getvalue().encode("utf-8", "backslashreplace")
     files.write_file(experiment / files.RESULTS_CSV, content)
     files.write_file(experiment / files.RESULTS_JSON, files.strict_json(objects))
-
-
-def unique_names(labels: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Return a unique column name for each hyperparameter that is not in `taken`; add the names to `taken`."""
-    names: dict[str, str] = {}
-    for name, label in labels.items():
-        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
-        candidates: Iterable[str] = itertools.chain((label, f"{name} (hyperparameter)"), further)
-        names[name] = next(candidate for candidate in candidates if candidate not in taken)
-        taken.add(names[name])
-    return names
 
 
 def readable(value: Any) -> Any:

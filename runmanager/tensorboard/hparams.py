@@ -100,14 +100,6 @@ def runs_here(experiment: Path) -> list[RunFolder]:
     return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
 
 
-def read_form(experiment: Path) -> dict[str, Any]:
-    """Read the format of an experiment's hyperparameters, empty if there is none or it is damaged."""
-    form = files.read_json(experiment / files.HPARAMS)
-    kinds, grouped_by, repeats = form.get("kinds"), form.get("grouped_by"), form.get("repeats", [])
-    is_whole = isinstance(kinds, dict) and isinstance(grouped_by, list | None) and isinstance(repeats, list)
-    return form if is_whole else {}
-
-
 def session_start(
     run: RunFolder, form: Mapping[str, Any], start_time: float | None = None
 ) -> "HParamsPluginData":

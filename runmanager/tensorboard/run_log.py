@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -128,28 +129,19 @@ class RunLog(RunListener):
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
             folder, experiment = self.folder.path, self.folder.path.parent
-            self.goal = self.goal or goal_of_kept([{"keep": keep}])
+            if keep and not self.goal:
+                self.goal = goal_of_kept([{"keep": keep}])
             self._has_goal = self.goal is not None
             steps = [x_of(record, self.x_axis) for record in records]
             epochs = [event_file.event(x_of(record, self.x_axis), self._numbers(record)) for record in records]
             is_resumed = bool(records or last_step)
-            written: list[int] = []  # the steps of epochs in the earlier files
             earlier = event_file.event_files(folder) if self.attempt > 1 else []
             while earlier and not is_resumed:
                 earlier.pop().unlink(missing_ok=True)
-            for path in earlier:
-                event_file.reopen_session(path)
-                for event in event_file.read_events(path):
-                    written += [event.step for value in event.summary.value if value.tag == hparams.EPOCH]
-            if written[: len(steps)] != steps[: len(written)]:  # an epoch is lost: all are written again
-                written, first_step = [], 0
-            elif len(written) > len(steps):  # the last epochs are executed again
-                first_step = 1 + max(steps, default=0)
-            else:
-                first_step = 1 + max([last_step, *steps]) if is_resumed else 0
-            self._is_described = bool(written)
+            num_written, first_step = _continued(earlier, steps, last_step) if is_resumed else (0, 0)
+            self._is_described = num_written > 0
             waiting, self._file = self._file, event_file.begin_file(folder, self.attempt, first_step)
-            form = hparams.read_form(experiment) or {"kinds": self.kinds or {}}
+            form = files.read_json(experiment / files.HPARAMS) or {"kinds": self.kinds or {}}
             start = hparams.session_start(self.folder, form)
             opening = [event_file.event(first_step, {event_file.SESSION: start})]
             if not (first_step and earlier):
@@ -159,11 +151,10 @@ class RunLog(RunListener):
                 params = {
                     name: "none" if value is None else value for name, value in self.folder.params.items()
                 }
-                names = form.get("repeats", ())
-                is_assumed = Experiment(experiment).design.repeats is None
-                repeats = assumption(names) if is_assumed else ", ".join(names)
                 details = {"goal": str(self.goal)} if self.goal else {}
-                details |= {"repeats": repeats} if repeats else {}
+                if names := form.get("repeats"):
+                    is_assumed = Experiment(experiment).design.repeats is None
+                    details["repeats"] = assumption(names) if is_assumed else ", ".join(names)
                 rows = [*params.items()]
                 for name, detail in {**details, **self.details}.items():
                     facts = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
@@ -175,7 +166,7 @@ class RunLog(RunListener):
                     lines.append(f"| {line.replace('<', '&lt;')} |")
                 opening.append(event_file.event(first_step, {"run/config": "\n".join(lines)}))
             first = [] if is_resumed else self._first  # the file of the first attempt has the first events
-            event_file.write(self._file, *opening, *first, *epochs[len(written) :])
+            event_file.write(self._file, *opening, *first, *epochs[num_written:])
             if isinstance(waiting, BytesIO):
                 self._file.write(waiting.getvalue())
                 self._file.flush()
@@ -358,6 +349,20 @@ def boards_of(tensorboard: bool | TensorBoard) -> Boards:
     """Return the classes of TensorBoard's objects."""
     every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
     return Boards(partial(RunLog, histogram_every=every), Confusion)
+
+
+def _continued(earlier: list[Path], steps: list[int], last_step: int) -> tuple[int, int]:
+    """Return how many epochs the earlier files have, and the first step that supersedes theirs."""
+    written: list[int] = []  # the steps of the epochs
+    for path in earlier:
+        event_file.reopen_session(path)
+        for event in event_file.read_events(path):
+            written += [event.step for value in event.summary.value if value.tag == hparams.EPOCH]
+    if written[: len(steps)] != steps[: len(written)]:  # an epoch is lost: all are written again
+        return 0, 0
+    if len(written) > len(steps):  # the last epochs are executed again
+        return len(written), 1 + max(steps, default=0)
+    return len(written), 1 + max([last_step, *steps])
 
 
 def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
