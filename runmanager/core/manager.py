@@ -1128,7 +1128,8 @@ class LoopOptions:
         delta: object = self.min_delta
         if not isinstance(delta, (int, float)) or isinstance(delta, bool) or not 0 <= delta < math.inf:
             problems.append(f"min_delta must be a number, 0 or more, got {delta!r}")
-        problems.check_seconds("max_seconds", self.max_seconds)
+        if self.max_seconds is not None:
+            problems.check_seconds("max_seconds", self.max_seconds)
         if every is None:
             return problems
         if not any(self.interval):

@@ -255,7 +255,7 @@ class GridOptions:
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
-    problems.check_function("train", train, "(run, manager)")
+    options.check_values(problems)
     with problems.collecting():
         check_experiment(options.root, options.experiment)
     runs: list[Run] = []
@@ -263,6 +263,8 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
         runs += _runs(params, options, problems)
     if callable(train):
         _check_call(train, runs, problems)
+    else:
+        problems.check_function("train", train, "(run, manager)")
     ids: set[str] = set()
     for run in runs:
         if identity(run._asdict()) != id_of(run):

@@ -4,8 +4,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,12 +18,12 @@ from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
 from runmanager.core.experiment import Experiment, check_beginning
-from runmanager.core.files import open_closed_streams
+from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
 from runmanager.core.lock import hold
 from runmanager.core.loop import COMPLETED, SOME_FAILED, STORAGE_FAILED, Loop, unavailable_runs
-from runmanager.core.outcome import Status, advice
+from runmanager.core.outcome import Outcome, Status, advice
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.task import RunTask
@@ -32,13 +32,14 @@ from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
 from runmanager.executors.signals import Stop
-from runmanager.front.grid_outcome import GridOutcome, Tables, counted_statuses, outcome_of
+from runmanager.front.grid_outcome import GridOutcome, counted_statuses
 from runmanager.front.options import GridOptions, check_design, check_runs
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import pruner_of
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
+from runmanager.tables.run_numbers import missing_goal
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.user_frames import user_frames
@@ -198,9 +199,7 @@ def run_grid(
             first = loop.begin(is_written=False)
             if progress and ranks.is_main():
                 progress.show_plan(loop, first)
-            ended = outcome_of(loop, COMPLETED)
-            ended.exit_code = loop.signals.exit_code
-            return ended
+            return outcome_of(loop, loop.signals.exit_code)
         if only is not None:  # without what a debugger does not need
             options, notes = replace(options, check=False, report=False, max_seconds=None), []
         elif check:
@@ -222,10 +221,11 @@ def run_grid(
                 except StorageError as error:
                     loop.say(f"✗ {error}")
                     exit_code = STORAGE_FAILED
-        if only is not None:
-            return ranks.from_main(lambda: outcome_of(loop, exit_code))
         ended = _conclude(loop, progress, options, exit_code)
-    ended.exit_code = loop.signals.exit_code or ended.exit_code
+    statuses = {outcome.status for _, outcome in ended.outcomes} - ({Status.PENDING} if loop.is_over else set())
+    has_failed = any(status.exit_code for status in statuses)
+    has_failed |= loop.is_over and statuses == {Status.UNAVAILABLE}
+    ended.exit_code = loop.signals.exit_code or ended.exit_code or (SOME_FAILED if has_failed else COMPLETED)
     return ended
 
 
@@ -243,7 +243,6 @@ def open_grid(
     problems = Problems()
     numbers = [] if options.only is None else numbers_of(options.only, problems)
     executor = options.make_executor(problems)
-    options.check_values(problems)
     # with a debugger, Ctrl-C must keep its usual effect
     stop = Stop() if numbers else closing.enter_context(Stop())
     runs = listed = check_runs(params, train, options, problems)
@@ -257,7 +256,11 @@ def open_grid(
 
         search = Searching.of_grid(options.search, params, design, experiment.path)
         runs = search.runs(experiment)
-    progress = _show_start(options, experiment.path, len(runs), search.num_more() if search else 0, closing)
+    progress = None
+    is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
+    if is_shown or logging.getLogger("runmanager").hasHandlers():
+        num_more = search.num_more() if search else 0
+        progress = _show_start(options, experiment.path, len(runs), num_more, closing, show=is_shown)
     display = progress or Display()
     executor.prepare(train, experiment.path)  # lanes import torch while this process does
     in_parent = [listener for listener in options.listeners if listener.where == "parent"]
@@ -266,8 +269,7 @@ def open_grid(
         serialize.dump(listener)
     unavailable = unavailable_runs([*listed, *runs], executor)
     chosen = choose(numbers, runs, unavailable, experiment) if numbers else range(len(runs))
-    data = options.data
-    if options.plan_only or numbers or callable(data):
+    if options.plan_only or numbers or callable(options.data):
         # the function `data` may download files for minutes, with its own progress bar
         display.clear()
     from runmanager.core.grid_context import GridContext  # imports torch
@@ -280,14 +282,15 @@ def open_grid(
         boards = boards_of(options.tensorboard)
 
     with stop.at_once():
-        of_search = search.to_try() if search else []
-        now = fingerprint(train, data() if callable(data) else data, [*runs, *of_search])
+        data = options.data() if callable(options.data) else options.data
+        now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
         source = now["source"]["text"]
         now = {**now, "source": {"hash": short_hash(source)}}
-    for goal in design.all_goals:
-        if is_larger_better(goal.metric) not in (None, goal.is_larger_better):
-            order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
-            notes.append(f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}")
+    notes += [
+        _order_of(goal)
+        for goal in design.all_goals
+        if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
+    ]
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
     rules = [pruner.rule] if pruner else []
     rules += [type(listener).__name__ for listener in options.listeners if listener.may_stop]
@@ -314,20 +317,23 @@ def open_grid(
 
 
 def _show_start(
-    options: GridOptions, path: Path, num_runs: int, num_more: int, closing: ExitStack
-) -> "GridProgress | None":
-    """Return the display, None if nobody sees or logs it; show that the grid starts."""
-    is_shown = ranks.is_main() and (options.plan_only or options.display is not False)
-    if not is_shown and not logging.getLogger("runmanager").hasHandlers():
-        return None
+    options: GridOptions, path: Path, num_runs: int, num_more: int, closing: ExitStack, *, show: bool
+) -> "GridProgress":
+    """Return the display; show that the grid starts."""
     from runmanager.screen.live import make_display
 
-    progress = make_display(path, show=is_shown)
+    progress = make_display(path, show=show)
     closing.callback(progress.clear)
     up_to = "up to " if num_more or options.decide else ""  # a search may end with fewer runs
     # show this line now, as the import of torch takes seconds
     progress.show_start(f"{options.experiment}: starting {up_to}{counted(num_runs + num_more, 'run')}")
     return progress
+
+
+def _order_of(goal: Goal) -> str:
+    """Return the sentence on a goal whose order is unusual for its metric."""
+    order, other = "large" if goal.is_larger_better else "small", Goal(goal.metric, -goal.sign)
+    return f"goal={str(goal)!r} ranks {order} values first; otherwise write goal={str(other)!r}"
 
 
 def check_settings(loop: Loop, task: CheckTask) -> list[str]:
@@ -371,8 +377,40 @@ def _begin(
     return first
 
 
+@dataclass(eq=False)
+class Tables(Listener):
+    """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time.
+
+    The listener also ends the event files of dead processes, and warns if the first completed run lacks the
+    metric of a goal.
+    """
+
+    loop: Loop
+    _next: float = 0.0
+    _is_first: bool = True
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """Write the tables, unless writing is slow and the tables were written recently."""
+        folder = self.loop.runs[self.slot.id].folder
+        if not outcome.is_committed:
+            from runmanager.tensorboard.run_log import end_abandoned
+
+            end_abandoned(folder, outcome)
+        goals = self.loop.design.all_goals
+        if goals and self._is_first and outcome.status is Status.COMPLETED:
+            self._is_first = False
+            if sentence := missing_goal(goals, folder):
+                self.loop.say(f"! {sentence}")
+        before = time.monotonic()
+        if before >= self._next:
+            results_files.write_results(self.loop.of_tables(), self.loop.task.experiment.path)
+            self._next = time.monotonic() + 20 * (time.monotonic() - before)
+
+
 def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions, exit_code: int) -> GridOutcome:
     """Read the outcomes of the runs, and show the conclusion."""
+    if options.only is not None:
+        return ranks.from_main(lambda: outcome_of(loop, exit_code))
     names = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
     # the arguments of `run_grid` without which pruned runs continue
     stoppers = [*(["prune="] if options.prune or not names else []), *names]
@@ -395,3 +433,38 @@ def _conclude(loop: Loop, progress: "GridProgress | None", options: GridOptions,
         why = f"no run is completed: {counted_statuses(ended.outcomes)}; {first}"
         print(printable(f"{ended.folder}: {why}"), file=sys.stderr)  # noqa: T201 - the only line without a display
     return ended
+
+
+def outcome_of(loop: Loop, exit_code: int, **facts: Any) -> GridOutcome:
+    """Return the outcome of a grid; `facts` are arguments of `conclude`, none for no conclusion."""
+    experiment = loop.task.experiment
+    asked_for = loop.without_left_out(loop.search) if loop.search else [*loop.runs.values()]
+    states = [loop.states[planned.folder.id] for planned in asked_for]
+    left_out = loop.runs.keys() - {state.folder.id for state in states}
+    if loop.is_over and left_out:
+        with suppress(StorageError):  # runs that could not be dropped stay pending
+            experiment.forget(left_out)
+    end: dict[str, Any] | None = None
+    if facts:
+        # changed runs without an epoch since the change: tables have their earlier epochs
+        changed = [planned for id_, planned in loop.runs.items() if not loop.states[id_].epochs]
+        began = loop.first_began or loop.began
+        times = [(loop.runs[id_].before, loop.states[id_], seconds) for id_, seconds in loop.seconds.items()]
+        end = facts | {
+            "is_over": loop.is_over,
+            "is_broken_off": exit_code not in (COMPLETED, SOME_FAILED),
+            "more": loop.num_more,
+            "num_changed": sum(bool(planned.folder.since and planned.before.epochs) for planned in changed),
+            "time": (
+                time.monotonic() - loop.began,
+                loop.num_lanes,
+                began - loop.began,
+                loop.first_began and times,
+            ),
+            "others": loop.others,
+        }
+    return GridOutcome(
+        [(planned.run, state.outcome) for planned, state in zip(asked_for, states, strict=True)],
+        exit_code, for_people(experiment.path), experiment.path.name, states, experiment.design,
+        end,
+    )  # fmt: skip

@@ -160,7 +160,7 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
     monkeypatch.setattr(results_files, "write_results", full)
-    monkeypatch.setattr("runmanager.front.grid_outcome.Tables.run_ended", lambda *_: None)
+    monkeypatch.setattr("runmanager.front.run_grid.Tables.run_ended", lambda *_: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)
 
