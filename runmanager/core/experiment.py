@@ -11,7 +11,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -113,6 +113,16 @@ class Design:
             changed["run_notes"] = {**(self.run_notes or {}), **design.run_notes}
         return replace(self, **changed), sentences
 
+    def sorted_axes(self, axes: Iterable[str]) -> list[str]:
+        """Sort axes for the name of a folder: repeat axes last, the device before them.
+
+        >>> Design().sorted_axes(["device", "seed", "lr"])
+        ['lr', 'device', 'seed']
+        """
+        axes = [*axes]
+        repeats = self.repeating(axes)
+        return sorted(axes, key=lambda name: (name in repeats, name == _DEVICE))
+
     def repeating(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Return the repeat axes: those set by the user, or by default the given axes named in `SEEDS`."""
         return tuple(name for name in axes if name in SEEDS) if self.repeats is None else self.repeats
@@ -179,19 +189,15 @@ def write_run(run: RunFolder, trials: Sequence[KeptTrial] = ()) -> None:
         files.write_file(run.path / files.RUN, strict_json(content))
 
 
+@dataclass(eq=False)
 class Experiment:
-    """An experiment and its runs, as seen by the process that writes them.
+    """An experiment and its runs, as seen by the process that writes them."""
 
-    Args:
-        path: The folder of the experiment.
-        is_unnamed: Whether `path` is the root; its first run creates a folder, named with date and time.
-    """
-
-    def __init__(self, path: Path, *, is_unnamed: bool = False) -> None:
-        self.path: Path = path
-        self.is_unnamed: bool = is_unnamed
-        self._runs: dict[str, RunFolder] | None = None
-        self._read: object = None  # the version of grid.json when the last run was created
+    path: Path
+    # whether `path` is the root; the first run creates a folder, named with date and time
+    is_unnamed: bool = field(default=False, kw_only=True)
+    _runs: dict[str, RunFolder] | None = field(default=None, init=False)
+    _read: object = field(default=None, init=False)  # the version of grid.json when the last run was created
 
     @property
     def runs(self) -> dict[str, RunFolder]:
@@ -237,7 +243,7 @@ class Experiment:
         before = self.design
         after, sentences = before.updated(design)
         if after != before:
-            self._write(after)
+            self.write(after)
         return sentences
 
     def plan(
@@ -251,11 +257,11 @@ class Experiment:
         """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design."""
         design = self.design if design is None else design
         # unreadable folders keep their numbers too
-        numbers = [files.run_number(name) or 0 for names in run_folders(self.path) for name in names]
-        number = max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
+        folders, others = run_folders(self.path)
+        numbers = [*folders.values(), *others.values(), *(run.number for run in self.runs.values())]
+        number = max(numbers, default=0) + 1
         digits = max(3, len(str(number + len(grid))))
-        axes = varying([*map(params_of, grid)])
-        names = telling_first(axes, design.repeating(axes))
+        names = design.sorted_axes(varying([*map(params_of, grid)]))
         planned: list[RunFolder] = []
         for run in grid:
             id_, params = id_of(run), params_of(run)
@@ -270,15 +276,8 @@ class Experiment:
         existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         self._runs = existing | {run.id: run for run in planned}
         if is_written:
-            self.write_plan(planned, design)
+            self.write(design, planned)
         return planned
-
-    def write_plan(self, planned: Sequence[RunFolder], design: Design) -> None:
-        """Write the runs of a grid to grid.json with the design."""
-        self.runs.update((run.id, run) for run in planned)
-        whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
-        files.remove_leftovers(self.path, *whole)
-        self._write(design, runs=[run.entry for run in planned])
 
     def open(self, run: RunLike, repeat: int = 1) -> RunFolder:
         """Find or create the folder of a run; `repeat=2` stands for a second run with the same parameters."""
@@ -294,7 +293,7 @@ class Experiment:
                 text(each.get(_DEVICE)) for each in (params, *(run.params for run in self.runs.values()))
             }
             names = [name for name in params if name != _DEVICE or len(devices) > 1]
-            folder = self._create(id_, params, telling_first(names, self.design.repeating(params)))
+            folder = self._create(id_, params, self.design.sorted_axes(names))
         elif not (folder.path / files.RUN).exists():
             write_run(folder)
         return folder
@@ -330,8 +329,8 @@ class Experiment:
                 with suppress(OSError):
                     if all(path.name.startswith(".") for path in (self.path / name).iterdir()):
                         del folders[name]  # a folder left empty by a kill keeps no number
-            numbers = [files.run_number(name) or 0 for name in (*folders, *others)]
-            number = max([0, *numbers, *(run.number for run in self.runs.values())]) + 1
+            numbers = [*folders.values(), *others.values(), *(run.number for run in self.runs.values())]
+            number = max(numbers, default=0) + 1
             name = files.run_folder(number, {name: params[name] for name in names})
             as_read = {name: decode(encode(value)) for name, value in params.items()}
             folder = RunFolder(self.path / name, number, id_, as_read)
@@ -371,12 +370,18 @@ class Experiment:
             changed["runs"] = [e for e in entries if not (isinstance(e, dict) and str(e.get("id")) in ids)]
         notes = {id_: note for id_, note in (design.run_notes or {}).items() if id_ not in ids}
         if document or changed:
-            self._write(replace(design, run_notes=notes), **changed)
+            self.write(replace(design, run_notes=notes), **changed)
         self._runs = None
 
-    def _write(self, design: Design, **changed: Any) -> None:
-        """Write grid.json with a design; its other content stays, but for the changed entries."""
+    def write(self, design: Design, planned: Sequence[RunFolder] | None = None, **changed: Any) -> None:
+        """Write grid.json with a design, and the runs of a grid if given; other entries stay unless changed."""
+        if planned is not None:
+            self.runs.update((run.id, run) for run in planned)
+            changed["runs"] = [run.entry for run in planned]
         before = files.read_json(self.path / files.GRID)
+        if (self.path / files.GRID).exists():
+            whole = (files.GRID, files.HPARAMS, files.RESULTS_CSV, files.RESULTS_JSON)
+            files.remove_leftovers(self.path, *whole)
         others = {name: value for name, value in before.items() if name not in _OF_DESIGN}
         fields = {
             "goal": None if design.goal is None else str(design.goal),
@@ -415,15 +420,6 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, keys in values.items() if len(set(keys)) > 1 or len(keys) < len(grid)]
 
 
-def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
-    """Sort hyperparameters for a folder name: repeat axes last, the device before them.
-
-    >>> telling_first(["device", "seed", "lr"], ["seed"])
-    ['lr', 'device', 'seed']
-    """
-    return sorted(names, key=lambda name: (name in repeats, name == _DEVICE))
-
-
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
     damaged = [] if damaged is None else damaged
@@ -447,7 +443,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     return sorted(once.values(), key=lambda run: (run.number, run.path.name))
 
 
-def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:
+def _read_entry(experiment: Path, entry: Any, others: Collection[str], damaged: list[str]) -> RunFolder | None:
     """Read the entry of a run whose folder is not in `others`; append errors to `damaged`."""
     try:
         name = entry["folder"]
@@ -469,14 +465,17 @@ def _read_entry(experiment: Path, entry: Any, others: set[str], damaged: list[st
         return None
 
 
-def run_folders(experiment: Path) -> tuple[dict[str, None], set[str]]:
-    """Return the names of run folders in order, and similar names: links and files."""
-    entries: list[os.DirEntry[str]] = []
+def run_folders(experiment: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the run folders in order, name -> number, and other entries with such a name: links and files."""
+    folders: dict[str, int] = {}
+    others: dict[str, int] = {}
     with suppress(OSError):
-        entries = [entry for entry in os.scandir(experiment) if files.run_number(entry.name) is not None]
-    # a link may lead anywhere, so it does not count as a run
-    folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    return dict.fromkeys(folders), {entry.name for entry in entries}.difference(folders)
+        for entry in sorted(os.scandir(experiment), key=lambda entry: entry.name):
+            if match := files.RUN_FOLDER.fullmatch(entry.name):
+                # a link may lead anywhere, so it does not count as a run
+                is_folder = entry.is_dir(follow_symlinks=False)
+                (folders if is_folder else others)[entry.name] = int(match["number"])
+    return folders, others
 
 
 def has_journals(folder: Path) -> bool:

@@ -48,6 +48,7 @@ _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 
 _DEAD_AFTER_S = 60  # age (s) of a temporary file from which its writer counts as dead
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_IS_MACOS = sys.platform == "darwin"  # where `os.fsync` leaves the content in the memory of the drive
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -72,7 +73,8 @@ def write_file(
                 for piece in (content,) if isinstance(content, bytes) else content:
                     _write_all(descriptor, piece)
                 os.fsync(descriptor)
-                _flush_drive(descriptor)
+                if _IS_MACOS:
+                    _flush_drive(descriptor)
             finally:
                 os.close(descriptor)
             if previous and path.exists():
@@ -87,13 +89,7 @@ def write_file(
                     raise
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
                 os.replace(temporary, path)  # noqa: PTH105
-            if os.name != "nt":  # Windows cannot open folders
-                folder = os.open(path.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                    _flush_drive(folder)
-                finally:
-                    os.close(folder)
+            sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -117,7 +113,8 @@ def sync(path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR)  # Windows syncs no file that is opened for reading
     try:
         os.fsync(descriptor)
-        _flush_drive(descriptor)
+        if _IS_MACOS:
+            _flush_drive(descriptor)
     finally:
         os.close(descriptor)
 
@@ -163,7 +160,8 @@ class AppendFile:
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
-                _flush_drive(self._descriptor)
+                if _IS_MACOS:
+                    _flush_drive(self._descriptor)
                 self._length += len(record)
             except BaseException:
                 with suppress(OSError):
@@ -185,12 +183,11 @@ def _write_all(descriptor: int, content: bytes | memoryview) -> None:
 
 
 def _flush_drive(descriptor: int) -> None:
-    """Write the memory of the drive to disk; `os.fsync` does it on all systems but macOS."""
-    if sys.platform == "darwin":
-        import fcntl
+    """Write the memory of the drive to disk, on macOS."""
+    import fcntl  # not on Windows
 
-        with suppress(OSError):  # some file systems lack this call
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    with suppress(OSError):  # some file systems lack this call
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
 
 
 @contextmanager

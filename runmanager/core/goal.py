@@ -1,5 +1,6 @@
 """The goal of an experiment, a metric with a direction, and the x-axis of its curves."""
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,7 @@ def is_larger_better(name: str) -> bool | None:
     return read_metric(name)[2]
 
 
+@functools.cache  # all epochs and tables ask for the same names
 def read_metric(name: str) -> tuple[int, list[str], bool | None]:
     """Return the rank of a metric's data, its words without data, averaging and numbers, and its direction.
 

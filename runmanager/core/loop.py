@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, Signals, Slot
-from runmanager.core.experiment import Design, telling_first, varying
+from runmanager.core.experiment import Design, varying
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener_thread import ListenerThread
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, News, Outcome, Status
@@ -70,7 +70,7 @@ class Loop:
         if is_written:
             for index, planned in zip(self.chosen, runs, strict=True):
                 folders[index] = replace(planned.folder, since=0)
-            self.task.experiment.write_plan(folders, self.design)
+            self.task.experiment.write(self.design, folders)
         if self.pruner:
             self.pruner.begin([each.start for each in runs if each.start.status is not Status.CHANGED])
             for number, planned in enumerate(runs):
@@ -225,7 +225,7 @@ class Loop:
             due += decision.due
             if not decision.new:
                 break
-            names = telling_first(search.axes, self.design.repeating(search.axes))
+            names = self.design.sorted_axes(search.axes)
             unavailable = unavailable_runs(decision.new, self.executor)
             add = self.task.experiment.add
             new = [(run, add(run, names, unavailable, search.trials_of(run))) for run in decision.new]

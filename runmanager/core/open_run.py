@@ -181,7 +181,8 @@ class OpenRun:
             return
         inside = self.inside.position if self.inside else None
         if ranks.is_main():
-            files.remove_leftovers(self.folder.path)
+            if self.attempt > 1:
+                files.remove_leftovers(self.folder.path)
             if not (records or inside) and (self.folder.path / files.WEIGHTS).exists():
                 self.replaced = checkpoint.attempt_to_keep(self.folder, self.context)
             facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}

@@ -41,18 +41,6 @@ class PlannedRun:
     action: Action
     cause: str = ""  # what has changed since the run began
 
-    @property
-    def is_at_stake(self) -> bool:
-        """Whether epochs of the run, which is not at fault, would not count from now on."""
-        is_ended = bool(self.before.epochs or self.before.inside) or self.before.status.is_success
-        return self.action is Action.START_OVER and is_ended and not self.before.status.is_fault
-
-    def waiting(self) -> "PlannedRun":
-        """Return the changed run with its earlier results, marked, to wait for changed=."""
-        folder = replace(self.before.folder, is_changed=True)
-        start = replace(self.before, folder=folder, status=Status.CHANGED)
-        return replace(self, folder=folder, start=start, action=Action.WAIT)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -83,6 +71,7 @@ def make_plan(
     context, keep_changed = task.context, task.context.keep_changed
     digests: dict[Path, str] = {}  # of results that runs have loaded
     planned: list[PlannedRun] = []
+    at_stake: list[int] = []  # the indexes of runs not at fault whose epochs would not count from now on
     again: set[str] = set()  # paths, relative to the root, of the runs that start over
     for run, folder in runs:
         if folder.unavailable:
@@ -100,6 +89,8 @@ def make_plan(
         if not differences:
             differences = [f"files of {path} (executed again)" for path in start.loaded if path in again]
         if differences and not keep_changed:
+            is_ended = before.epochs or before.inside or before.status.is_success
+            at_stake += [len(planned)] if is_ended and not before.status.is_fault else []
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
             folder = replace(folder, since=max(files.journals_by_attempt(folder.path)))  # noqa: PLW2901 - its epochs do not count
             start, action = RunResult(folder, Status.PENDING, [], before.attempts, "", {}), Action.START_OVER
@@ -110,5 +101,10 @@ def make_plan(
             if start.status is Status.COMPLETED or is_pruned or (has_failed and not retry_failed):
                 action = Action.LEAVE
         planned.append(PlannedRun(run, start.folder, before, start, action, ", ".join(differences)))
-    is_asked = asks and sum(each.before.seconds for each in planned if each.is_at_stake) >= _ASKED_S
-    return Plan([each.waiting() if is_asked and each.is_at_stake else each for each in planned])
+    if asks and sum(planned[index].before.seconds for index in at_stake) >= _ASKED_S:
+        for index in at_stake:  # the run keeps its earlier results, marked, and waits for changed=
+            before = planned[index].before
+            folder = replace(before.folder, is_changed=True)
+            start = replace(before, folder=folder, status=Status.CHANGED)
+            planned[index] = replace(planned[index], folder=folder, start=start, action=Action.WAIT)
+    return Plan(planned)

@@ -150,9 +150,12 @@ def params_of(run: Any) -> Mapping[str, Any]:
 def copy_of(run: Run) -> Run:
     """Return a copy of a run for code that may modify its values, the run itself if it cannot be copied."""
     try:
-        return copy.deepcopy(run)
+        values, carried = copy.deepcopy((tuple(run), vars(run)))
     except Exception:  # noqa: BLE001 - whatever the class of a value does
         return run
+    copied = run._make(values)
+    vars(copied).update(carried)
+    return copied
 
 
 def device_of(run: Run) -> str:

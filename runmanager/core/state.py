@@ -73,8 +73,11 @@ def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunRes
 def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     """Read the journals of one run, after attempt `folder.since`; append unreadable files to `damaged`."""
     damaged = [] if damaged is None else damaged
-    attempts, num_attempts = read_attempts(folder, damaged)
-    counting = attempts_that_count(attempts)
+    attempts, counting, num_attempts = read_attempts(folder, damaged)
+    if not attempts:
+        status = Status.UNAVAILABLE if folder.unavailable else Status.PENDING
+        status = Status.CHANGED if folder.is_changed else status
+        return RunResult(folder, status, [], num_attempts, folder.unavailable, {})
     epochs: dict[int, EpochRecord] = {}
     current: list[Attempt] = []  # the attempts since the last one that began with the first epoch
     for attempt in counting:
@@ -90,8 +93,9 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     if len(records) >= _FEW_EPOCHS and is_sparse(len(records), len(set().union(*metrics)), num_values):
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(records)} epochs)")
         records = []
-    last = counting[-1] if counting else Attempt()
+    last = counting[-1]
     error = last.outcome.error if last.outcome else folder.unavailable
+    status = last.outcome.status if last.outcome else _status_of_process(folder, last)
     for attempt in attempts:  # a later attempt may have failed without changing the state
         if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
             error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
@@ -100,7 +104,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     for attempt in current:
         loaded |= attempt.loaded
     return RunResult(
-        folder, _status(folder, last), records, num_attempts, error, last.start,
+        folder, Status.CHANGED if folder.is_changed else status, records, num_attempts, error, last.start,
         mixed=any(attempt.start.get("mixed") for attempt in counting),
         jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
         peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),
@@ -114,12 +118,15 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     )  # fmt: skip
 
 
-def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[list[Attempt], int]:
-    """Read a run's journals after `folder.since`, without unreadable ones; return the number of all, too."""
+def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[list[Attempt], list[Attempt], int]:
+    """Return a run's readable journals after `folder.since`, those that count, and the number of all journals.
+
+    An attempt that ended before its first epoch does not count, as it does not change the state.
+    """
     try:
         journals = files.journals_by_attempt(folder.path)
     except OSError:
-        return [], 0
+        return [], [], 0
     attempts: list[Attempt] = []
     for number, path in journals.items():
         if number > folder.since:
@@ -132,11 +139,6 @@ def read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[list[Attempt],
                 damaged.append(f"{path} ({attempt.damage})")
             attempt.number = number
             attempts.append(attempt)
-    return attempts, len(journals)
-
-
-def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Leave out attempts that ended before their first epoch, as such attempts do not change the state."""
     counting: list[Attempt] = []
     for attempt in attempts:
         before = counting[-1] if counting else Attempt()
@@ -149,17 +151,11 @@ def attempts_that_count(attempts: Sequence[Attempt]) -> list[Attempt]:
             is_counted = not attempt.outcome.status.is_stopped
         if is_counted or attempt.epochs:
             counting.append(attempt)
-    return counting or list(attempts[-1:])
+    return attempts, counting or attempts[-1:], len(journals)
 
 
-def _status(folder: RunFolder, last: Attempt) -> Status:
-    """Derive the status of a run; without an end, from the process, else from the lock or the journal's age."""
-    if folder.is_changed:
-        return Status.CHANGED
-    if last.outcome:
-        return last.outcome.status
-    if not last.number:
-        return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
+def _status_of_process(folder: RunFolder, last: Attempt) -> Status:
+    """Derive the status of a run without an end: from its process, else from the lock or the journal's age."""
     alive = lock.lives(last.start)
     if alive is None:  # on another machine
         holder = lock.holder(folder.path.parent)

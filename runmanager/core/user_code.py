@@ -13,7 +13,7 @@ from runmanager.core.wording import printable
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-_INSTALLED = ("site-packages", "dist-packages")  # folders in the path of an installed file
+_INSTALLED = frozenset(("site-packages", "dist-packages"))  # folders in the path of an installed file
 _GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
 _CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
 # the names that Python gives to code without a file
@@ -21,9 +21,13 @@ _TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")
 _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
 
 
+@functools.cache
 def is_users_file(file: str) -> bool:
     """Whether a file is the user's: not a file of Python, of an installed package or of this package."""
-    return not file.startswith("<") and not _is_library(file)
+    if file.startswith("<") or _GENERATED.search(file) or not _INSTALLED.isdisjoint(Path(file).parts):
+        return False
+    path = Path(os.path.realpath(file))
+    return not any(path.is_relative_to(folder) for folder in _libraries())
 
 
 def location_of(error: BaseException) -> str:
@@ -41,7 +45,7 @@ def location_of(error: BaseException) -> str:
     users = [frame for frame in frames if _CELL.search(frame[0]) or is_users_file(frame[0])]
     typed = [frame for frame in frames if frame[0].startswith(_TYPED)]
     # the frames of an installed training function that this package called
-    installed = [frame for frame in frames if _is_installed(frame[0])][:1]
+    installed = [frame for frame in frames if not _INSTALLED.isdisjoint(Path(frame[0]).parts)][:1]
     if not (users or typed or installed):
         return ""
     file, line, name = (users or typed or installed)[-1]
@@ -61,18 +65,6 @@ def caller() -> tuple[str, int]:
             break
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
-
-
-def _is_installed(file: str) -> bool:
-    return any(part in _INSTALLED for part in Path(file).parts)
-
-
-@functools.cache
-def _is_library(file: str) -> bool:
-    if _is_installed(file) or _GENERATED.search(file):
-        return True
-    path = Path(os.path.realpath(file))
-    return any(path.is_relative_to(folder) for folder in _libraries())
 
 
 @functools.cache

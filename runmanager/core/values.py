@@ -77,26 +77,21 @@ def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
 
     >>> check_values([("n", [1, None]), ("n", 10**5000)])
     ["'n': a number of over 4,300 digits cannot be written: give it as text"]
+    >>> check_values([("device", "cuda:1"), ("device", "cpu:3")])
+    ["unknown device 'cpu:3': did you mean 'cpu'?"]
     """
     problems: dict[str, None] = {}
     for name, value in pairs:
         refused: list[str] = []
         _canonical(value, refused)
         problems |= dict.fromkeys(f"{name!r}: {problem}" for problem in refused)
-        if name == "device" and not refused and (problem := check_device(value)):
-            problems[problem] = None
+        if name == "device" and not refused and not _DEVICE.fullmatch(str(value)):
+            problems[_unknown_device(value)] = None
     return list(problems)
 
 
-def check_device(value: Any) -> str:
-    """Return the error of a device's name, "" for a valid name; the device need not exist.
-
-    >>> check_device("cuda:1"), check_device("cpu:3")
-    ('', "unknown device 'cpu:3': did you mean 'cpu'?")
-    """
+def _unknown_device(value: Any) -> str:
     written = str(value)
-    if _DEVICE.fullmatch(written):
-        return ""
     name, _, number = written.lower().replace("gpu", "cuda").partition(":")
     close = closest(name, _DEVICE_TYPES)
     if not close:
@@ -208,27 +203,19 @@ def column(name: str) -> str:
     return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
 
-def kind_of(value: Any) -> str:
-    """Return the type of a value in HParams.
-
-    >>> kind_of(0.5), kind_of(True), kind_of(float("nan")), kind_of(None)
-    ('number', 'bool', 'text', 'text')
-    """
-    value = plain(value)
-    is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-    return "bool" if isinstance(value, bool) else NUMBER if is_number else TEXT
-
-
 def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the type of each hyperparameter in HParams, text if types differ or a run lacks it.
 
-    >>> kinds_of([{"lr": 1, "n": 1}, {"lr": 0.5, "n": True, "beta": 0.9}])
-    {'lr': 'number', 'n': 'text', 'beta': 'text'}
+    >>> kinds_of([{"lr": 1, "n": 1, "b": True}, {"lr": 0.5, "n": True, "b": False, "beta": 0.9}])
+    {'lr': 'number', 'n': 'text', 'b': 'bool', 'beta': 'text'}
     """
     rows, kinds = [*rows], dict[str, str]()
     for name in dict.fromkeys(itertools.chain(*rows)):
-        of_values = {kind_of(params.get(name)) for params in rows}
-        kinds[name] = of_values.pop() if len(of_values) == 1 else TEXT
+        for params in rows:
+            value = plain(params.get(name))
+            is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+            kind = "bool" if isinstance(value, bool) else NUMBER if is_number else TEXT
+            kinds[name] = kind if kinds.get(name, kind) == kind else TEXT
     return kinds
 
 

@@ -288,7 +288,7 @@ def open_grid(
         now = {**now, "source": {"hash": short_hash(source)}}
     notes += [
         _order_of(goal)
-        for goal in design.all_goals
+        for goal in (design.all_goals if design.goal else ())
         if is_larger_better(goal.metric) not in (None, goal.is_larger_better)
     ]
     pruner = pruner_of(options.prune, design.goal) if options.prune and not numbers else None
@@ -362,7 +362,7 @@ def _begin(
         keep_source(path, loop.source)
         loop.listeners.append(Tables(loop))
         if options.tensorboard:
-            hparams.decide(path)
+            hparams.decide(loop.task.experiment)
     for note in notes:
         loop.say(note)
     if progress:
@@ -396,10 +396,10 @@ class Tables(Listener):
             from runmanager.tensorboard.run_log import end_abandoned
 
             end_abandoned(folder, outcome)
-        goals = self.loop.design.all_goals
-        if goals and self._is_first and outcome.status is Status.COMPLETED:
+        design = self.loop.design
+        if design.goal and self._is_first and outcome.status is Status.COMPLETED:
             self._is_first = False
-            if sentence := missing_goal(goals, folder):
+            if sentence := missing_goal(design.all_goals, folder):
                 self.loop.say(f"! {sentence}")
         before = time.monotonic()
         if before >= self._next:

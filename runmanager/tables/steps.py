@@ -11,7 +11,7 @@ from runmanager.core import files, journal
 from runmanager.core.experiment import RunFolder
 from runmanager.core.journal import Attempt
 from runmanager.core.outcome import LARGEST
-from runmanager.core.state import attempts_that_count, inside_of, read_attempts
+from runmanager.core.state import inside_of, read_attempts
 from runmanager.core.values import COLUMNS, STEP
 
 
@@ -46,9 +46,9 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     """
     if not any(folder.path.glob("attempt-*.steps.jsonl")):
         return {}
-    attempts, _ = read_attempts(folder, [])
+    attempts, that_count, _ = read_attempts(folder, [])
     starts = {attempt.number: attempt.start for attempt in attempts}
-    counting = {attempt.number for attempt in attempts_that_count(attempts)}
+    counting = {attempt.number for attempt in that_count}
     kept: _Blocks = []
     latest: _Blocks = []  # the latest values of all attempts, even of attempts killed before the first commit
     for number in files.journals_by_attempt(folder.path):

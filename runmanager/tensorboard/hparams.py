@@ -10,15 +10,14 @@ import re
 import time
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
-from runmanager.core.experiment import Experiment, RunFolder, read_runs, varying
+from runmanager.core.experiment import Experiment, RunFolder, varying
 from runmanager.core.files import LONGEST, shortened_name, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
-from runmanager.core.values import NUMBER, TEXT, kind_of, kinds_of, plain, text
+from runmanager.core.values import NUMBER, TEXT, kinds_of, plain, text
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.user_frames import user_level
 
@@ -64,18 +63,19 @@ def tag(column: str) -> str:
     return f"{metric}/{data}" if metric and data in EVALUATED else f"train/{column}"
 
 
-def decide(experiment: Path) -> None:
+def decide(experiment: Experiment) -> None:
     """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
 
     The format has the type of each hyperparameter, and the repeat axes, which are no hyperparameters of a
     session. TensorBoard averages runs with one Trial ID: `grouped_by` names the hyperparameters that form it;
     with None, each run has a separate Trial ID.
     """
-    path = experiment / files.HPARAMS
+    path = experiment.path / files.HPARAMS
     try:
-        runs = runs_here(experiment)
+        runs = sorted(experiment.runs.values(), key=lambda run: run.number)
+        runs = [run for run in runs if not run.unavailable or run.path.is_dir()]
         names = varying([run.params for run in runs])
-        repeats = Experiment(experiment).design.repeating(names)
+        repeats = experiment.design.repeating(names)
         kinds = kinds_of(run.params for run in runs)
         kinds = {name: kind for name, kind in sorted(kinds.items()) if name not in repeats}
         grouped_by = [name for name in names if name not in repeats] if repeats else None
@@ -91,13 +91,10 @@ def decide(experiment: Path) -> None:
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
-        problem = f"{experiment}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
+        problem = (
+            f"{experiment.path}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
+        )
         warnings.warn(problem, RunsWarning, stacklevel=user_level())
-
-
-def runs_here(experiment: Path) -> list[RunFolder]:
-    """Return the runs of an experiment that have begun, or can be executed on this machine."""
-    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
 
 
 def session_start(
@@ -114,11 +111,11 @@ def session_start(
         start_time_secs=time.time() if start_time is None else start_time,
     )
     repeats, kinds = form.get("repeats", ()), form.get("kinds", {})
-    for name in dict.fromkeys((*run.params, *kinds)):
+    params = {**dict.fromkeys((*run.params, *kinds)), **run.params}
+    for name, kind in kinds_of([params]).items():
         if name in repeats:
             continue
-        value = plain(run.params.get(name))
-        kind = kind_of(value)
+        value = plain(params[name])
         if kind == TEXT or kinds.get(name, kind) != kind:
             value = "none" if value is None else text(value)
             info.hparams[name].string_value = value if len(value) <= LONGEST else shortened_name(value, value)

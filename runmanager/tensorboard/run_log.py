@@ -208,7 +208,7 @@ class RunLog(RunListener):
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write scalars, images and histograms; the first time also sample images and the graph."""
         with self.guard("epoch_ended"):
-            step = x_value(record, self.x_axis)
+            step = x_value(record, self.x_axis) if self.x_axis else record.epoch
             if step is None:
                 step = record.epoch
                 axis = f"no x_axis={self.x_axis!r} in epoch {record.epoch}"

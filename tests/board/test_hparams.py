@@ -197,7 +197,7 @@ def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_pa
     run(tmp_path, "e", {"dropout": [0.5], "device": ["cuda:99"]})
     before = shown(tmp_path)
     Experiment(tmp_path / "e").plan([{"lr": None}], {})
-    hparams.decide(tmp_path / "e")
+    hparams.decide(Experiment(tmp_path / "e"))
 
     assert before == {"e/001": {"lr": 0.1}}
     assert shown(tmp_path)["e/001"] == {"lr": "0.1"}
@@ -211,8 +211,8 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "write_file", lambda path, *_: written.append(path))
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
-    hparams.decide(tmp_path / "e")
-    hparams.decide(tmp_path / "e")
+    hparams.decide(Experiment(tmp_path / "e"))
+    hparams.decide(Experiment(tmp_path / "e"))
 
     assert written == []
 

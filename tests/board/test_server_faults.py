@@ -255,7 +255,7 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     root = tmp_path / "runs"
     experiment = Experiment(root / "many")
     folders = [experiment.open({"lr": number / 1000}) for number in range(500)]
-    decide(root / "many")
+    decide(Experiment(root / "many"))
     for folder in folders:
         board = RunLog(folder, 1, {})
         board.attempt_began()
