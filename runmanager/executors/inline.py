@@ -1,6 +1,5 @@
 """Runs in this process, one after the other."""
 
-import warnings
 from collections import deque
 from collections.abc import Generator, Sequence
 from functools import partial
@@ -8,8 +7,7 @@ from functools import partial
 from runmanager.core.contracts import Executor, Task, Watch
 from runmanager.core.outcome import Outcome
 from runmanager.core.run import Run, device_of
-from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.user_frames import user_level
+from runmanager.errors import InvalidArgumentError, warn
 
 
 class InlineExecutor(Executor):
@@ -63,5 +61,5 @@ class InlineExecutor(Executor):
             if changed and not is_reported:
                 is_reported = True
                 fact = f"{run!r} left settings of this process changed: {', '.join(changed)}"
-                warnings.warn(f"{fact}; they are restored after each run", RunsWarning, stacklevel=user_level())
+                warn(f"{fact}; they are restored after each run")
             yield run, outcome

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import os
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,10 +13,9 @@ from runmanager.core import files, provenance
 from runmanager.core.experiment import Experiment, read_runs
 from runmanager.core.state import RunResult, read_experiment, read_run
 from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError, RunsWarning
+from runmanager.errors import InvalidArgumentError, warn
 from runmanager.tables.results_files import COLD
 from runmanager.tables.roots import experiments, is_experiment, nearest
-from runmanager.user_frames import user_level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +138,7 @@ def warn_of(damaged: Sequence[str], path: Paths) -> None:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
         text = f"{len(damaged)} damaged under {_text(path)}, the rest is complete: {named}"
-        warnings.warn(printable(text), RunsWarning, stacklevel=user_level())
+        warn(printable(text))
 
 
 def _text(path: Paths) -> str:

@@ -8,7 +8,6 @@ format in a file of the experiment, and updates runs written in an earlier forma
 import io
 import re
 import time
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,7 @@ from runmanager.core.files import LONGEST, shortened_name, slug
 from runmanager.core.goal import EVALUATED
 from runmanager.core.state import read_run
 from runmanager.core.values import NUMBER, TEXT, kinds_of, plain, text
-from runmanager.errors import RunsWarning, StorageError
-from runmanager.user_frames import user_level
+from runmanager.errors import StorageError, warn
 
 if TYPE_CHECKING:
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -91,10 +89,7 @@ def decide(experiment: Experiment) -> None:
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
-        problem = (
-            f"{experiment.path}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
-        )
-        warnings.warn(problem, RunsWarning, stacklevel=user_level())
+        warn(f"{experiment.path}: HParams may miss runs ({type(error).__name__}: {error}); training goes on")
 
 
 def session_start(

@@ -6,7 +6,6 @@ import random
 import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,13 +34,12 @@ from runmanager.core.goal import Goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
 from runmanager.devices.torch_devices import quiet
-from runmanager.errors import RunsWarning
+from runmanager.errors import warn
 from runmanager.tables.usual_goals import assumption, default_goal, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
 from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.tensorboard.pictures import Confusion
-from runmanager.user_frames import user_level
 
 CHARTS = {
     "side by side": {  # category with two charts in a row
@@ -304,7 +302,7 @@ class RunLog(RunListener):
             self._has_warned = True
             path = self.folder.path
             message = f"TensorBoard lacks some content ({problem}); training goes on"
-            warnings.warn(f"{path.parent.name}/{path.name}: {message}", RunsWarning, stacklevel=user_level())
+            warn(f"{path.parent.name}/{path.name}: {message}")
 
     def _numbers(self, record: EpochRecord) -> dict[str, float]:
         """Return the scalars of an epoch; those of the goal follow the goal over the epochs of the run.

@@ -1,11 +1,9 @@
 """Valid names and texts for another tool, with one warning about all changes."""
 
-import warnings
 from collections.abc import Callable, Iterable
 
 from runmanager.core.wording import listed
-from runmanager.errors import RunsWarning
-from runmanager.user_frames import user_level
+from runmanager.errors import warn
 
 _MOST_NAMED = 5  # maximum number of changes in a warning
 
@@ -57,5 +55,4 @@ class Cleaning:
     def warn(self) -> None:
         """Warn about all changes; the warning points to the caller's caller."""
         if self._changes:
-            text = f"changed for {self._tool}: {listed(self._changes, _MOST_NAMED)}"
-            warnings.warn(text, RunsWarning, stacklevel=user_level())
+            warn(f"changed for {self._tool}: {listed(self._changes, _MOST_NAMED)}")
