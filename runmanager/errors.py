@@ -239,6 +239,12 @@ def ends_grid(error: BaseException) -> bool:
     return isinstance(error, StorageError) or getattr(error, "ends_grid", False) is True
 
 
+def is_pruned(error: BaseException) -> bool:
+    """Whether an exception is optuna.TrialPruned, which prunes the run; Optuna is not imported."""
+    kinds = type(error).__mro__
+    return any(kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna") for kind in kinds)
+
+
 def is_count(value: object, least: int = 0) -> bool:
     """Whether a value is a whole number, `least` or more; bools are not.
 

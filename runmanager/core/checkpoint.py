@@ -47,6 +47,9 @@ _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Gener
 # the loop in this epoch. Inside an epoch, `inside` has its partial metrics and the position of the loader.
 Saved = dict[str, Any]
 
+Interval = tuple[int | None, float | None]
+"""The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
+
 Keep = str | tuple[str, nn.Module]
 """The epoch whose weights are saved, and the module if it is not the run's network."""
 
@@ -139,7 +142,7 @@ class ResumeState:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            set_aside(folder, max(files.journals_by_attempt(folder), default=0), *_GENERATIONS)
+            _set_aside(folder, self._folder.last_attempt, *_GENERATIONS)
             return [], None
         num_saved = len(saved["ranks"])
         if num_saved != ranks.num_ranks():
@@ -228,14 +231,7 @@ class ResumeState:
 
     def score(self, record: EpochRecord) -> float:
         """Return the score of an epoch by the metric of `keep`: larger is better."""
-        if self._goal is None:
-            return -math.inf
-        if self._goal.metric not in record.metrics:
-            raise CheckpointError(
-                f"keep={self.keep!r} but epoch {record.epoch} has no such metric; "
-                f"{did_you_mean(self._goal.metric, record.metrics, 'it has')}"
-            )
-        return self._goal.score(record.metrics)
+        return -math.inf if self._goal is None else score_of(record, self._goal, "keep=")
 
     def learning_rate(self) -> float | None:
         """Return the learning rate of the first optimizer's first group, None without an optimizer."""
@@ -261,6 +257,7 @@ class TrainerState:
         learning_rate: Returns the current learning rate, None without a learning rate. The function never
             raises an exception.
         is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
+        keep: The rule that selects the kept weights; always None, as trainers keep their own weights.
         was_left: Whether the loop had ended early; always False, as trainers handle an early end themselves.
         inexact: The reason why a resumed run may differ from an uninterrupted run, "" if there is none.
     """
@@ -270,6 +267,7 @@ class TrainerState:
     forget: Callable[[], None] = lambda: None
     learning_rate: Callable[[], float | None] = lambda: None
     is_saved: bool = True
+    keep: str | None = None
     was_left: bool = False
     inexact: str = ""
 
@@ -305,7 +303,7 @@ def inexact(loader: Any) -> str:
 
 def supersede(folder: Path, attempt: int) -> None:
     """Set aside the checkpoints of an attempt, as the run starts over."""
-    set_aside(folder, attempt, *_GENERATIONS)
+    _set_aside(folder, attempt, *_GENERATIONS)
     remove_files(folder, files.INSIDE_CHECKPOINT)
 
 
@@ -324,13 +322,23 @@ def goal_of(keep: Keep | None) -> Goal | None:
     )
 
 
+def score_of(record: EpochRecord, goal: Goal, option: str) -> float:
+    """Return the score of an epoch by the metric that an option watches: larger is better."""
+    if goal.metric not in record.metrics:
+        rule = f"{option} watches {goal.metric!r}, which epoch {record.epoch} does not have"
+        raise CheckpointError(f"{rule}; {did_you_mean(goal.metric, record.metrics, 'it has')}")
+    return goal.score(record.metrics)
+
+
 def _parts_of(keep: Any) -> tuple[Any, nn.Module | None]:
     """Return the rule, and the module to save if it is not the run's network."""
     return keep if isinstance(keep, tuple) and len(keep) == 2 else (keep, None)  # noqa: PLR2004 - a pair
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
-    """Return the attempt whose weights a new attempt must not overwrite when the run starts over."""
+    """Return the attempt whose weights must not be overwritten when the run starts over, 0 for none."""
+    if not (folder.path / files.WEIGHTS).exists():
+        return 0
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
@@ -410,7 +418,12 @@ def remove_files(folder: Path, *names: str) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def set_aside(folder: Path, attempt: int, *names: str) -> None:
+def set_weights_aside(folder: Path, attempt: int) -> None:
+    """Rename the weights of a superseded attempt."""
+    _set_aside(folder, attempt, files.WEIGHTS)
+
+
+def _set_aside(folder: Path, attempt: int, *names: str) -> None:
     """Rename a file of a superseded attempt; of several generations, the last name stays."""
     for name in names:
         with files.explained(folder / name), suppress(FileNotFoundError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from runmanager.core.experiment import Experiment, KeptTrial, RunFolder
@@ -162,15 +163,14 @@ class RunListener(Listener):
     def attempt_began(
         self,
         records: Sequence[EpochRecord] = (),
-        *,
-        keep: str | None = None,
+        facts: Mapping[str, Any] = MappingProxyType({}),
         last_step: int = 0,
     ) -> None:
         """Called when the journal is created.
 
         Args:
             records: The epochs of earlier attempts that are not executed again.
-            keep: The rule that selects the kept weights.
+            facts: The facts of the journal's first line.
             last_step: The last step that is not executed again; later steps of earlier attempts do not count.
         """
 
@@ -204,15 +204,13 @@ class Boards(NamedTuple):
     """The classes of TensorBoard's objects.
 
     Attributes:
-        follow: Returns the listener of an attempt at a run; called with the run's folder, the attempt, further
-            details, the goal, the x-axis and the types of the grid's hyperparameters.
+        follow: Returns the listener of an attempt at a run; called with the run's folder, the attempt, the
+            goal, the x-axis and the types of the grid's hyperparameters.
         counts: Returns the object that counts predictions per class in an evaluation; all ranks get such an
             object.
     """
 
-    follow: Callable[
-        [RunFolder, int, Mapping[str, Any], Goal | None, str | None, Mapping[str, str] | None], RunListener
-    ]
+    follow: Callable[[RunFolder, int, Goal | None, str | None, Mapping[str, str] | None], RunListener]
     counts: Callable[[], Counts]
 
 

@@ -56,7 +56,7 @@ class OpenEpoch:
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
         self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
         self._names: set[str] = set()  # names that `track` has checked
-        self.evaluations: list[tuple[Any, list[Any]]] = []  # the loaders, and how each was evaluated
+        self.evaluations: list[list[Any]] = []  # id, loader, and how the loader was evaluated
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
@@ -186,9 +186,9 @@ class OpenEpoch:
 
     def divergence(self, record: EpochRecord, earlier: Sequence[EpochRecord]) -> str:
         """Return a sentence about the first loss that is not finite, and the loss before it."""
-        step, loss, before = self.sums.first_not_finite() or (0, record.metrics["loss"], None)
-        if step == 1 and earlier:
-            before = earlier[-1].metrics.get("loss")
+        step, loss, before = self.sums.first_not_finite() or (0, record.metrics["loss"], math.nan)
+        if step == 1:
+            before = earlier[-1].metrics.get("loss", math.nan) if earlier else math.nan
         where = f"epoch {self.number}" + (f", step {step}" if step else "")
-        finite = f"; before it was {before:.4g}" if before is not None and math.isfinite(before) else ""
+        finite = f"; before it was {before:.4g}" if math.isfinite(before) else ""
         return f"loss became {loss} in {where}{finite}"

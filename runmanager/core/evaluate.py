@@ -1,7 +1,7 @@
 """Evaluations: means and metrics over the batches of a loader, without effects on training."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from math import nan
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from runmanager.core.contracts import Counts
+from runmanager.core.failure import explained_evaluation
+from runmanager.core.loaders import undisturbed
 from runmanager.core.metrics import (
     EpochSums,
     How,
@@ -92,6 +94,15 @@ class OpenEvaluation:
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
+
+    @contextmanager
+    def undisturbing(self, network: nn.Module | None) -> Iterator[None]:
+        """Evaluate a network in the block, without gradients, and leave the training undisturbed."""
+        undisturbing = undisturbed(network, self._loader, self._device)
+        with explained_evaluation(self._name), undisturbing, torch.no_grad():
+            if network is not None:
+                network.eval()
+            yield
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""

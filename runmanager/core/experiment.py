@@ -6,9 +6,11 @@ keep their numbers and folders, and new runs get the next free numbers.
 
 import itertools
 import json
+import math
 import os
 import sys
 import zlib
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,9 +24,9 @@ import msgspec
 from runmanager.core import files, lock
 from runmanager.core.files import strict_json
 from runmanager.core.goal import Goal, check_x_axis, parse_goal
-from runmanager.core.outcome import LARGEST
+from runmanager.core.outcome import LARGEST, LEADING, EpochRecord
 from runmanager.core.run import RunLike, id_of, params_of
-from runmanager.core.values import decode, encode, key_of, text
+from runmanager.core.values import column, decode, encode, key_of, text
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, LifecycleError
 
@@ -50,6 +52,17 @@ class RunFolder:
     unavailable: str = ""
     since: int = 0  # the last attempt that does not count, as code, data or versions have changed since
     is_changed: bool = False  # whether the run waits for changed=, as code, data or versions have changed since
+
+    @property
+    def last_attempt(self) -> int:
+        """The number of the last attempt, 0 before the first one."""
+        return max(files.journals_by_attempt(self.path), default=0)
+
+    def row(self, record: EpochRecord) -> OrderedDict[str, Any]:
+        """Return the row of an epoch in the table of the tutorial."""
+        params = {column(name): value for name, value in self.params.items()}
+        leading = {"run": self.number, "epoch": record.epoch, **dict.fromkeys(LEADING, math.nan)}
+        return OrderedDict({**leading, **params, **record.metrics})
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -28,12 +28,6 @@ _EVALUATE = "evaluate("
 _MOST_CHARACTERS = 2_000  # of a message; some have megabytes
 
 
-def is_pruned(error: BaseException) -> bool:
-    """Whether an exception is optuna.TrialPruned, which prunes the run; Optuna is not imported."""
-    kinds = type(error).__mro__
-    return any(kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna") for kind in kinds)
-
-
 def failure_of(
     error: BaseException, device: torch.device | str = "cpu", epoch: int = 0, step: int = 0
 ) -> tuple[Status, str]:
@@ -97,10 +91,10 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def write_traceback(error: BaseException, path: Path) -> None:
-    """Write the traceback of an error to a file."""
+def write_traceback(error: BaseException, folder: Path) -> None:
+    """Write the traceback of an error to the folder of its run."""
     lines = traceback.format_exception(type(error), error, from_user_frame(error.__traceback__))
-    files.write_file(path, "".join(lines).encode("utf-8", "replace"))
+    files.write_file(folder / files.ERROR_LOG, "".join(lines).encode("utf-8", "replace"))
 
 
 @contextmanager

@@ -15,14 +15,11 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from runmanager.core import checkpoint, files, loaders
-from runmanager.core.checkpoint import ResumeState
+from runmanager.core.checkpoint import Interval, ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.outcome import EpochRecord, Inside
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
-
-Interval = tuple[int | None, float | None]
-"""The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
 
 _NOTHING, _COSTS = "checkpoint_every= saves nothing", "so a kill inside an epoch costs that epoch"
 _ADVICE = "use TensorLoader or torchdata's StatefulDataLoader"
@@ -72,7 +69,7 @@ class InsideEpoch:
         if saved and saved["inside"]["position"]["epoch"] == len(records) + 1:
             position = msgspec.convert(saved["inside"]["position"], Inside)
             state.check_names(saved)
-            is_changed = position.num_batches != loaders.num_batches(run.loader)
+            is_changed = position.num_batches != run.num_batches
             if why := problem or ("its loader has changed" if is_changed else ""):
                 problems.append(_start_over(position, why))
             else:
@@ -149,7 +146,7 @@ class InsideEpoch:
             logged = run.steps.position(epoch.number)
         before = perf_counter()
         step = run.num_steps + max(epoch.step, logged[0])
-        position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
+        position = Inside(epoch.number, epoch.step, step, run.num_batches)
         inside: dict[str, Any] = {
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,

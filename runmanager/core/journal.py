@@ -13,6 +13,7 @@ import errno
 import json
 import math
 import os
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -123,15 +124,27 @@ class Journal(AppendFile):
         attempt: The number of the attempt; the next free number, if another process has begun this attempt.
         details: Further facts of the first line.
 
+    Attributes:
+        facts: The facts of the first line.
+
     Raises:
         StorageError: A line could not be written; earlier lines are intact.
     """
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self._noted: dict[str, str] = {}  # what the last lines say of loaded runs
+        if attempt > 1:
+            files.remove_leftovers(folder)
+        self.facts = {
+            **lock.this_process(),
+            "versions": provenance.versions(),
+            "commit": provenance.git_commit(),
+            "command": Path(sys.argv[0]).name if sys.argv else "",  # its arguments may contain secrets
+            **details,
+        }
         while True:
             path = folder / f"attempt-{attempt}.jsonl"
-            start = _line(folder, attempt, "start", {**lock.this_process(), **details}, self._noted)
+            start = _line(folder, attempt, "start", self.facts, self._noted)
             try:
                 # complete: its first line names the process that writes it
                 files.write_file(path, start, is_new=True)
@@ -164,13 +177,12 @@ class Journal(AppendFile):
         self.append(_line(self.path.parent, self.attempt, "inside", content, self._noted))
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
-        """Commit the outcome with the summary of the run and further facts; close the file."""
-        if summary:
-            pairs = summary.items()
-            facts["summary"] = {name: value if math.isfinite(value) else str(value) for name, value in pairs}
+        """Commit the outcome with the summary and further facts that are not empty; close the file."""
+        pairs = (summary or {}).items()
+        facts["summary"] = {name: value if math.isfinite(value) else str(value) for name, value in pairs}
+        facts["pruned_by"] = outcome.pruned_by
+        facts = {name: fact for name, fact in facts.items() if fact not in (None, "", {})}
         facts |= {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
-        if outcome.pruned_by:
-            facts["pruned_by"] = outcome.pruned_by
         self.append(_line(self.path.parent, self.attempt, "end", facts, self._noted))
         self.close()
 
@@ -179,7 +191,7 @@ class NoJournal(Journal):
     """The journal of a process that does not write, such as a rank above 0."""
 
     def __init__(self) -> None:
-        self.path, self.attempt, self._noted = Path(), 0, {}
+        self.path, self.attempt, self.facts, self._noted = Path(), 0, {}, {}
 
     def append(self, record: bytes) -> None:
         """Do nothing."""

@@ -11,41 +11,48 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.core import failure, files, metrics
-from runmanager.core.checkpoint import ResumeState, TrainerState, goal_of, load_weights, set_aside
+from runmanager.core import metrics
+from runmanager.core.checkpoint import (
+    ResumeState,
+    TrainerState,
+    goal_of,
+    load_weights,
+    score_of,
+    set_weights_aside,
+)
 from runmanager.core.contracts import RunListener
-from runmanager.core.loaders import undisturbed
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import id_of, identified, params_of
 from runmanager.core.state import end_if_running, read_run
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
-    CheckpointError,
     DeviceError,
     InvalidArgumentError,
     LifecycleError,
     Problems,
     StorageError,
     ends_grid,
+    first_line,
     is_count,
+    is_pruned,
     warn,
 )
 
 if TYPE_CHECKING:
-    from runmanager.core.checkpoint import Keep
+    from runmanager.core.checkpoint import Interval, Keep
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
     from runmanager.core.experiment import Design, Experiment, RunFolder
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
-    from runmanager.core.inside_epoch import Interval
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it in this process.
@@ -164,19 +171,15 @@ class Manager:
             raise LifecycleError(f"train() was given {named!r}, but began {run!r}: write manager.run(run)")
         device = self._device_of(params_of(named), network)
         with ExitStack() as scope:
-            # the current accelerator has the pinned memory and the streams
-            index = None if device.type in ("cpu", "meta") else device.index
-            scope.enter_context(torch.accelerator.device_index(index))
-            if network is not None and len(torch_devices.devices_of(network)) <= 1:
-                network.to(device)
+            if device.type not in ("cpu", "meta"):
+                # the current accelerator has the pinned memory and the streams
+                scope.enter_context(torch.accelerator.device_index(device.index))
+                metrics.warm_sums(device)
             torch_devices.warm(device)
-            metrics.warm_sums(device)
             torch_devices.take_peak(device)
-            # a run of a grid that begins again, as after a caught error, is at its next attempt
-            again = self._context.run is not None and self.run_count > 0
             experiment = self._experiment
-            folder, path = ranks.from_main(lambda: (self._open_folder(named, again=again), experiment.path))
-            experiment.path, experiment.is_unnamed = path, False
+            folder = ranks.from_main(lambda: self._open_folder(named))
+            experiment.path, experiment.is_unnamed = folder.path.parent, False
             if self._design is not None and ranks.is_main():
                 for sentence in experiment.decide(self._design):
                     warn(sentence)
@@ -295,7 +298,7 @@ class Manager:
         if state:
             state.score(record)  # if its metric is missing, no weights are renamed
         if run.replaced and record.epoch == 1:
-            set_aside(run.folder.path, run.replaced, files.WEIGHTS)
+            set_weights_aside(run.folder.path, run.replaced)
         if state:  # before the record, as the record in the checkpoint repairs a journal without it
             state.save(record, run.network, is_left=epoch.is_left)
         # on disk: from here on the epoch counts
@@ -303,7 +306,7 @@ class Manager:
         record = ranks.from_main(lambda: record)  # other ranks continue only after the commit
         run.records.append(record)
         run.num_steps += record.steps
-        self.run_data.append(run.row(record))
+        self.run_data.append(run.folder.row(record))
         # read the peak now, as TensorBoard's listener allocates memory too
         run.peak = torch_devices.take_peak(run.device, run.peak)
         run.ask(record, is_left=epoch.is_left)
@@ -425,12 +428,12 @@ class Manager:
         if run.loop is not None:
             raise LifecycleError("epochs() again: a run has one loop; switch inside it, as by `if epoch == 3:`")
         options = LoopOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
-        options.problems().raise_if_any(InvalidArgumentError)
+        if options != LoopOptions():
+            options.problems().raise_if_any(InvalidArgumentError)
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
-            run.details |= {} if keep is None else {"keep": state.keep}
             every = run.context.epoch_type.commit_every
             is_checked = every is not None and checkpoint_every is not None
             self._resume_from(state, (every, None) if is_checked else options.interval)
@@ -888,9 +891,10 @@ class Manager:
             raise LifecycleError(f"{call} outside a run: {step}")
         return self._current
 
-    def _open_folder(self, run: Any, *, again: bool) -> "RunFolder":
+    def _open_folder(self, run: Any, *, again: bool = False) -> "RunFolder":
         """Open the folder of a run, on rank 0: that of its last begin if `again`, else of its next repeat."""
-        repeat = self._num_begun[id_of(run)] + (not again)
+        # a run of a grid that begins again, as after a caught error, is at its next attempt
+        repeat = 1 if self._context.run is not None else self._num_begun[id_of(run)] + (not again)
         folder = self._experiment.open(run, repeat)
         self._num_begun[id_of(run)] = repeat
         return folder
@@ -927,35 +931,32 @@ class Manager:
             name, loader, run.device, run.report_step, self._context.measure, run.folder.params
         )
         try:
-            undisturbing = undisturbed(run.network, loader, run.device)
-            with failure.explained_evaluation(name), undisturbing, torch.no_grad():
-                if run.network is not None:
-                    run.network.eval()
+            with evaluation.undisturbing(run.network):
                 yield evaluation
                 evaluation.result, values = evaluation.read()
         finally:
             self._evaluation = None
         torch_devices.wait_for(run.device)
         # an evaluation repeated within an epoch is one source of its columns, other loaders or steps are not
-        key, evaluations = [call, *how], (run.epoch or run).evaluations
-        if not any(other is loader and others == key for other, others in evaluations):
-            evaluations.append((loader, key))
-        number = next(
-            n for n, (other, others) in enumerate(evaluations, 1) if other is loader and others == key
-        )
-        run.add_evaluation(values, run.seconds - before, f"evaluation {number}")
+        # the id comes first, so that == compares no loaders
+        source, sources = [id(loader), loader, call, *how], (run.epoch or run).evaluations
+        if source not in sources:
+            sources.append(source)
+        run.add_evaluation(values, run.seconds - before, f"evaluation {sources.index(source) + 1}")
 
     def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
-        """Return the device of a run; a run without a device has the device of its network."""
+        """Move a network to the run's device, and return it; without a device, it is the network's."""
         if network is not None and not callable(getattr(network, "parameters", None)):
             rule = f"network must be a torch.nn.Module, got {type(network).__name__}"
             raise InvalidArgumentError([f"{rule}: write manager.run(run, network, loader)"])
         devices = torch_devices.devices_of(network)
-        of_network = devices.pop() if len(devices) == 1 else "cpu"
+        of_network = next(iter(devices)) if len(devices) == 1 else "cpu"
         device = ranks.device_of_rank(params.get("device", of_network))
         if rule := torch_devices.missing(device):
             step = "; run_grid marks its runs as unavailable" if self._context.run is None else ""
             raise DeviceError(rule + step)
+        if network is not None and len(devices) <= 1:
+            network.to(device)
         return device
 
     def _watched(self, options: "LoopOptions") -> "Goal | None":
@@ -987,10 +988,7 @@ class Manager:
         Without a state, the run resumes after `resume_epoch`.
         """
         run = self._open_run("resume")
-        records, problems = run.resume(state, interval)
-        self.run_data += [run.row(record) for record in records]
-        if problems:
-            warn("; ".join(problems))
+        self.run_data += [run.folder.row(record) for record in run.resume(state, interval)]
 
     def _end_by(self, error: BaseException, run: Any) -> None:
         """End the run with the outcome for an exception that left the loop."""
@@ -998,9 +996,7 @@ class Manager:
             self._end_interrupted()
             return
         current = self._current
-        if current:
-            failure.explain_devices(error, current.device, current.network)
-        if current and self._is_open and failure.is_pruned(error):
+        if current and self._is_open and is_pruned(error):
             if current.loop and (loop := current.loop()):
                 loop.close()
             epoch = current.epoch
@@ -1018,7 +1014,7 @@ class Manager:
             with suppress(RuntimeError, TypeError):  # the device that the run asks for may be missing
                 device = torch.device(params_of(run).get("device", "cpu"))
             if not ranks.is_main():
-                self.outcome = Outcome(*failure.failure_of(error, device))
+                self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {first_line(error)}")
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
@@ -1056,10 +1052,7 @@ class Manager:
         number = run.folder.number
         if self._context.run is not None:
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
-        if run.epoch is not None and not run.epoch.is_left:
-            run.set(Status.INTERRUPTED, f"run {self.run_count + 1} began inside an epoch")
-            self._close()
-        else:
+        with suppress(LifecycleError):  # inside an epoch
             self.end_run()
         assert self.outcome is not None
         if not self._has_warned_of_open_run:
@@ -1081,13 +1074,16 @@ class Manager:
             run.begin_attempt()
             assert run.journal is not None
             run.peak = torch_devices.take_peak(run.device, run.peak)
-            facts: dict[str, Any] = {} if run.peak is None else {"peak_memory": run.peak}
-            facts |= {"stopped_early": run.stopped_early} if run.stopped_early else {}
-            facts |= {"items": run.num_items} if run.num_items else {}
             if run.steps:
                 run.steps.close()
             try:
-                run.journal.end(outcome, run.summary, **facts)
+                run.journal.end(
+                    outcome,
+                    run.summary,
+                    peak_memory=run.peak,
+                    stopped_early=run.stopped_early,
+                    items=run.num_items,
+                )
                 if run.state and outcome.status is Status.COMPLETED:
                     run.state.forget()
             except BaseException:
@@ -1169,11 +1165,14 @@ class EarlyStop(RunListener):
 
     def __init__(self, options: LoopOptions, goal: "Goal | None" = None) -> None:
         self._options, self._goal = options, goal
-        self._best: tuple[float, int, float] | None = None  # score, number and value of the best epoch
+        self._best: EpochRecord | None = None
         self._reason: str | None = None
 
     def attempt_began(
-        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, last_step: int = 0
+        self,
+        records: Sequence[EpochRecord] = (),
+        facts: Mapping[str, Any] = MappingProxyType({}),
+        last_step: int = 0,
     ) -> None:
         """Count the epochs of earlier attempts."""
         for record in records:
@@ -1183,18 +1182,12 @@ class EarlyStop(RunListener):
         """Return the reason why the loop should stop, None to continue."""
         patience, most, goal = self._options.patience, self._options.max_seconds, self._goal
         if patience is not None and goal is not None:
-            if goal.metric not in record.metrics:
-                raise CheckpointError(
-                    f"patience= watches {goal.metric!r}, which epoch {record.epoch} does not have; "
-                    f"it has: {', '.join(record.metrics)}"
-                )
-            score = goal.score(record.metrics)
-            if self._best is None or score > self._best[0] + self._options.min_delta:
-                self._best = score, record.epoch, record.metrics[goal.metric]
-            _, epoch, value = self._best
-            if record.epoch - epoch >= patience:
-                best = f"{value:.4g} in epoch {epoch}"
-                self._reason = f"{goal.metric} was not better than {best} for {patience} epochs"
+            score, best = score_of(record, goal, "patience="), self._best
+            if best is None or score > goal.score(best.metrics) + self._options.min_delta:
+                self._best = best = record
+            if record.epoch - best.epoch >= patience:
+                where = f"{best.metrics[goal.metric]:.4g} in epoch {best.epoch}"
+                self._reason = f"{goal.metric} was not better than {where} for {patience} epochs"
         duration = record.metrics["run duration"]
         if not self._reason and most is not None and duration >= most:
             self._reason = f"max_seconds={most:g} were over after {duration:.4g} s"

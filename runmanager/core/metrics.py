@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from runmanager.core.loaders import is_collated, size_of_batch
@@ -52,8 +51,8 @@ class Sum:
         self._is_watched = is_watched
         self._count = 0  # the number of values before the chunk
         self._last: torch.Tensor | float = 0.0  # the value before the chunk
-        # of the first values of which one is not finite: their number of earlier values, the last of these, and
-        # the values; None without such numbers; a tensor (2 + CHUNK,) of any values if all tensors are finite
+        # the number (from 1) of the first value that is not finite, this value, and the value before it; None
+        # without such a number; of tensors, a tensor (3,), of any value if all are finite
         self.first: Any = None
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
@@ -65,7 +64,7 @@ class Sum:
                 if self._is_watched:
                     self._count += 1
                     if self.first is None and not math.isfinite(value):
-                        self.first = [self._count - 1, self._last, value]
+                        self.first = [self._count, value, self._last]
                     self._last = value
                 return
             self.chunk, self._device = [], value.device
@@ -92,11 +91,12 @@ class Sum:
         return self._of_tensors + self.of_numbers
 
     def _watch(self, values: torch.Tensor) -> None:
-        """Keep the first values ``(n,)`` of which one is not finite, on their device."""
-        before = torch.stack([_tensor(number, values.device) for number in (self._count, self._last)])
-        first = functional.pad(torch.cat([before, values]), (0, CHUNK - len(values)))
+        """Find the first of the values ``(n,)`` that is not finite, on their device."""
+        index = values.isfinite().logical_not().int().argmax(dim=0, keepdim=True)
+        before = torch.cat([_tensor(self._last, values.device).reshape(1), values])
+        first = torch.cat([index + self._count + 1, values[index], before[index]])
         if self.first is not None:
-            first = torch.where(self.first.isfinite().all(), first, self.first)
+            first = torch.where(self.first[1].isfinite(), first, self.first)
         self.first, self._count, self._last = first, self._count + len(values), values[-1]
 
     def state(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class EpochSums:
 
     def __init__(self, measure: Measure | None = None, loader: Any = None) -> None:
         self.measure: Measure | None = measure
-        self._loader, self._are_parts = loader, is_collated(loader)
+        self._loader = loader
         self.is_tracked: bool = False  # whether the current batch has a value
         self.loss: Sum = Sum(is_watched=True)
         self.accuracy: Sum = Sum()
@@ -167,7 +167,7 @@ class EpochSums:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = batch_size(batch, self._expected, self.measure, are_parts=self._are_parts)
+        size = self._size_of(batch)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.loss.add(loss, size, size)
@@ -276,15 +276,15 @@ class EpochSums:
     def _whole_size(self, given: list[int]) -> int:
         """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
         try:
-            size = batch_size(self._batch, self._expected, self.measure, are_parts=self._are_parts)
+            size = self._size_of(self._batch)
         except InvalidArgumentError:
             if not given:
                 raise
             return given[-1]
         return size if not given or sum(given) == size else given[-1]
 
-    def _expected(self) -> int | None:
-        return size_of_batch(self._loader, self._number or self._num_losses)
+    def _size_of(self, batch: Any) -> int:
+        return batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
 
     def _settle(self) -> None:
         """Add the values that still wait for the size of their batch, at the end of the epoch."""
@@ -336,18 +336,16 @@ class EpochSums:
             name: number / weight if how == "mean" else number for name, (how, number, weight) in merged.items()
         }
 
-    def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Return the first loss of all ranks that is not finite, with its number from 1 and the loss before it.
+    def first_not_finite(self) -> tuple[int, float, float] | None:
+        """Return the number (from 1) of the first loss that is not finite, that loss, and the one before it.
 
-        Return None if all losses are finite; the loss before it is None if there is none. Waits for the device.
+        The first one of all ranks; None if all losses are finite. Waits for the device.
         """
         self.loss.total()
         first = self.loss.first
-        count, *losses = first.tolist() if isinstance(first, torch.Tensor) else first or [0]
-        index = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), 0)
-        of_rank = (int(count) + index, losses[index], losses[index - 1]) if index else None
-        number, loss, before = min(filter(None, ranks.gather(of_rank)), default=(0, 0.0, 0.0))
-        return (number, loss, before if number > 1 else None) if number else None
+        number, loss, before = first.tolist() if isinstance(first, torch.Tensor) else first or (0, 0.0, 0.0)
+        of_rank = None if math.isfinite(loss) else (int(number), loss, before)
+        return min(filter(None, ranks.gather(of_rank)), default=None)
 
     def state(self) -> dict[str, Any]:
         """Return the state of the sums to save after a batch; waits for the device."""
@@ -394,8 +392,6 @@ def _tensor(value: torch.Tensor | float, device: torch.device) -> torch.Tensor:
 
 def warm_sums(device: torch.device) -> None:
     """Load an accelerator's kernels for the sums of an epoch, before a clock starts."""
-    if device.type in ("cpu", "meta"):
-        return
     sums, labels = EpochSums(), torch.zeros(2, dtype=torch.int64, device=device)
     for size in (2, 1):  # the last batch is often smaller
         sums.add_loss(torch.ones((), device=device), size)
@@ -467,18 +463,15 @@ def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
 
 
 def batch_size(
-    batch: Any,
-    expected: Callable[[], int | None] = lambda: None,
-    measure: Measure | None = None,
-    *,
-    are_parts: bool = False,
+    batch: Any, measure: Measure | None = None, loader: Any = None, number: int = 1, *, are_parts: bool = False
 ) -> int:
     """Return the number of samples of a batch.
 
     Args:
         batch: A tensor, a tuple, list or mapping of parts, a list of samples, or the number itself.
-        expected: Returns the loader's number of samples, which decides between several possible sizes.
         measure: The user's function that counts the samples, None by default.
+        loader: The loader, whose number of samples of this batch decides between several possible sizes.
+        number: The number of the batch in its epoch, from 1.
         are_parts: Whether a list has the parts of a batch, see `is_collated`; else it may have samples.
 
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
@@ -502,11 +495,11 @@ def batch_size(
         sizes = sizes | {len(batch)}
     if len(sizes) == 1:
         return sizes.pop()
-    loaded = expected()
+    loaded = size_of_batch(loader, number)
     if loaded in sizes:
         return loaded
     is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
-    if (are_parts or is_single) and len(common) == 1:
+    if (are_parts or is_single or is_collated(loader)) and len(common) == 1:
         return common.pop()
     step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
     if sizes:
@@ -554,13 +547,16 @@ def may_be_images(items: Sequence[Any]) -> bool:
 
 def check_column(name: str, params: Container[str]) -> None:
     """Check the name of a metric: it is an identifier, and not the name of a column or a hyperparameter."""
-    if name.isidentifier() and name not in RESERVED and name not in params:
-        return
-    problem = "is a hyperparameter" if name in params else "is a column already"
-    if hook := {"loss": "track_loss", "accuracy": "track_num_correct"}.get(name):
-        problem = f"is a column already, which {hook} fills"
     if not name.isidentifier():
         problem = "is not an identifier"
+    elif hook := {"loss": "track_loss", "accuracy": "track_num_correct"}.get(name):
+        problem = f"is a column already, which {hook} fills"
+    elif name in params:
+        problem = "is a hyperparameter"
+    elif name in RESERVED:
+        problem = "is a column already"
+    else:
+        return
     raise InvalidArgumentError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
 

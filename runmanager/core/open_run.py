@@ -1,13 +1,9 @@
 """An open run: its folder, journal, state, clock, listeners and outcome."""
 
-import math
-import sys
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,22 +12,21 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from runmanager.core import checkpoint, failure, files, loaders, provenance
-from runmanager.core.checkpoint import ResumeState, TrainerState
+from runmanager.core import checkpoint, failure
+from runmanager.core.checkpoint import Interval, ResumeState, TrainerState
 from runmanager.core.contracts import RunListener, Slot
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
-from runmanager.core.inside_epoch import InsideEpoch, Interval
+from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
 from runmanager.core.metrics import EpochSums, check_column, claim_column, column_of, single
-from runmanager.core.outcome import BY_TRAIN, LEADING, BatchProgress, EpochRecord, Question, Status
+from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run
 from runmanager.core.step_log import StepLog
-from runmanager.core.values import column
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import as_many_threads, settings_of_numbers
-from runmanager.errors import InvalidArgumentError, LifecycleError
+from runmanager.errors import InvalidArgumentError, LifecycleError, is_pruned, warn
 
 EVERY_S = 0.5
 """The minimum time (s) between two reports of steps."""
@@ -58,7 +53,7 @@ class OpenRun:
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.context = context
-        self.attempt = max(files.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self.attempt = folder.last_attempt + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # None until the attempt begins
         self.state: ResumeState | TrainerState | None = None  # what is saved with each epoch
         self.inside: InsideEpoch | None = None  # the checkpoints inside epochs
@@ -80,7 +75,7 @@ class OpenRun:
         self.status, self.cause, self.pruned_by = Status.COMPLETED, "", ""  # of its outcome if it ends now
         self.summary: dict[str, float] = {}  # column -> result of the whole run
         self._sources: dict[str, str] = {}  # column -> what fills it
-        self.evaluations: list[tuple[Any, list[Any]]] = []  # after the loop, see `OpenEpoch.evaluations`
+        self.evaluations: list[list[Any]] = []  # after the loop, see `OpenEpoch.evaluations`
         self.num_items: dict[str, int] = {}  # column of an accuracy -> number of evaluated samples
         self.threads = ExitStack()  # restores torch's number of threads
         self._next = 0.0  # time of the next report of a step
@@ -91,19 +86,14 @@ class OpenRun:
             "device": str(device),
             "device_name": torch_devices.device_name(device),
             **({"parameters": sum(parameter.numel() for parameter in parameters)} if is_built else {}),
-            "versions": provenance.versions(),
-            "commit": provenance.git_commit(),
-            "command": Path(sys.argv[0]).name if sys.argv else "",  # its arguments may contain secrets
         }
         shared = {name: n for name, n in (("jobs", context.jobs), ("ranks", ranks.num_ranks())) if n > 1}
         # of the journal's first line
-        self.details: dict[str, Any] = {**details, "fingerprint": context.fingerprint, **shared}
+        self._details: dict[str, Any] = {**details, "fingerprint": context.fingerprint, **shared}
         self.writer: Any = None  # the SummaryWriter of `RunManager.tb`
         self.board: RunListener | None = None
         if context.boards is not None and ranks.is_main():
-            self.board = context.boards.follow(
-                folder, self.attempt, details, context.goal, context.x_axis, kinds
-            )
+            self.board = context.boards.follow(folder, self.attempt, context.goal, context.x_axis, kinds)
         self.listeners = [*filter(None, [self.board]), *context.listeners]
         for listener in self.listeners:
             # a loop of a user may have a mapping as its run
@@ -121,17 +111,21 @@ class OpenRun:
         return perf_counter() - self.start - self.outside
 
     @property
+    def num_batches(self) -> int | None:
+        """The number of batches of the loader, None if unknown."""
+        with suppress(Exception):  # __len__ of a user's data set may raise any exception
+            return len(self.loader)
+        return None
+
+    @property
     def has_begun(self) -> bool:
         """Whether this attempt has begun or resumed an epoch."""
         return self.journal is not None
 
-    def resume(
-        self, state: ResumeState | TrainerState | None, interval: Interval
-    ) -> tuple[list[EpochRecord], list[str]]:
+    def resume(self, state: ResumeState | TrainerState | None, interval: Interval) -> list[EpochRecord]:
         """Resume the run after its last saved epoch, or inside the next epoch; from now on, save the state.
 
-        Without a state, resume after `resume_epoch`. Returns the records of earlier epochs, and a sentence for
-        each file that cannot be used.
+        Without a state, resume after `resume_epoch`. Returns the records of earlier epochs.
         """
         if self.has_begun:
             rule = "epochs() with checkpoint= or keep= resumes the run, which has had an epoch"
@@ -165,7 +159,9 @@ class OpenRun:
         num_committed = ranks.from_main(lambda: min(len(records), len(committed)))
         self.begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = records[-1].epoch if records else 0
-        return records, problems
+        if problems:
+            warn("; ".join(problems))
+        return records
 
     def begin_attempt(
         self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False
@@ -181,15 +177,14 @@ class OpenRun:
             return
         inside = self.inside.position if self.inside else None
         if ranks.is_main():
-            if self.attempt > 1:
-                files.remove_leftovers(self.folder.path)
-            if not (records or inside) and (self.folder.path / files.WEIGHTS).exists():
+            if self.attempt > 1 and not (records or inside):
                 self.replaced = checkpoint.attempt_to_keep(self.folder, self.context)
             facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
             facts |= {"restored": len(records)} if len(records) > num_committed else {}
             facts |= {"mixed": True} if is_mixed and (records or inside) else {}
             facts |= {"inside": msgspec.to_builtins(inside)} if inside else {}
-            facts |= self.details
+            facts |= {"keep": self.state.keep} if self.state and self.state.keep else {}
+            facts |= self._details
             if self.device.type not in ("cpu", "meta"):
                 facts["settings"] = settings_of_numbers()
             self.journal = Journal(self.folder.path, self.attempt, facts)
@@ -200,19 +195,11 @@ class OpenRun:
             self.journal.epoch(record)
         self.num_steps = sum(record.steps for record in records)
         for listener in self.listeners:
-            listener.attempt_began(
-                records, keep=self.details.get("keep"), last_step=inside.step if inside else self.num_steps
-            )
+            listener.attempt_began(records, self.journal.facts, inside.step if inside else self.num_steps)
         if records:
             self.records = [*records]
             # the clock continues from the duration of the earlier attempts
             self.start -= records[-1].metrics["run duration"]
-
-    def row(self, record: EpochRecord) -> OrderedDict[str, Any]:
-        """Return the row of an epoch in the table of the tutorial."""
-        params = {column(name): value for name, value in self.folder.params.items()}
-        leading = {"run": self.folder.number, "epoch": record.epoch, **dict.fromkeys(LEADING, math.nan)}
-        return OrderedDict({**leading, **params, **record.metrics})
 
     def last_continued(self) -> int:
         """Return the last epoch of earlier attempts after which the run may resume."""
@@ -287,8 +274,7 @@ class OpenRun:
             loss = epoch.sums.loss
             # the loss on an accelerator is not read
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
-            num_batches = loaders.num_batches(self.loader)
-            progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches, mean)
+            progress = BatchProgress(self.number, epoch.step, self.num_epochs, self.num_batches, mean)
         for listener in self.listeners:
             listener.step_ended(progress)
         if self.context.report:
@@ -330,13 +316,14 @@ class OpenRun:
 
     def fail(self, error: BaseException, device: torch.device) -> None:
         """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned."""
-        if failure.is_pruned(error):
+        if is_pruned(error):
             if not self.pruned_by:  # a pruner of the grid comes first
                 self.set(Status.PRUNED, failure.failure_of(error, device)[1], BY_TRAIN)
                 self.stopped_early = ""
             return
+        failure.explain_devices(error, self.device, self.network)
         if ranks.is_main():
-            failure.write_traceback(error, self.folder.path / files.ERROR_LOG)
+            failure.write_traceback(error, self.folder.path)
         # the number of an epoch that is open or being committed, else 0
         is_open = not self.records or self.number > self.records[-1].epoch
         number = self.number if is_open else 0

@@ -6,7 +6,6 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from runmanager.core import files
 from runmanager.core.experiment import RunFolder
 from runmanager.core.outcome import BY_TRAIN, Status
 from runmanager.core.run import Run
@@ -92,7 +91,7 @@ def make_plan(
             is_ended = before.epochs or before.inside or before.status.is_success
             at_stake += [len(planned)] if is_ended and not before.status.is_fault else []
             again.add(f"{folder.path.parent.name}/{folder.path.name}")
-            folder = replace(folder, since=max(files.journals_by_attempt(folder.path)))  # noqa: PLW2901 - its epochs do not count
+            folder = replace(folder, since=folder.last_attempt)  # noqa: PLW2901 - its epochs do not count
             start, action = RunResult(folder, Status.PENDING, [], before.attempts, "", {}), Action.START_OVER
         else:
             action = Action.CONTINUE if start.epochs or start.inside else Action.EXECUTE

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -65,6 +66,14 @@ CHARTS = {
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
+_FACTS = (
+    "device",
+    "device_name",
+    "parameters",
+    "versions",
+    "commit",
+    "command",
+)  # facts of the text run/config
 _LONGEST = 10_000  # the maximum number of characters of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -96,14 +105,12 @@ class _FirstInput:
 class RunLog(RunListener):
     """Writes the event file of one attempt. No method raises.
 
-    The text ``run/config`` shows `details` beside the hyperparameters. `histogram_every` is in epochs; 0 means
-    never. `goal` and `x_axis` are the experiment's. `kinds` has the types of the grid's hyperparameters for an
-    experiment whose format is not chosen.
+    `histogram_every` is in epochs; 0 means never. `goal` and `x_axis` are the experiment's. `kinds` has the
+    types of the grid's hyperparameters for an experiment whose format is not chosen.
     """
 
     folder: RunFolder
     attempt: int
-    details: Mapping[str, Any]
     goal: Goal | None = None
     x_axis: str | None = None
     kinds: Mapping[str, str] | None = None
@@ -122,13 +129,16 @@ class RunLog(RunListener):
     _has_warned: bool = False
 
     def attempt_began(
-        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, last_step: int = 0
+        self,
+        records: Sequence[EpochRecord] = (),
+        facts: Mapping[str, Any] = MappingProxyType({}),
+        last_step: int = 0,
     ) -> None:
         """Create the event file; epochs that the earlier files lack are written again."""
         with self.guard("attempt_began"):
             folder, experiment = self.folder.path, self.folder.path.parent
-            if keep and not self.goal:
-                self.goal = goal_of_kept([{"keep": keep}])
+            if not self.goal and "keep" in facts:
+                self.goal = goal_of_kept([facts])
             self._has_goal = self.goal is not None
             steps = [x_of(record, self.x_axis) for record in records]
             epochs = [event_file.event(x_of(record, self.x_axis), self._numbers(record)) for record in records]
@@ -153,10 +163,11 @@ class RunLog(RunListener):
                 if names := form.get("repeats"):
                     is_assumed = Experiment(experiment).design.repeats is None
                     details["repeats"] = assumption(names) if is_assumed else ", ".join(names)
+                details |= {name: facts[name] for name in _FACTS if name in facts}
                 rows = [*params.items()]
-                for name, detail in {**details, **self.details}.items():
-                    facts = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
-                    rows += [fact for fact in facts if fact not in params.items()]
+                for name, detail in details.items():
+                    pairs = detail.items() if isinstance(detail, Mapping) else [(name, detail)]
+                    rows += [pair for pair in pairs if pair not in params.items()]
                 lines = ["| setting | value |", "|---|---|"]
                 for row in rows:
                     cells = [" ".join(text(cell).split()) for cell in row]
@@ -367,10 +378,9 @@ def end_abandoned(folder: RunFolder, outcome: Outcome) -> None:
     """Write the outcome of a run whose process has ended, to an additional file; never raise."""
     if outcome.status is not Status.HUNG or not event_file.event_files(folder.path):
         return  # the run can be resumed, or has no event file
-    attempt = max(files.journals_by_attempt(folder.path), default=1)
     with contextlib.suppress(OSError):
-        file = event_file.begin_file(folder.path, attempt, outcome.epochs + 1)
-        RunLog(folder, attempt, {}, _file=file).run_ended(outcome)
+        file = event_file.begin_file(folder.path, folder.last_attempt, outcome.epochs + 1)
+        RunLog(folder, folder.last_attempt, _file=file).run_ended(outcome)
 
 
 def graph(network: nn.Module) -> bytes:

@@ -257,7 +257,7 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     folders = [experiment.open({"lr": number / 1000}) for number in range(500)]
     decide(Experiment(root / "many"))
     for folder in folders:
-        board = RunLog(folder, 1, {})
+        board = RunLog(folder, 1)
         board.attempt_began()
         for epoch in range(1, 11):
             metrics = {"loss": 1 / epoch, "accuracy": 0.5, "test_loss": 1.0, "test_accuracy": 0.5}

@@ -1,5 +1,6 @@
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from runmanager import RunManager
 from runmanager.core.metrics import EpochSums, batch_size
 from runmanager.errors import InvalidArgumentError
 
-IMAGES = [torch.zeros(3, 8, 8)] * 5
+IMAGES: Any = [torch.zeros(3, 8, 8)] * 5
 
 
 @dataclass
@@ -76,18 +77,18 @@ def test_where_it_is_not_certain_the_number_is_asked_for(batch, problem):
     ],
 )
 def test_what_the_loader_is_known_to_yield_decides_between_several_sizes(batch, expected, size):
-    assert batch_size(batch, lambda: expected) == size
+    assert batch_size(batch, loader=DataLoader(IMAGES, batch_size=expected, collate_fn=list)) == size
 
 
 def test_a_loader_that_yields_something_else_decides_nothing():
     with pytest.raises(InvalidArgumentError, match="2 samples or 8 samples"):
-        batch_size({"text": torch.zeros(8), "labels": torch.zeros(2)}, lambda: 3)
+        batch_size({"text": torch.zeros(8), "labels": torch.zeros(2)}, loader=DataLoader(IMAGES, batch_size=3))
 
 
 def test_the_batches_of_a_plain_loader_are_certain():
     loader = DataLoader(TensorDataset(torch.zeros(10, 1), torch.zeros(10, 1)), batch_size=4)
 
-    assert [batch_size(batch, are_parts=True) for batch in loader] == [4, 4, 2]
+    assert [batch_size(batch, loader=loader, number=9) for batch in loader] == [4, 4, 2]
 
 
 def test_each_place_that_counts_asks_the_function_that_was_given(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_results, load_runs, run_grid
-from runmanager.core import failure
+from runmanager.errors import is_pruned
 
 optuna = pytest.importorskip("optuna")
 
@@ -141,5 +141,5 @@ def test_an_exception_of_another_library_of_that_name_is_a_failure():
     class TrialPruned(Exception):  # noqa: N818 - as Optuna calls it
         pass
 
-    assert failure.is_pruned(optuna.TrialPruned())
-    assert not failure.is_pruned(TrialPruned())
+    assert is_pruned(optuna.TrialPruned())
+    assert not is_pruned(TrialPruned())
