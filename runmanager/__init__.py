@@ -123,7 +123,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         from runmanager.core.values import closest
 
-        close = closest(name, _HOME)
+        close = "" if name.startswith("__") else closest(name, _HOME)
         hint = f"; did you mean {close!r}?" if close else ""
         raise AttributeError(f"module 'runmanager' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(f"runmanager.{_HOME[name]}"), name)

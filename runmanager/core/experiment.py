@@ -126,16 +126,6 @@ class Design:
             changed["run_notes"] = {**(self.run_notes or {}), **design.run_notes}
         return replace(self, **changed), sentences
 
-    def sorted_axes(self, axes: Iterable[str]) -> list[str]:
-        """Sort axes for the name of a folder: repeat axes last, the device before them.
-
-        >>> Design().sorted_axes(["device", "seed", "lr"])
-        ['lr', 'device', 'seed']
-        """
-        axes = [*axes]
-        repeats = self.repeating(axes)
-        return sorted(axes, key=lambda name: (name in repeats, name == _DEVICE))
-
     def repeating(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Return the repeat axes: those set by the user, or by default the given axes named in `SEEDS`."""
         return tuple(name for name in axes if name in SEEDS) if self.repeats is None else self.repeats
@@ -274,14 +264,17 @@ class Experiment:
         numbers = [*folders.values(), *others.values(), *(run.number for run in self.runs.values())]
         number = max(numbers, default=0) + 1
         digits = max(3, len(str(number + len(grid))))
-        names = design.sorted_axes(varying([*map(params_of, grid)]))
+        names = varying([*map(params_of, grid)])
+        repeats = design.repeating(names)
         planned: list[RunFolder] = []
         for run in grid:
             id_, params = id_of(run), params_of(run)
             folder = self.runs.get(id_)
             if folder is None:
                 named = {name: params[name] for name in names if name in params}
-                folder = RunFolder(self.path / files.run_folder(number, named, digits), number, id_, params)
+                folder = RunFolder(
+                    self.path / files.run_folder(number, named, repeats, digits), number, id_, params
+                )
                 number += 1
             as_read = {name: decode(encode(value)) for name, value in params.items()}
             reason = unavailable.get(id_, "")
@@ -306,7 +299,7 @@ class Experiment:
                 text(each.get(_DEVICE)) for each in (params, *(run.params for run in self.runs.values()))
             }
             names = [name for name in params if name != _DEVICE or len(devices) > 1]
-            folder = self._create(id_, params, self.design.sorted_axes(names))
+            folder = self._create(id_, params, names)
         elif not (folder.path / files.RUN).exists():
             write_run(folder)
         return folder
@@ -344,7 +337,8 @@ class Experiment:
                         del folders[name]  # a folder left empty by a kill keeps no number
             numbers = [*folders.values(), *others.values(), *(run.number for run in self.runs.values())]
             number = max(numbers, default=0) + 1
-            name = files.run_folder(number, {name: params[name] for name in names})
+            repeats = self.design.repeating(params)
+            name = files.run_folder(number, {name: params[name] for name in names}, repeats)
             as_read = {name: decode(encode(value)) for name, value in params.items()}
             folder = RunFolder(self.path / name, number, id_, as_read)
             folder.path.mkdir(exist_ok=True)

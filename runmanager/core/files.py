@@ -1,6 +1,7 @@
 """Files under the root: their names, durable writes by rename, synced appends, and safe reads."""
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import stat
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -273,12 +274,17 @@ def for_people(path: Path) -> Path:
     return path
 
 
-def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
+def run_folder(number: int, params: Mapping[str, Any], repeats: Collection[str] = (), digits: int = 3) -> str:
     """Return the folder name of a run: the run's number, then its hyperparameters, in at most 64 characters.
 
-    >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
-    '007-lr=0.01-device=cuda0'
+    The device and the repeat axes come last.
+
+    >>> run_folder(7, {"seed": 1, "device": "cuda:0", "lr": 0.010}, ["seed"])
+    '007-lr=0.01-device=cuda0-seed=1'
     """
+    params = {
+        name: params[name] for name in sorted(params, key=lambda name: (name in repeats, name == "device"))
+    }
     settings = "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
     name = f"{number:0{digits}d}-{settings}".rstrip(".-")  # Windows cuts off dots at the end of a name
     return name if len(name) <= LONGEST else shortened_name(name, repr(list(params.items())))
@@ -317,14 +323,12 @@ def journals_by_attempt(folder: Path) -> dict[int, str]:
     return dict(sorted(journals.items()))
 
 
+@functools.cache  # once per process, which has closed streams from its start
 def open_closed_streams() -> None:
     """Open the null device for closed standard streams, as of a service: our files would get their numbers."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # with this number, the lowest that is free
-            os.set_inheritable(descriptor, True)
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):  # the lowest number that is free
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - never closed

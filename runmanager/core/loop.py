@@ -225,10 +225,9 @@ class Loop:
             due += decision.due
             if not decision.new:
                 break
-            names = self.design.sorted_axes(search.axes)
             unavailable = unavailable_runs(decision.new, self.executor)
             add = self.task.experiment.add
-            new = [(run, add(run, names, unavailable, search.trials_of(run))) for run in decision.new]
+            new = [(run, add(run, search.axes, unavailable, search.trials_of(run))) for run in decision.new]
             created = make_plan(new, self.task, retry_failed=self.retry_failed)
             self.runs |= {planned.folder.id: planned for planned in created.runs}
             self.states |= {planned.folder.id: planned.start for planned in created.runs}

@@ -313,7 +313,7 @@ def _query(experiments: Sequence[Sequence[RunFolder]]) -> str:
         design, axes = Experiment(runs[0].path.parent).design, varying(rows)
         few = (
             name
-            for name in design.sorted_axes(axes)
+            for name in sorted(axes, key=design.repeating(axes).__contains__)
             if len({text(params.get(name)) for params in rows}) <= _COLORS
         )
         if axis := _DEVICE if _DEVICE in axes else next(few, ""):
