@@ -202,7 +202,8 @@ class Reached:
     """The code, statements and values that are reached from a function, a hyperparameter or data."""
 
     def __init__(self, earlier: "Reached | None" = None, *, is_data: bool = False) -> None:
-        self.is_data = is_data
+        self.is_data, self.is_exact = is_data, False
+        self.most_bytes, self.most_objects = MOST_BYTES, sys.maxsize if is_data else _MOST_OBJECTS
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
         self.values: dict[str, str] = {}
@@ -219,7 +220,7 @@ class Reached:
         self.texts: dict[int, str] = {}
         self._alive: list[Any] = [earlier]  # objects whose ids must not be used again
         self._waiting: list[Any] = []
-        self._blind: set[str] = set()  # reasons why parts of the present value are not compared
+        self.blind: set[str] = set()  # reasons why parts of the present value are not compared
         self._left = 0
 
     def finish(self) -> "Reached":
@@ -246,7 +247,7 @@ class Reached:
         home = home or ("", [({}, _source(()))])
         source = home[1][0][1]
         fresh = source.fresh.get(home[0], {})
-        text, reasons = self._text(value), self._blind
+        text, reasons = self.text(value), self.blind
         if _is_code(value):
             if not is_users(inner_of(value)):
                 _add(self.values, name or "train", text)
@@ -269,7 +270,7 @@ class Reached:
 
     def _compare(self, name: str, value: Any, home: Home, why: str) -> None:
         """Compare a value by its content; what has none is named, and compared by its statements."""
-        text, reasons = self._text(value), self._blind
+        text, reasons = self.text(value), self.blind
         if why or (reasons - _PARTLY and not is_users(type(value))):
             text, reasons = f"<{full_name(type(value))}>", {why} if why else reasons
         if text != _DEVICE:
@@ -317,7 +318,7 @@ class Reached:
             home = self.homes.get(id(value), home)
         first, items = attributes.partition(".")[0], _items(value)
         if items and first in items and not home[1][0][1].fresh.get(home[0]):
-            self._text(type(value))
+            self.text(type(value))
             self.read(f"{name}.{first}", items[first], home)
         else:
             self.read(name, value, home)
@@ -348,10 +349,10 @@ class Reached:
             if not is_code and not member.endswith("_") and member not in fresh:
                 self.read(f"{name}.{member}", value)
 
-    def _text(self, value: Any, depth: int = 0) -> str:
-        """Return the content of a value as text; note in `_blind` why parts of it are missing."""
+    def text(self, value: Any, depth: int = 0) -> str:
+        """Return the content of a value as text; note in `blind` why parts of it are missing."""
         if depth == 0:
-            self._blind, self._left = set(), sys.maxsize if self.is_data else _MOST_OBJECTS
+            self.blind, self._left = set(), self.most_objects
         if type(value) not in _BRACKETS:  # most objects of a long value are in these
             with contextlib.suppress(RuntimeError, NotImplementedError):  # a tensor without elements
                 value = plain(value)
@@ -366,14 +367,14 @@ class Reached:
         if id(value) in self.texts:
             return self.texts[id(value)]
         self._alive.append(value)
-        num_blind, self.texts[id(value)] = len(self._blind), "..."
+        num_blind, self.texts[id(value)] = len(self.blind), "..."
         try:
             text = self._content(value, depth + 1)
         except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
-            self._blind.add("size" if self._left < 0 else type(value).__name__)
+            self.blind.add("size" if self._left < 0 else type(value).__name__)
             text = f"<{full_name(type(value))} of {len(value) if isinstance(value, _CONTAINERS) else 1}>"
         self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
-        if len(self._blind) > num_blind:
+        if len(self.blind) > num_blind:
             del self.texts[id(value)]  # to be named wherever it occurs
         return text
 
@@ -386,22 +387,22 @@ class Reached:
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
-        items = None if kind in (list, tuple) else _items(value)
+        items = None if kind in (list, tuple) else _items(value, is_exact=self.is_exact)
         items = value if kind in (dict, types.MappingProxyType) else items
         if items is not None:
-            texts = [f"{self._text(key, depth)}: {self._text(item, depth)}" for key, item in items.items()]
+            texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in items.items()]
         elif kind in (list, tuple, set, frozenset):
-            texts = [self._text(item, depth) for item in value]
+            texts = [self.text(item, depth) for item in value]
         else:
             reduce = copyreg.dispatch_table.get(kind)
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             parts = [reduced] if isinstance(reduced, str) else reduced
             texts = [
-                self._text(list(part) if hasattr(part, "__next__") else part, depth)
+                self.text(list(part) if hasattr(part, "__next__") else part, depth)
                 for part in parts
                 if part is not None
             ]
-        opening, closing = _BRACKETS.get(kind, (f"{self._text(kind, depth)}(", ")"))
+        opening, closing = _BRACKETS.get(kind, (f"{self.text(kind, depth)}(", ")"))
         return f"{opening}{', '.join(sorted(texts) if kind in (set, frozenset) else texts)}{closing}"
 
     def _array(self, value: Any, depth: int) -> str:
@@ -409,19 +410,22 @@ class Reached:
 
         kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) and not self.is_data:
-            self._blind.add("weights")  # random, and changed by training
+            self.blind.add("weights")  # random, and changed by training
             return f"{kind})"
-        if hasattr(value, "untyped_storage"):
+        is_tensor = hasattr(value, "untyped_storage")
+        if not is_tensor and value.dtype.hasobject:
+            return f"{kind}, {self.text(value.tolist(), depth)})"
+        flat = value.detach().to_dense().resolve_conj().resolve_neg() if is_tensor else value
+        flat = flat.reshape(-1)
+        step = max(1, -(-flat.nbytes // self.most_bytes))
+        if step > 1:
+            self.blind.add("size")
+        flat = flat[::step]
+        if is_tensor:
             import torch
 
-            flat = value.detach().to_dense().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            value = flat.view(torch.uint8).numpy()
-        elif value.dtype.hasobject:
-            return f"{kind}, {self._text(value.tolist(), depth)})"
-        flat = value.reshape(-1)[:: max(1, -(-value.nbytes // MOST_BYTES))]
-        if flat.nbytes < value.nbytes:
-            self._blind.add("size")
-        return f"{kind}, {hashlib.sha256(np.ascontiguousarray(flat).view('u1')).hexdigest()[:16]})"
+            flat = flat.cpu().contiguous().view(torch.uint8).numpy()
+        return f"{kind}, {hashlib.sha256(np.ascontiguousarray(flat).view('u1').data).hexdigest()[:16]})"
 
 
 def names_of(part: Any) -> dict[str, Any]:
@@ -560,7 +564,7 @@ def _is_code(value: Any) -> bool:
     return isinstance(value, _CODE) or isinstance(inspect.getattr_static(value, "__wrapped__", None), _CODE)
 
 
-def _items(value: Any) -> Mapping[str, Any] | None:
+def _items(value: Any, *, is_exact: bool = False) -> Mapping[str, Any] | None:
     """Return the items of a mapping or a partial, or the attributes of an object; None if it has no names."""
     kind: Any = type(value)
     names = ("__reduce__", "__reduce_ex__", *(() if is_users(kind) else ("__getstate__",)))
@@ -578,7 +582,7 @@ def _items(value: Any) -> Mapping[str, Any] | None:
             return None
     if not isinstance(items, dict) or len(items) > _MOST_ITEMS or kind in copyreg.dispatch_table:
         return None
-    fresh = fresh_attributes(kind) if is_users(kind) else ()
+    fresh = fresh_attributes(kind) if is_users(kind) and not is_exact else ()
     items = {name: item for name, item in items.items() if name not in fresh}
     return items if all(isinstance(name, str) for name in items) else None
 

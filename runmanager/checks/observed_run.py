@@ -1,15 +1,12 @@
 """An execution of a run in a fresh process, which writes digests of its state and may kill itself."""
 
-import hashlib
 import json
 import os
-import pickle  # noqa: TID251 - what it writes is hashed, and never read
 import random
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
@@ -21,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from runmanager.checks.changed import Reached, short_hash
 from runmanager.checks.shortened import CheckedEvaluation, Cut
 from runmanager.core import checkpoint
 from runmanager.core.checkpoint import ResumeState, TrainerState
@@ -42,8 +40,8 @@ NUM_EPOCHS, NUM_STEPS = 2, 6
 
 _PACKAGE = __name__.partition(".")[0]
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))  # equal objects may be one object
-_MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole, and of a variable
-_NUM_SAMPLED = 1 << 19  # number of evenly spaced elements of a larger tensor
+_MOST_BYTES = 1 << 22  # the maximum size of a tensor that is read as a whole
+_MOST_OBJECTS = 10**5  # the maximum number of objects in a variable; of more, only the number is compared
 
 Point = tuple[str, int, int]
 """The kind of a point, its epoch and its step: "begin" and "end" of an epoch, "step" before a batch is used,
@@ -177,7 +175,6 @@ class Observer(RunListener):
             os.kill(os.getpid(), 9)  # SIGKILL; on Windows, the end of the process with this exit code
         state, variables = self._opened.state, self._variables()
         parts = state.parts if isinstance(state, ResumeState) else {}
-        part_ids = {*map(id, parts.values())}
         compared = dict(values or {})
         if isinstance(state, ResumeState):  # a loop that saves its own state may do without random states
             random_states = torch_devices.random_states(self._opened.device)
@@ -185,9 +182,9 @@ class Observer(RunListener):
         compared |= {f"state of {name}": checkpoint.state_of(name, part) for name, part in parts.items()}
         names = {id(value): name for name, value in variables.items() if not isinstance(value, _PLAIN)}
         digests: dict[str, str] = {}
-        rules, hidden = {}, []
+        rules, hidden = {}, set()
         for name, value in variables.items():
-            is_part = id(value) in part_ids
+            is_part = any(value is part for part in parts.values())
             rules[name] = self._rule(name, value, is_part=is_part)
             try:
                 if kind == "end" and _has_state(value) and not is_part:
@@ -195,15 +192,12 @@ class Observer(RunListener):
                 contents = [*_contents(name, value)]
             except Exception:  # noqa: BLE001 - the object's own methods raise whatever they like
                 contents = []
-            named = {path: digest_of(content, value, names) for path, content in contents}
-            digests |= {path: digest for path, digest in named.items() if digest}
-            hidden += [name] if contents and not all(named.values()) else []
+            for path, content in contents:
+                digests[path], is_hidden = digest_of(content, names)
+                hidden |= {name} if is_hidden else set()
         self.write({
-            "point": (kind, epoch, step),
-            "compared": {name: digest for name, value in compared.items() if (digest := digest_of(value))},
-            "variables": digests,
-            "rules": rules,
-            "hidden": hidden,
+            "point": (kind, epoch, step), "rules": rules, "hidden": sorted(hidden), "variables": digests,
+            "compared": {name: digest_of(value)[0] for name, value in compared.items()},
         })  # fmt: skip
 
     def _variables(self) -> dict[str, Any]:
@@ -311,60 +305,15 @@ def _contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not key.startswith("__"))
 
 
-def digest_of(value: object, root: object = None, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Return a digest of what pickle stores of an object, "" if it stores nothing or more than 4 MiB.
+def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) -> tuple[str, bool]:
+    """Return a digest of an object's content, and whether a part of it could not be read.
 
-    Of tensors above 4 MiB, 524,288 evenly spaced elements count. `names` maps the identity of objects that
-    count by their name, unless they are the `root`.
+    `names` maps the identity of other objects that count by their name.
 
     >>> digest_of(torch.zeros(2)) == digest_of(torch.zeros(2)), digest_of([1]) == digest_of([1.0])
     (True, False)
     """
-    writer = _Writer()
-    try:
-        _Pickler(writer, root, names).dump(value)
-    except Exception:  # noqa: BLE001 - objects raise what they like
-        return ""
-    return writer.hash.hexdigest()
-
-
-class _Writer:
-    """Hashes what pickle writes, up to a limit."""
-
-    def __init__(self) -> None:
-        self.hash, self._size = hashlib.blake2b(digest_size=8), 0
-
-    def write(self, content: bytes) -> None:
-        self._size += len(content)
-        if self._size > _MOST_BYTES:
-            raise ValueError("too large")
-        self.hash.update(content)
-
-
-class _Pickler(pickle.Pickler):
-    """Stores tensors by content, and functions, classes, modules and named objects by name."""
-
-    def __init__(self, file: _Writer, root: object, names: Mapping[int, str]) -> None:
-        super().__init__(file, 5)
-        self.fast = True  # equal objects are stored equally, whether they are one object or two
-        self._root, self._names = root, names
-
-    def persistent_id(self, value: Any) -> object:
-        if id(value) in self._names and value is not self._root:
-            return self._names[id(value)]
-        if isinstance(value, (types.ModuleType, types.FunctionType, type)):
-            return getattr(value, "__qualname__", value.__name__)
-        if isinstance(value, torch.Generator):
-            return value.get_state().numpy().tobytes()
-        if isinstance(value, AbstractSet):
-            return sorted(map(repr, value))
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            value = torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
-        if isinstance(value, torch.Tensor):
-            content = value.detach()
-            content = content.to_dense() if content.layout != torch.strided else content
-            content = content.resolve_conj().resolve_neg().reshape(-1)
-            step = content.numel() // _NUM_SAMPLED + 1 if content.nbytes > _MOST_BYTES else 1
-            sample = content[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes()
-            return str(value.dtype), tuple(value.shape), hashlib.blake2b(sample, digest_size=8).digest()
-        return None
+    content = Reached(is_data=True)
+    content.is_exact, content.most_bytes, content.most_objects = True, _MOST_BYTES, _MOST_OBJECTS
+    content.texts |= {identity: name for identity, name in names.items() if identity != id(value)}
+    return short_hash(content.text(value)), bool(content.blind - {"size"})

@@ -20,6 +20,8 @@ from runmanager.executors.lanes import fresh_process
 if TYPE_CHECKING:
     from runmanager.checks.observed_run import Functions, Point
 
+Key = tuple["Point", str, str]
+
 LONGEST_EPOCHS_S = 60.0
 """The time limit (s) of the epochs of an execution."""
 
@@ -36,13 +38,19 @@ class Trace:
     """What the processes of one execution have written.
 
     Attributes:
-        points: Point -> "compared" and "variables", each name -> digests on all ranks; "rules", variable ->
-            what to do if it was not restored; "hidden", variables without a digest.
+        points: Point -> "rules", variable -> what to do if it was not restored; "hidden", variables of which a
+            part cannot be read.
+        digests: Point, "compared" or "variables", and name -> the digest, or a list of those of all ranks.
         facts: How the execution ended; "status" is missing if its process was killed.
     """
 
     points: "dict[Point, dict[str, Any]]" = field(default_factory=dict)
+    digests: "dict[Key, Any]" = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def differing(self, other: "Trace") -> "list[Key]":
+        """Return the keys of the digests that differ, in the order of the execution."""
+        return [key for key, digest in self.digests.items() if other.digests.get(key, digest) != digest]
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,7 @@ class ResumeTask(CheckTask):
             def execute(seed: int = 0, kill_at: "Point | None" = None, every: int = _COMMIT_EVERY) -> Trace:
                 if seed == 0 and ranks.is_main():
                     shutil.rmtree(experiments, ignore_errors=True)
-                path = Path(folder) / f"{seed}.jsonl"
-                path.unlink(missing_ok=True)
-                trace = self._execute(sent, experiments, path, seed, kill_at, every)
+                trace = self._execute(sent, experiments, Path(folder) / f"{seed}.jsonl", (seed, kill_at, every))
                 report(BatchProgress(1, 0))
                 return _of_all_ranks(ranks.gather(trace))
 
@@ -79,17 +85,18 @@ class ResumeTask(CheckTask):
         return Outcome(Status.FAILED if problem else Status.COMPLETED, problem or note)
 
     def _execute(
-        self, sent: bytes, experiments: Path, path: Path, seed: int, kill_at: "Point | None", every: int
+        self, sent: bytes, experiments: Path, path: Path, kill: "tuple[int, Point | None, int]"
     ) -> Trace:
         """Execute the run in a fresh process, which continues what it finds in the folder."""
         from runmanager.checks import observed_run
 
         order = observed_run.Order(
-            experiments / self.task.experiment.path.name, path, seed, kill_at, every, LONGEST_EPOCHS_S,
+            experiments / self.task.experiment.path.name, path, *kill, LONGEST_EPOCHS_S,
             multiprocessing.get_start_method(), {**os.environ, **ranks.environment_of_new_group()},
             self.functions,
         )  # fmt: skip
         order.experiment.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
         process = fresh_process(observed_run.execute_observed, sent, serialize.dump(order))
         try:
             process.join(_LONGEST_S)
@@ -109,10 +116,13 @@ def _read(path: Path) -> Trace:
             content = json.loads(line)
         except ValueError:  # the end of the process cut the line
             continue
-        if "point" in content:
-            trace.points[tuple(content.pop("point"))] = content
-        else:
+        if "point" not in content:
             trace.facts |= content
+            continue
+        point = tuple(content["point"])
+        trace.points[point] = content
+        for group in ("compared", "variables"):
+            trace.digests |= {(point, group, name): digest for name, digest in content[group].items()}
     output = path.with_suffix(".txt")
     if not trace.facts and output.exists():
         lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -124,13 +134,10 @@ def _of_all_ranks(traces: Sequence[Trace]) -> Trace:
     """Return one trace, in which each digest is a list with the digest of each rank."""
     ends = ("error", "is_late")
     first = next((trace for trace in traces if any(map(trace.facts.get, ends))), traces[0])
-    for point in [*first.points]:
-        if not all(point in trace.points for trace in traces):
-            del first.points[point]
-            continue
-        for group in ("compared", "variables"):
-            digests = [trace.points[point][group] for trace in traces]
-            first.points[point][group] = {name: [each.get(name) for each in digests] for name in digests[0]}
+    for trace in traces:
+        first.points = {point: content for point, content in first.points.items() if point in trace.points}
+        first.digests = {key: digest for key, digest in first.digests.items() if key in trace.digests}
+    first.digests = {key: [trace.digests[key] for trace in traces] for key in first.digests}
     return first
 
 
@@ -143,7 +150,7 @@ def compare_executions(execute: Callable[..., Trace]) -> tuple[str, str]:
     if first.points.keys() != again.points.keys():
         rule = "two executions have different numbers of batches, so that a resumed run cannot be compared"
         return f"{rule}: draw this number from a seeded generator", ""
-    noisy = _differing_anywhere(first, again)
+    noisy = {name for _, _, name in first.differing(again)}
     last = max(epoch for _, epoch, _ in first.points)
     steps = [point for point in first.points if point[0] in ("step", "tracked") and point[1] == last]
     kills = [("begin", 2, 0)] if last > 1 else []
@@ -153,7 +160,7 @@ def compare_executions(execute: Callable[..., Trace]) -> tuple[str, str]:
     resumed = [execute(seed, point, every) for seed, point in enumerate([*kills, None])][1:]
     if any(_difference(first, trace, noisy) for trace in resumed):
         # two executions may be equal by chance, so a third one confirms the difference
-        noisy |= _differing_anywhere(first, execute())
+        noisy |= {name for _, _, name in first.differing(execute())}
     problems = [_difference(first, trace, noisy) for trace in resumed]
     return next(filter(None, problems), ""), _note(first, again)
 
@@ -176,64 +183,51 @@ def _problem_of(trace: Trace) -> str:
     return ""
 
 
-def _differing(one: Trace, other: Trace, point: "Point", group: str) -> list[str]:
-    """Return the names that both executions have at a point with different digests."""
-    if point not in other.points:
-        return []
-    here, there = one.points[point][group], other.points[point][group]
-    return [name for name in here if name in there and here[name] != there[name]]
-
-
-def _differing_anywhere(one: Trace, other: Trace) -> set[str]:
-    groups = ("compared", "variables")
-    return {name for point in one.points for group in groups for name in _differing(one, other, point, group)}
-
-
 def _note(first: Trace, again: Trace) -> str:
     """Return a sentence about what does not repeat by itself, or ""."""
-    for point in first.points:
-        if names := _differing(first, again, point, "compared"):
-            variables = (_differing(first, again, other, "variables") for other in first.points)
-            causes = next(filter(None, variables), [])
-            device = first.facts["device"]
-            note = f"not repeatable by itself on {device} {_from(point)}: {listed(names, _MOST_NAMED)}"
-            if causes:
-                return f"{note}; other values too: {listed(causes, _MOST_NAMED)}"
-            advice = "; torch.use_deterministic_algorithms(True) lets most operations repeat"
-            return note + (advice if device != "cpu" else "")
-    return ""
+    keys = first.differing(again)
+    compared, variables = ([key for key in keys if key[1] == group] for group in ("compared", "variables"))
+    if not compared:
+        return ""
+    device = first.facts["device"]
+    note = f"not repeatable by itself on {device} {_from(compared[0][0])}: {_first_names(compared)}"
+    if variables:
+        return f"{note}; other values too: {_first_names(variables)}"
+    advice = "; torch.use_deterministic_algorithms(True) lets most operations repeat"
+    return note + (advice if device != "cpu" else "")
+
+
+def _first_names(keys: "Sequence[Key]") -> str:
+    return listed([name for point, _, name in keys if point == keys[0][0]], _MOST_NAMED)
 
 
 def _difference(first: Trace, resumed: Trace, noisy: set[str]) -> str:
     """Return a sentence about the first difference of a resumed execution and its causes, or ""."""
     if not resumed.points or resumed.facts.get("status", Status.COMPLETED) not in _ENDED:
         return f"killed and started again, it fails: {resumed.facts.get('error') or 'its process died'}"
+    keys = [key for key in first.differing(resumed) if key[2] not in noisy]
+    # the state may be restored later than at the beginning, with the first batch
+    compared = [key for key in keys if key[1] == "compared" and key[0][0] != "begin"]
+    if not compared:
+        return ""
     begin, *_ = resumed.points
     position = next((point for point in resumed.points if point[0] == "step"), begin)
     _, epoch, step = position
     when = f"after step {step - 1} of epoch {epoch}" if step > 1 else f"after epoch {epoch - 1}"
-    for point in first.points:
-        names = [name for name in _differing(first, resumed, point, "compared") if name not in noisy]
-        if names and point[0] != "begin":  # the state may be restored later, with the first batch
-            fact = f"killed and resumed {when}, it differs {_from(point)} in {listed(names, _MOST_NAMED)}"
-            return f"{fact}; {_causes(first, resumed, (position, begin), noisy)}"
-    return ""
-
-
-def _causes(first: Trace, resumed: Trace, points: "Sequence[Point]", noisy: set[str]) -> str:
-    """Return a sentence that names the variables that were not restored."""
-    for point in points:
-        names = {*_differing(first, resumed, point, "variables")} - noisy
+    fact = f"killed and resumed {when}, it differs {_from(compared[0][0])} in {_first_names(compared)}"
+    for point in (position, begin):
+        names = [name for at, group, name in keys if (at, group) == (point, "variables")]
         by_rule: dict[str, list[str]] = {}
-        for name in [name for name in first.points.get(point, {"variables": ()})["variables"] if name in names]:
+        for name in names:
             root = name.partition(".")[0]
             if name == root or root not in names:
                 by_rule.setdefault(first.points[point]["rules"][root], []).append(name)
         if by_rule:
             causes = [f"{listed(group, _MOST_NAMED)}: {rule}" for rule, group in by_rule.items()]
-            return f"not restored: {'; '.join(causes)}"
+            return f"{fact}; not restored: {'; '.join(causes)}"
     hidden = dict.fromkeys(name for point in first.points.values() for name in point["hidden"])
-    return f"the cause was not found; gradients, files and these variables are not compared: {listed(hidden)}"
+    unknown = "the cause was not found; gradients, files and these variables are not compared"
+    return f"{fact}; {unknown}: {listed(hidden)}"
 
 
 def _from(point: "Point") -> str:
