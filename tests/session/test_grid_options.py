@@ -18,7 +18,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.errors import Problems
-from runmanager.front.options import GridOptions
+from runmanager.front.options import GridOptions, check_runs
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONS = {option.name: option.default for option in dataclasses.fields(GridOptions)}
@@ -81,16 +81,16 @@ def test_the_page_of_a_call_lists_each_argument_with_its_default(function, page)
 
 
 def test_all_that_is_wrong_with_options_is_said_at_once():
-    problems = Problems()
-
     wrong: dict[str, Any] = {
         "retries": -1, "on_error": "go", "changed": "never", "max_seconds": 0,
         "report": 3, "tensorboard": 2, "prune": "all", "decide": 1, "search": "grid",
     }  # fmt: skip
-    GridOptions(experiment="e", **wrong).check_values(problems)
+
+    with pytest.raises(GridError) as raised:
+        check_runs({"lr": [0.1]}, do_nothing, GridOptions(experiment="e", **wrong), Problems())
 
     names = ["retries", "max_seconds", "on_error", "tensorboard", "report", "prune", "decide"]
-    assert [problem.partition(" ")[0] for problem in problems] == [*names, "search", "changed"]
+    assert [problem.partition(" ")[0] for problem in raised.value.problems] == [*names, "search", "changed"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
 def test_options_that_exclude_each_other_are_refused(options, expected):
     problems = Problems()
 
-    GridOptions(experiment="e", **options).check_values(problems)
+    GridOptions(experiment="e", **options).check_together(problems)
 
     assert expected in "".join(problems)
 
@@ -113,7 +113,7 @@ def test_ranks_of_several_machines_are_not_checked(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     problems = Problems()
 
-    GridOptions(experiment="e", executor="inline", check="resume").check_values(problems)
+    GridOptions(experiment="e", executor="inline", check="resume").check_together(problems)
 
     assert any("torchrun --nnodes=1" in problem for problem in problems)
 
