@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import itertools
 import linecache
+import operator
 import os
 import re
 import symtable
@@ -61,22 +62,25 @@ _RANDOM = re.compile(
     r"|bernoulli|multinomial|random_split|train_test_split)\((?!.*\b(generator|random_state|seed)=)"
     r"|\b(default_rng|RandomState|Random)\(\)"
 )
+_ADDRESS = "_torchdynamo_wrapper_id"  # torch.compile sets it
 _STARTS = re.compile(r"\b(run_grid|main)\(")  # calls that start a grid
 _OPENS = re.compile(
-    r"\b(open\((?!.*, '[wax]b?')|load\(|loadtxt\(|imread\(|read_\w+\(|from_pretrained\(|load_dataset\()"
+    r"\b(open\((?!.*, '[wax]b?')|load\(|loadtxt\(|imread\(|read_\w+\(|from_pretrained\(|load_dataset\("
+    r"|urlopen\(|fromfile\(|genfromtxt\(|memmap\(|File\(|connect\(|getlines?\(|listdir\(|scandir\(|r?i?glob\(|iterdir\("
+    r"|ImageFolder\(|check_output\(|getenv\(|environ\.get\(|environ\[[^]]*\](?! =))"
 )
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
 """Sources by the id of a module's spec or of a notebook cell's code; the references keep the ids unique."""
 
-_BY_RUNS: dict[tuple[int, str, str], str] = {}
-"""Module of `train`, name and value that runs in this process have left -> the value before them."""
+_BY_RUNS: dict[tuple[int, str], tuple[str, str]] = {}
+"""Module of `train` and a name -> the value that runs in this process have left, and the one before them."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run] = ()) -> Fingerprint:
     """Compute the fingerprint of a training function, of its data, and of the hyperparameters of runs."""
     of_data = Reached(is_data=True)
     if data is not None:
-        of_data.read("data", _content_of_files(Path(data)) if isinstance(data, PurePath) else data)
+        of_data.read("data", _with_files(data))
     reached = Reached(of_data.finish())
     reached.read("", train)
     runs = list(runs)
@@ -92,10 +96,16 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
             hyperparameters[key] = own.digest() if own.finish().code else ""
             source |= own.statements | own.code
     home = id(names_of(inner_of(train)))
+    values: dict[str, str] = {}
+    for name, text in reached.values.items():
+        left, before = _BY_RUNS.pop((home, name), ("", ""))
+        values[name] = before if text == left else text
+        if text == left:  # any other value is the user's, who may also set it to this one later
+            _BY_RUNS[home, name] = left, before
     kinds: dict[str, Mapping[str, str]] = {
         "code": {name: short_hash(text) for name, text in reached.code.items()},
         "statements": {name: short_hash(text) for name, text in reached.statements.items()},
-        "values": {name: _BY_RUNS.get((home, name, text), text) for name, text in reached.values.items()},
+        "values": values,
         "hyperparameters": {key: digest for key, digest in hyperparameters.items() if digest},
         "files": _rest_of_files(reached),
         "source": {"text": "\n\n".join(f"# %% {name}\n{text}" for name, text in source.items()) + "\n"},
@@ -112,7 +122,7 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     home = id(names_of(inner_of(train)))
     for name, text in after.finish().values.items():
         if (old := before["values"].get(name, text)) != text:
-            _BY_RUNS[home, name, text] = old
+            _BY_RUNS[home, name] = text, old
 
 
 def keep_source(experiment: Path, source: str) -> None:
@@ -181,6 +191,7 @@ class Source:
                     continue
                 if is_start:
                     break
+                bodies += [node.body] if isinstance(node, (ast.For, ast.While, ast.With)) else []
                 firsts = [self.bindings.get(name, [node])[0] for name, part in _assigned(node) if part]
                 texts += (
                     [text] if any(isinstance(first, (*_IMPORTS, *_DEFINITIONS)) for first in firsts) else []
@@ -346,7 +357,7 @@ class Reached:
         fresh = fresh_attributes(part) if isinstance(part, type) else set()
         for member, value in members.items():
             is_code = _is_code(value) or (isinstance(part, type) and type(value).__module__ != "builtins")
-            if not is_code and not member.endswith("_") and member not in fresh:
+            if not is_code and not member.endswith("_") and member not in {*fresh, _ADDRESS}:
                 self.read(f"{name}.{member}", value)
 
     def text(self, value: Any, depth: int = 0) -> str:
@@ -713,9 +724,17 @@ def _shown(name: str, text: str) -> str:
     return text
 
 
-def _content_of_files(path: Path) -> list[tuple[str, str]]:
-    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [(str(each.relative_to(path)), digest_of_file(each)) for each in paths if each.is_file()]
+def _with_files(data: Any, depth: int = 0) -> Any:
+    """Return data with the content of files in place of paths, also of those in lists and mappings."""
+    if isinstance(data, PurePath):
+        path = Path(data)
+        paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+        return [(str(each.relative_to(path)), digest_of_file(each)) for each in paths if each.is_file()]
+    if type(data) not in (list, tuple, dict) or depth == _MOST_NESTED:
+        return data
+    items = list(data.items() if type(data) is dict else data)
+    inside = [_with_files(item, depth + 1) for item in items]
+    return data if all(map(operator.is_, items, inside)) else inside
 
 
 def changes_since(

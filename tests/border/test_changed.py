@@ -13,7 +13,7 @@ from tests.border.screens import command
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 HEAD = """
-import dataclasses, enum, functools, random, threading, time, uuid
+import dataclasses, enum, functools, os, random, threading, time, uuid
 from pathlib import Path
 import numpy as np
 import pandas
@@ -60,9 +60,11 @@ AGAIN = {  # program; "v1" becomes "v2"
     "S2 loader": "X = DATA = DataLoader(Own(torch.arange(5) * int('v1'[1])))\n" + X,
     "S2 table": "X = DATA = pandas.DataFrame({'a': [*range(99), 'v1']})\n" + X,
     "S2 path": "X = DATA = Path('data.txt')\n" + X,
+    "S2 paths": "X = DATA = {'train': [Path('data.txt')]}\n" + X,
     "S2 code": "class More(Own):\n    def f(self):\n        return 'v1'\nX = DATA = More([1])\n" + X,
     "S3 partial": "train = functools.partial(lambda r, m, act: step(r, m, act), act='v1')\n",
     "S3 path": "X = Path('v1')\n" + X,
+    "S3 argument by position": "train = functools.partial(lambda act, r, m: step(r, m, act), 'v1')\n",
     "S3 partial in a dict": "X = {'act': functools.partial(print, end='v1')}\n" + X,
     "S7 singledispatch": "@functools.singledispatch\ndef f(x):\n    return 0\n@f.register\ndef _(x: int):\n"
     "    return 'v1'\n" + READS.format("f(2)"),
@@ -84,6 +86,15 @@ SAID = {  # nothing is executed again, and the line has this text
         "def train(run, manager):\n    step(run, manager, Path('data.txt').read_text())\n",
         "train (what read_text",
     ),
+    "S7 seed in a loop": (
+        "for seed in [int('v1'[1])]:\n    torch.manual_seed(seed)\n" + READS.format(1),
+        "statements of program",
+    ),
+    "S7 array in a file": (READS.format("np.fromfile('data.txt', 'u1')"), "train (what fromfile() reads"),
+    "S7 environment": (
+        "os.environ['MODE'] = 'v1'\n" + READS.format("os.environ['MODE']"),
+        "train (what environ",
+    ),
     "random": ("X = torch.rand(3)\n" + X + "# v1\n", "X (random: give it a seed)"),
     "lock": ("X = threading.Lock()\n" + X + "# v1\n", "X (lock)"),
 }
@@ -94,6 +105,8 @@ NONE = {
     "other value of an axis": f"{FOCAL}def dice(x):\n    return x\nGRID = {{'loss': [dice]}}\n"
     + READS.format("run.loss"),
     "list that train fills": "X = []\ndef train(r, m):\n    X.append(1)\n    step(r, m, X)\n# v1\n",
+    "address in a compiled function": "@torch.compiler.disable\ndef f(x):\n    return x\n# v1\n"
+    + READS.format("f(1)"),
     "annotation": "def train(run, manager: 'v1'):\n    step(run, manager)\n",
 }
 
@@ -214,6 +227,19 @@ def test_what_was_given_as_data_once_counts_in_a_grid_without_data(load):
     start(module, "other")
 
     assert load_runs("runs/other")["attempts"].tolist() == [2]
+
+
+def test_a_value_that_runs_left_counts_if_the_user_sets_it_after_another_one(load):
+    module = load(WRITES, "v1")
+    start(module)
+    module.CFG["cache"] = None
+    start(module)
+    assert load_runs("runs/exp")["attempts"].tolist() == [1]
+    module.CFG["cache"] = [1]
+
+    start(module)
+
+    assert load_runs("runs/exp")["attempts"].tolist() == [2]
 
 
 CHOICES = {
