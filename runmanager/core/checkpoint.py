@@ -47,8 +47,8 @@ _WITHOUT_PARAMETERS = (Optimizer, LRScheduler, torch.amp.GradScaler, torch.Gener
 # the loop in this epoch. Inside an epoch, `inside` has its partial metrics and the position of the loader.
 Saved = dict[str, Any]
 
-Interval = tuple[int | None, float | None]
-"""The number of batches, or the seconds, between two commits inside an epoch; (None, None) for no commits."""
+Interval = int | float | None
+"""The number of batches (an int), or the seconds, between two commits inside an epoch; None for no commits."""
 
 Keep = str | tuple[str, nn.Module]
 """The epoch whose weights are saved, and the module if it is not the run's network."""

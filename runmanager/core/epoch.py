@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -49,18 +50,18 @@ class OpenEpoch:
     ) -> None:
         self.number = number
         self.step: int = 0  # the number of the current batch, from 1
-        self.sums: metrics.EpochSums = metrics.EpochSums(measure, loader)
+        self.sums = metrics.EpochSums(measure, loader, partial(metrics.check_column, params=params))
         self.counts_batches: bool = False  # whether `step` counts batches of `batches` instead of losses
         self.is_whole: bool = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch
         self.inside: Any = None  # the `InsideEpoch`, which writes checkpoints inside the epoch; or None
-        self._device, self._loader, self._params, self._on_step = device, loader, params, on_step
-        self._names: set[str] = set()  # names that `track` has checked
+        self._device, self._loader, self._on_step = device, loader, on_step
         self.evaluations: list[list[Any]] = []  # id, loader, and how the loader was evaluated
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
-        self._resume_batch = 0  # the batch after which the epoch was resumed
+        # the last batch saved by an earlier attempt, after which `batches` resumes; 0 if there is none
+        self.resume_batch: int = 0
         self._continued = 0.0  # time when the state was restored (perf_counter, s)
         first_use = (os.getpid(), device.type, device.index or 0)
         self._is_cold = first_use not in _begun
@@ -69,18 +70,12 @@ class OpenEpoch:
         self.start: float = perf_counter()
         self.start_time: float = time.time()  # wall time (s)
 
-    @property
-    def resume_batch(self) -> int:
-        """The last batch saved by an earlier attempt, after which `batches` resumes; 0 if there is none."""
-        position = self.inside.position if self.inside else None
-        return position.batch if position and position.epoch == self.number else self._resume_batch
-
     def batches(self) -> Iterator[Any]:
         """Start loading, and return an iterator over the loader's batches on the device."""
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
         iterator = self.inside.begin_pass(self, self._loader) if self.inside else iter(self._loader)
-        self._resume_batch = self.step - step
+        self.resume_batch = self.step - step
         self.add_seconds("phase_data_s", perf_counter() - max(before, self._continued))
         return self._sent(iterator)
 
@@ -112,9 +107,6 @@ class OpenEpoch:
     def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
         for name, value in values.items():
-            if name not in self._names:
-                metrics.check_column(metrics.column_of(name), self._params)
-                self._names.add(name)
             self.sums.track(name, value, how)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:

@@ -90,7 +90,7 @@ class OpenEvaluation:
         measure: Measure | None = None,
         params: Container[str] = (),
     ) -> None:
-        self.sums: EpochSums = EpochSums(measure, loader)
+        self.sums = EpochSums(measure, loader, lambda column: check_column(f"{name}_{column}", params))
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name
@@ -119,7 +119,6 @@ class OpenEvaluation:
     def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
         for name, value in values.items():
-            self.column(name)
             self.sums.track(name, value, how)
 
     def column(self, name: str) -> str:

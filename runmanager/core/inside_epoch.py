@@ -69,16 +69,22 @@ class InsideEpoch:
         if saved and saved["inside"]["position"]["epoch"] == len(records) + 1:
             position = msgspec.convert(saved["inside"]["position"], Inside)
             state.check_names(saved)
-            is_changed = position.num_batches != run.num_batches
+            is_changed = position.num_batches != loaders.num_batches(run.loader)
             if why := problem or ("its loader has changed" if is_changed else ""):
                 problems.append(_start_over(position, why))
             else:
                 self.position, self._saved = position, saved
-        self._is_usable = any(interval) and not problem
+        self._is_usable = bool(interval) and not problem
         self._is_saving = self._is_usable  # in this epoch
         self._said: set[str] = set()
-        if any(interval) and problem:
+        if interval and problem:
             problems.append(f"{_NOTHING}: {problem}, {_COSTS}")
+
+    def begin_epoch(self, epoch: OpenEpoch) -> None:
+        """Follow an epoch, which may resume at the saved position."""
+        epoch.inside = self
+        if self.position and self.position.epoch == epoch.number:
+            epoch.resume_batch = self.position.batch
 
     def begin_pass(self, epoch: OpenEpoch, loader: Any) -> Iterator[Any]:
         """Begin to load batches, at the first batch or after a saved position."""
@@ -115,10 +121,13 @@ class InsideEpoch:
 
     def _watched(self, epoch: OpenEpoch, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches; commit the state after a batch, if it is due, when the next one is requested."""
-        (every, seconds), last = self._interval, perf_counter()
+        interval, last = self._interval, perf_counter()
         is_first, is_due, state = True, False, None
         for batch in batches:
-            is_over = (epoch.step + 1) % every == 0 if every else perf_counter() - last >= (seconds or 0.0)
+            if isinstance(interval, int):
+                is_over = (epoch.step + 1) % interval == 0
+            else:
+                is_over = perf_counter() - last >= (interval or 0.0)
             is_due = is_due or is_over  # until a batch has a tracked value
             if is_due and self._is_saving:
                 try:
@@ -146,7 +155,7 @@ class InsideEpoch:
             logged = run.steps.position(epoch.number)
         before = perf_counter()
         step = run.num_steps + max(epoch.step, logged[0])
-        position = Inside(epoch.number, epoch.step, step, run.num_batches)
+        position = Inside(epoch.number, epoch.step, step, loaders.num_batches(run.loader))
         inside: dict[str, Any] = {
             "epoch": epoch.state(before),
             "run_seconds": run.seconds,

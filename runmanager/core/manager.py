@@ -261,7 +261,9 @@ class Manager:
         run.epoch = run.context.epoch_type(
             run.number, run.device, run.loader, run.folder.params, run.report_step, self._context.measure
         )
-        run.sums, run.epoch.inside = run.epoch.sums, run.inside
+        run.sums = run.epoch.sums
+        if run.inside:
+            run.inside.begin_epoch(run.epoch)
 
     def end_epoch(self) -> None:
         """End the epoch: stop the clock, read the sums, commit and log the row.
@@ -434,9 +436,8 @@ class Manager:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
             state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
-            every = run.context.epoch_type.commit_every
-            is_checked = every is not None and checkpoint_every is not None
-            self._resume_from(state, (every, None) if is_checked else options.interval)
+            every = options.interval
+            self._resume_from(state, every and (run.context.epoch_type.commit_every or every))
         elif run.resume_epoch is not None and not run.has_begun:
             self._resume_from()
         loop = run.epochs(n, self.begin_epoch, self.end_epoch)
@@ -981,7 +982,7 @@ class Manager:
             self._context = replace(self._context, measure=before.measure)
 
     def _resume_from(
-        self, state: ResumeState | TrainerState | None = None, interval: "Interval" = (None, None)
+        self, state: ResumeState | TrainerState | None = None, interval: "Interval" = None
     ) -> None:
         """Resume the open run after the last epoch of a state, which from now on is saved with each epoch.
 
@@ -1128,7 +1129,7 @@ class LoopOptions:
             problems.check_seconds("max_seconds", self.max_seconds)
         if every is None:
             return problems
-        if not any(self.interval):
+        if not self.interval:
             rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
             problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
         elif self.checkpoint is None:
@@ -1142,15 +1143,16 @@ class LoopOptions:
 
     @property
     def interval(self) -> "Interval":
-        """The interval between two commits inside an epoch; (None, None) for none, or if it is invalid.
+        """The interval between two commits inside an epoch; None for none, or if it is invalid.
 
         >>> LoopOptions(checkpoint_every=500).interval, LoopOptions(checkpoint_every="1.5h").interval
-        ((500, None), (None, 5400.0))
+        (500, 5400.0)
         """
         every = self.checkpoint_every
-        if isinstance(every, str) and (match := _DURATION.fullmatch(every)):
-            return None, float(match["number"]) * _UNITS[match["unit"]]
-        return (every, None) if is_count(every, 1) else (None, None)  # type: ignore[return-value]
+        if isinstance(every, str):
+            match = _DURATION.fullmatch(every)
+            return float(match["number"]) * _UNITS[match["unit"]] if match else None
+        return every if is_count(every, 1) else None
 
 
 class EarlyStop(RunListener):

@@ -121,11 +121,17 @@ class EpochSums:
     Args:
         measure: The user's function that counts the samples of a batch, None by default.
         loader: The loader, which may give the sizes of batches; None if unknown.
+        check: Raises an error for the name of a new column that is not valid.
     """
 
-    def __init__(self, measure: Measure | None = None, loader: Any = None) -> None:
+    def __init__(
+        self,
+        measure: Measure | None = None,
+        loader: Any = None,
+        check: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.measure: Measure | None = measure
-        self._loader = loader
+        self._loader, self._check = loader, check
         self.is_tracked: bool = False  # whether the current batch has a value
         self.loss: Sum = Sum(is_watched=True)
         self.accuracy: Sum = Sum()
@@ -167,7 +173,7 @@ class EpochSums:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = self._size_of(batch)
+        size = batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.loss.add(loss, size, size)
@@ -220,6 +226,8 @@ class EpochSums:
     def track(self, name: str, value: torch.Tensor | float, how: How) -> None:
         """Add a value of the current batch, see `RunManager.track`."""
         source, name = name, column_of(name)
+        if name not in self.sources:
+            self._check(name)
         claim_column(self.sources, name, source)
         if how not in _HOWS:
             rule = f"how must be one of {', '.join(map(repr, _HOWS))}"
@@ -276,15 +284,12 @@ class EpochSums:
     def _whole_size(self, given: list[int]) -> int:
         """Return the size of the current batch; `given` are the sizes of its parts, or of other batches."""
         try:
-            size = self._size_of(self._batch)
+            size = batch_size(self._batch, self.measure, self._loader, self._number)
         except InvalidArgumentError:
             if not given:
                 raise
             return given[-1]
         return size if not given or sum(given) == size else given[-1]
-
-    def _size_of(self, batch: Any) -> int:
-        return batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
 
     def _settle(self) -> None:
         """Add the values that still wait for the size of their batch, at the end of the epoch."""

@@ -111,13 +111,6 @@ class OpenRun:
         return perf_counter() - self.start - self.outside
 
     @property
-    def num_batches(self) -> int | None:
-        """The number of batches of the loader, None if unknown."""
-        with suppress(Exception):  # __len__ of a user's data set may raise any exception
-            return len(self.loader)
-        return None
-
-    @property
     def has_begun(self) -> bool:
         """Whether this attempt has begun or resumed an epoch."""
         return self.journal is not None
@@ -274,7 +267,10 @@ class OpenRun:
             loss = epoch.sums.loss
             # the loss on an accelerator is not read
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
-            progress = BatchProgress(self.number, epoch.step, self.num_epochs, self.num_batches, mean)
+            num_batches = None
+            with suppress(Exception):  # __len__ of a user's data set may raise any exception
+                num_batches = len(self.loader)
+            progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches, mean)
         for listener in self.listeners:
             listener.step_ended(progress)
         if self.context.report:
