@@ -18,8 +18,6 @@ from runmanager.tables.steps import Points, read_steps
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.tables.columns import Numbers
-
 
 def load_steps(runs: Any = "runs") -> "pd.DataFrame":
     """Load the values of `manager.log`: one row per step at which a run logged a value.
@@ -91,52 +89,44 @@ def _table_of(runs: Sequence[RunFolder], damaged: list[str]) -> "pd.DataFrame":
 
     from runmanager.tables.columns import HYPERPARAMETERS
 
-    parts: list[tuple[int, dict[str, Numbers]]] = []
+    tables = [pd.DataFrame({name: np.array([], np.int64) for name in ("run", "epoch", STEP)})]
     num_rows = num_values = 0
-    names: dict[str, None] = {}
+    names: set[str] = set()
     for run in runs:
         points = read_steps(run, damaged)
-        columns = _columns_of(points)
-        with_more = {**names, **dict.fromkeys(points)}
-        rows, values = len(columns[STEP]), sum(len(each.numbers) for each in points.values())
-        if is_sparse(num_rows + rows, len(with_more), num_values + values):
+        if not points:
+            continue
+        table = _joined(points)
+        rows, values = len(table), sum(len(one.numbers) for one in points.values())
+        if is_sparse(num_rows + rows, len(names | points.keys()), num_values + values):
             damaged.append(f"{run.path} (no table has room for the names of its steps)")
             continue
-        num_rows, num_values, names = num_rows + rows, num_values + values, with_more
-        parts.append((run.number, columns))
-
-    def joined(name: str) -> "Numbers":
-        return np.concatenate([
-            columns[name] if name in columns else np.full(len(columns[STEP]), np.nan) for _, columns in parts
-        ])  # fmt: skip
-
-    counts = [len(columns[STEP]) for _, columns in parts]
-    table = pd.DataFrame({
-        "run": np.repeat(np.array([number for number, _ in parts], np.int64), np.array(counts, np.int64)),
-        **{name: joined(name) if parts else np.array([], np.int64) for name in ("epoch", STEP, *names)},
-    })  # fmt: skip
+        num_rows, num_values, names = num_rows + rows, num_values + values, names | points.keys()
+        table.insert(0, "run", run.number)
+        tables.append(table)
+    table = pd.concat(tables, ignore_index=True)
     table.attrs[HYPERPARAMETERS] = []
     return table
 
 
-def _columns_of(points: Mapping[str, Points]) -> "dict[str, Numbers]":
-    """Join the logged values of a run into columns, with one row per epoch and step."""
-    each = list(points.values())
-    if all(np.array_equal(other.steps, each[0].steps) and np.array_equal(other.epochs, each[0].epochs)
-           for other in each[1:]):  # fmt: skip
-        none = np.array([], np.int64)
-        epochs, steps = (each[0].epochs, each[0].steps) if each else (none, none)
-        return {"epoch": epochs, STEP: steps, **{name: one.numbers for name, one in points.items()}}
-    epochs, steps = np.concatenate([one.epochs for one in each]), np.concatenate([one.steps for one in each])
+def _joined(points: Mapping[str, Points]) -> "pd.DataFrame":
+    """Join the logged values of a run, with one row per epoch and step."""
+    import pandas as pd
+
+    first = next(iter(points.values()))
+    if all(np.array_equal(one[:2], first[:2]) for one in points.values()):  # the usual case, without sorting
+        numbers = {name: one.numbers for name, one in points.items()}
+        return pd.DataFrame({"epoch": first.epochs, STEP: first.steps, **numbers})
+    epochs = np.concatenate([one.epochs for one in points.values()])
+    steps = np.concatenate([one.steps for one in points.values()])
     order = np.lexsort((steps, epochs))
     epochs, steps = epochs[order], steps[order]
     is_new = np.append([True], (np.diff(epochs) > 0) | (np.diff(steps) > 0))
     rows = np.empty(len(order), np.int64)
     rows[order] = np.cumsum(is_new) - 1
     columns = {"epoch": epochs[is_new], STEP: steps[is_new]}
-    start = 0
     for name, one in points.items():
-        columns[name] = np.full(len(columns[STEP]), np.nan)
-        columns[name][rows[start : start + len(one.numbers)]] = one.numbers
-        start += len(one.numbers)
-    return columns
+        of_name, rows = np.split(rows, [len(one.numbers)])
+        columns[name] = np.full(is_new.sum(), np.nan)
+        columns[name][of_name] = one.numbers
+    return pd.DataFrame(columns)
