@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runmanager.core import files
-from runmanager.core.experiment import Experiment, RunFolder, read_runs
+from runmanager.core.experiment import Experiment, RunFolder, has_journals, read_runs
 from runmanager.core.lock import hold
 from runmanager.core.outcome import Status
 from runmanager.core.state import read_experiment, read_run
@@ -45,19 +45,19 @@ class Contents:
 
 def look(run: RunFolder) -> Contents:
     """Return the files that the removal of a run removes, and the files that it keeps."""
-    return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), files.RUN))
+    return _of_run(run.path)
 
 
 def look_at_experiment(experiment: Path) -> Contents:
     """Return the files that the removal of an experiment removes, and the files that it keeps."""
-    top = _contents(experiment, _written(_OF_EXPERIMENTS), files.GRID)
-    parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
-    inside = [_with_folders(folder, contents) for folder, contents in parts]
-    folders = _folders_in(experiment).keys()
+    top, folders = _contents(experiment, _written(_OF_EXPERIMENTS), files.GRID), _folders_in(experiment)
+    parts = [_of_run(folder) for folder in folders]
     others = [path for path in top.others if path not in folders]
-    removed = [*(file for contents in inside for file in contents.files), *top.files]
-    others += [other for contents in inside for other in contents.others]
-    return Contents(removed, others, sum(contents.size for contents in (top, *inside)))
+    return Contents(
+        [*(file for contents in parts for file in contents.files), *top.files],
+        [*others, *(other for contents in parts for other in contents.others)],
+        sum(contents.size for contents in (top, *parts)),
+    )
 
 
 def look_at_checkpoints(run: RunFolder) -> Contents:
@@ -155,8 +155,9 @@ def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
     return Contents(files, others, size)
 
 
-def _with_folders(folder: Path, contents: Contents) -> Contents:
-    """Add a run's artifacts and its trainer's checkpoints to the contents of its folder."""
+def _of_run(folder: Path) -> Contents:
+    """Return the content of a run's folder, with its artifacts and its trainer's checkpoints."""
+    contents = _contents(folder, _written(_OF_RUNS), files.RUN)
     for inside in _folders_of(folder):
         contents = _with_folder(inside, contents)
     return contents
@@ -179,17 +180,13 @@ def _with_folder(folder: Path, contents: Contents) -> Contents:
     return Contents([*files, *contents.files], others, contents.size + sum(part.size for part in parts))
 
 
-def _folders_in(experiment: Path) -> dict[Path, str]:
-    """Return the folders of an experiment's runs, each with the pattern of its file names."""
-    folders = {run.path: _OF_RUNS for run in read_runs(experiment)}
-    folders |= {folder: _OF_RUNS for folder in experiment.iterdir() if _is_damaged_run(folder)}
-    return {folder: names for folder, names in folders.items() if _is_folder(folder)}
-
-
-def _is_damaged_run(folder: Path) -> bool:
-    """Whether a folder is a run's folder, even if its files are unreadable."""
-    is_named = files.run_number(folder.name) is not None and _is_folder(folder)
-    return is_named and ((folder / files.RUN).is_file() or bool(files.journals_by_attempt(folder)))
+def _folders_in(experiment: Path) -> dict[Path, None]:
+    """Return the folders of an experiment's runs, even of runs whose files are unreadable."""
+    folders = dict.fromkeys(run.path for run in read_runs(experiment))
+    for path in experiment.iterdir():
+        if files.run_number(path.name) is not None and ((path / files.RUN).is_file() or has_journals(path)):
+            folders[path] = None
+    return dict.fromkeys(filter(_is_folder, folders))
 
 
 _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT, which `stat` has on Windows alone
