@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
@@ -273,6 +273,12 @@ def wide_console() -> Console:
 
 class _PlainConsole(Console):
     """A console for a file that may be closed, or whose encoding may lack symbols."""
+
+    @property  # type: ignore[misc]
+    def file(self) -> IO[str]:
+        """The file; during a run in this process, the one beneath its output.log."""
+        file: IO[str] = getattr(sys.stdout, "beneath", None) or super().file
+        return file
 
     def on_broken_pipe(self) -> None:
         """Let the error reach the caller, instead of ending the process with exit code 1."""

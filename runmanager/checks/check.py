@@ -87,6 +87,13 @@ class Stopping:
     def stopping(self) -> None:
         """Show nothing."""
 
+    def run_printed(self, run: Run, line: str) -> None:
+        """Show nothing."""
+
+    def last_output(self, run: Run) -> str:
+        """Return nothing."""
+        return ""
+
     def say(self, line: str) -> None:
         """Show nothing."""
 

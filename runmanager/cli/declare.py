@@ -27,6 +27,7 @@ _NAMES = {
     "goals": ["--goal"],
     "limit": ["--limit", "-n"],
     "output": ["--output", "-o"],
+    "printed": ["--output"],
     "yes": ["--yes", "-y"],
 }
 """Parameter -> the names of its option, if they differ from the parameter's name."""

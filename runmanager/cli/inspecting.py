@@ -25,7 +25,7 @@ _LAST_LINES = 12  # number of lines of a traceback
 _EPOCHS_SHOWN = 10
 
 
-def show_command(run: Path, *, code: bool = False) -> Answer:
+def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Answer:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.
@@ -40,13 +40,18 @@ def show_command(run: Path, *, code: bool = False) -> Answer:
 
     Options:
         code: Show only the source that the run reached when it began.
+        printed: Show only what the run printed.
     """
     from runmanager.checks.kept_source import read_source
-    from runmanager.core.state import read_run
+    from runmanager.core.state import read_output, read_run
     from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
+    if printed:
+        lines = read_output(result.folder.path).split("\n")
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)  # the end of progress bars
+        return Answer(partial(write_out, text.rstrip("\n")), lambda: text)
     if code:
         return Answer(partial(write_out, read_source(result)), partial(read_source, result), damaged=damaged)
     design = Experiment(result.folder.path.parent).design

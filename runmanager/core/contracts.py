@@ -261,8 +261,14 @@ class Watch(Protocol):
     def stopping(self) -> None:
         """Called when Ctrl-C or SIGTERM stops the execution; several signals cause several calls."""
 
+    def run_printed(self, run: Run, line: str) -> None:
+        """Show a line that a run has printed."""
+
+    def last_output(self, run: Run) -> str:
+        """Return the last lines that a run printed, as evidence of its end."""
+
     def say(self, line: str) -> None:
-        """Show a line to the user: output of a run, or a change of a device."""
+        """Show a line to the user, such as a change of a device."""
 
 
 class Executor(ABC):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from runmanager.core.contracts import Boards, Report, RunListener
 from runmanager.core.epoch import OpenEpoch
@@ -19,6 +20,7 @@ class GridContext:
 
     Attributes:
         run: The only run that may begin, whose tables the grid writes; None if any run may begin.
+        folder: The folder of this run.
         jobs: The maximum number of runs that share the machine; a column of the tables if above 1.
         fingerprint: The code, data and versions that results depend on, for the journal.
         changes_since: Returns the changes since a run began; a changed run starts over.
@@ -36,6 +38,7 @@ class GridContext:
     """
 
     run: Run | None = None
+    folder: Path | None = None
     jobs: int = 1
     fingerprint: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     changes_since: Callable[..., Sequence[str]] = lambda *_, **__: ()

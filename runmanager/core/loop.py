@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +16,17 @@ from runmanager.core.listener_thread import ListenerThread
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, News, Outcome, Status
 from runmanager.core.plan import Action, Plan, PlannedRun, make_plan
 from runmanager.core.run import Run, copy_of, device_of, id_of
-from runmanager.core.state import RunResult, read_run
+from runmanager.core.state import RunResult, read_output, read_run
 from runmanager.core.task import RunTask
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED, INTERRUPTED = 0, 1, 74, 130
 """Exit codes; 2 means that no run was started."""
+
+_MOST_OUTPUT = 100_000  # the maximum number of characters of output.log that error.log repeats
+_MOST_ALIKE = 3  # runs in a row that fail with the same error, after which the last due run is next
+_NUMBER = re.compile(r"\d[\d.e+-]*")  # two errors are the same if they differ only in numbers
 
 
 @dataclass(eq=False, kw_only=True)
@@ -109,6 +114,8 @@ class Loop:
         threads = [ListenerThread(listener, self.say) for listener in self.users]
         self.listeners += threads
         num_retries: Counter[str] = Counter()
+        self._alike: list[str] = []  # the last runs, if they failed alike
+        self._error, self._last = "", ""  # of them, and the last due run, which came before others
         runs: deque[Run] = deque()
         self._hand_over(first, runs)
         task = replace(self.task, context=replace(self.task.context, jobs=self.num_lanes))
@@ -129,8 +136,8 @@ class Loop:
                             self._in_progress[id_] = replace(planned, before=self.states[id_])
                             runs.append(run)
                             continue
-                    if self.stops_at_failure and not outcome.status.is_success:
-                        self.say("stopped at the first failure (on_error='stop')")
+                    if why := self._why_stop(id_, outcome, runs):
+                        self.say(why)
                         return SOME_FAILED
                     if self.search:
                         more = ranks.from_main(functools.partial(self._ask, self.search))
@@ -183,6 +190,15 @@ class Loop:
                 why = listener.epoch_ended(news.record, None)
                 reasons += [why] if why and listener.may_stop else []
         return next(iter(reasons), "")
+
+    def run_printed(self, run: Run, line: str) -> None:
+        """Show a line that a run has printed, with the run's number if there are several lanes."""
+        self.say(f"[run {self.runs[id_of(run)].folder.number}] {line}" if self.num_lanes > 1 else line)
+
+    def last_output(self, run: Run) -> str:
+        """Return the last lines that a run printed in its last attempt."""
+        content = read_output(self.runs[id_of(run)].folder.path)
+        return content.rpartition(files.ATTEMPT)[2][-_MOST_OUTPUT:]
 
     def stopping(self) -> None:
         """Report that a signal stops the execution."""
@@ -250,6 +266,25 @@ class Loop:
         self.runs |= due  # other ranks than rank 0 do not have those that the search has created
         self._in_progress |= due
         runs.extend(planned.run for planned in plan.due)
+
+    def _why_stop(self, id_: str, outcome: Outcome, runs: deque[Run]) -> str:
+        """Return why the grid stops after a run, "" if it goes on; the last due run comes after three failures.
+
+        The runs must have failed in a row, with errors that differ only in numbers.
+        """
+        if self.stops_at_failure and not outcome.status.is_success:
+            return "stopped at the first failure (on_error='stop')"
+        before, self._error = self._error, _NUMBER.sub("0", outcome.error)
+        has_failed = outcome.status is Status.FAILED
+        self._alike = [*(self._alike if self._error == before else ()), id_] if has_failed else []
+        num_left = len(self._in_progress) + self.num_more
+        if len(self._alike) > _MOST_ALIKE and num_left and (id_ == self._last or not self._in_progress):
+            step = f"once it is fixed, the same command goes on with the other runs ({num_left:,})"
+            return f"stopped: {len(self._alike)} runs in a row failed alike ({outcome.error}); {step}"
+        if len(self._alike) >= _MOST_ALIKE and runs and self._last not in self._in_progress:
+            runs.appendleft(runs.pop())
+            self._last = id_of(runs[0])
+        return ""
 
     def _commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
         """Commit the outcome of a process that has died, unless its journal has an end; return the outcome."""

@@ -775,8 +775,11 @@ class Manager:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the current or the last run, to which you may add files; None before the first run."""
-        return self._current.folder.path if self._current else None
+        """The folder of the current or the last run, to which you may add files.
+
+        None before the first run; in `run_grid`, the folder of the run from the beginning of `train` on.
+        """
+        return self._current.folder.path if self._current else self._context.folder
 
     @property
     def should_stop(self) -> bool:

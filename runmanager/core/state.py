@@ -65,6 +65,13 @@ class RunResult:
         return []
 
 
+def read_output(folder: Path) -> str:
+    """Return what a run has printed."""
+    with suppress(OSError):
+        return files.read_end(folder / files.OUTPUT_LOG, 1 << 24).decode("utf-8", "replace")
+    return ""
+
+
 def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
     """Read all runs of one experiment; append unreadable files to `damaged`."""
     return [read_run(folder, damaged) for folder in read_runs(path, damaged)]

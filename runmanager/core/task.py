@@ -16,6 +16,7 @@ from runmanager.core import files, provenance
 from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Outcome, Status
+from runmanager.core.output import kept_output
 from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.state import read_run
 from runmanager.core.values import key_of
@@ -77,14 +78,20 @@ class RunTask:
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
         of_grid = self.context.fingerprint
         fingerprint = _fingerprint_of(run, of_grid) if of_grid.get("hyperparameters") else of_grid
-        context = replace(self.context, run=run, report=report, listeners=listeners, fingerprint=fingerprint)
+        folder = ranks.from_main(lambda: self.experiment.open(run).path)
+        context = replace(
+            self.context, run=run, folder=folder, report=report, listeners=listeners, fingerprint=fingerprint
+        )
         manager = self.manager_of(self.experiment, context)
         num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
+        # a debugger needs the terminal itself
+        is_kept = os.name == "posix" and ranks.is_main() and not self.raises
+        output = kept_output(folder) if is_kept else nullcontext()
         process, before = os.getpid(), process_state()
         provenance.loaded_now = {}  # the files that `train` loads
         try:
-            with threads:  # the threads before train() computes its first sum
+            with threads, output:  # the threads before train() computes its first sum
                 copy = copy_of(run)  # `train` may modify its values
                 with self._reserving(run):
                     self.train(copy, manager, **arguments_of(self.train, copy))

@@ -8,9 +8,6 @@ from pathlib import Path
 from runmanager.core.contracts import uncommitted
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 
-MOST_LINES = 1000
-"""The number of last lines of output stored for a run that died or hung."""
-
 _SIGKILL = 9  # Windows lacks the name
 # what C++ prints about an exception that nothing catches: a failed GPU raises one as it frees pinned memory
 _UNCAUGHT = re.compile(r"^terminate called after throwing an instance of .*\n +what\(\): +(.*)", re.MULTILINE)

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import process
@@ -16,7 +15,6 @@ from typing import Any
 from runmanager.core.outcome import BatchProgress, EpochRecord
 from runmanager.core.run import Run
 from runmanager.executors import worker
-from runmanager.executors.deaths import MOST_LINES
 
 PREFIX = "lane "
 """The prefix of a lane's process name."""
@@ -41,7 +39,6 @@ class Lane:
         self.heard = time.monotonic()  # time of the last report
         self._unfinished = b""
         self._stacks = b""
-        self._log: deque[str] = deque(maxlen=MOST_LINES)
         self.connection, its_connection = context.Pipe()
         self.output, its_output = context.Pipe(duplex=False)
         self.faults, its_faults = context.Pipe(duplex=False)
@@ -59,7 +56,6 @@ class Lane:
         """Assign a run, which executes in lane `number`; the run is sent when the process is ready."""
         self.run, self.number, self.news, self.heard = run, number, None, time.monotonic()
         self._stacks = b""
-        self._log.clear()
 
     def send(self, order: bytes | str | None) -> None:
         """Send a run, an answer, or None to end the process; its death is detected elsewhere."""
@@ -72,21 +68,18 @@ class Lane:
             while self.connection.poll():
                 yield self.connection.recv()
 
-    def lines(self) -> Iterator[str]:
-        """Yield the printed lines, without waiting."""
+    def lines(self, *, is_ended: bool = False) -> Iterator[str]:
+        """Yield the printed lines, without waiting; at the end of a run, also a line without an end."""
         *lines, self._unfinished = (self._unfinished + _pending(self.output)).split(b"\n")
-        if len(self._unfinished) > _LONGEST_LINE:
+        if is_ended or len(self._unfinished) > _LONGEST_LINE:
             lines, self._unfinished = [*lines, self._unfinished], b""
         for line in lines:
-            text = line.decode("utf-8", "replace").rpartition("\r")[2]
-            self._log.append(text)
-            yield text
+            yield line.decode("utf-8", "replace").rpartition("\r")[2]
 
-    def log(self) -> str:
-        """Return the last output of the run, and the stacks of its threads if the process has written them."""
+    def stacks(self) -> str:
+        """Return the stacks of the process's threads, "" if the process has not written them."""
         self._stacks += _pending(self.faults)
-        parts = (part.decode("utf-8", "replace") for part in (self._unfinished, self._stacks))
-        return "\n".join([*self._log, *parts]).strip()
+        return self._stacks.decode("utf-8", "replace")
 
     def show_stacks(self) -> None:
         """Request the stacks of the process's threads."""

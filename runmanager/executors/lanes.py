@@ -178,7 +178,7 @@ class _Pool:
             elif lane.is_ready and self._timeout is not None and quiet_s > self._timeout:
                 lane.show_stacks()
                 lane.kill()
-                outcome = hung(self._timeout, lane.news, lane.log())
+                outcome = hung(self._timeout, lane.news, self._log(lane))
                 run = self._free(lane)
                 self._remove(lane)
                 yield run, outcome
@@ -237,14 +237,14 @@ class _Pool:
         for message in lane.messages():
             lane.heard = time.monotonic()
             if isinstance(message, Outcome) and lane.run is not None:
-                self._print(lane)
+                self._print(lane, is_ended=True)
                 yield self._free(lane), message
             else:
                 self._follow(lane, message, runs)
-        self._print(lane)
+        self._print(lane, is_ended=has_ended)
         if has_ended or (lane.is_spent and lane.run is None):
             if lane.run is not None:
-                where, log = whereabouts(lane.news) if lane.is_ready else " before it began", lane.log()
+                where, log = whereabouts(lane.news) if lane.is_ready else " before it began", self._log(lane)
                 status, cause = self._deaths.explain(lane.process.exitcode, where, log)
                 yield self._free(lane), uncommitted(status, cause, log=log)
             self._remove(lane)
@@ -271,10 +271,17 @@ class _Pool:
             case Lost(why, is_full):
                 self._probe_failed(lane, why, runs, is_full=is_full)
 
-    def _print(self, lane: Lane) -> None:
-        for line in lane.lines():
-            if line.strip():
-                self._watch.say(f"[lane {lane.number}] {line}" if self._num_lanes > 1 else line)
+    def _print(self, lane: Lane, *, is_ended: bool) -> None:
+        for line in filter(str.strip, lane.lines(is_ended=is_ended)):
+            if lane.run is None:
+                self._watch.say(line)
+            else:
+                self._watch.run_printed(lane.run, line)
+
+    def _log(self, lane: Lane) -> str:
+        """Return the last output of a lane's run, and the stacks of its threads."""
+        assert lane.run is not None
+        return f"{self._watch.last_output(lane.run)}\n{lane.stacks()}".strip()
 
     def _free(self, lane: Lane) -> Run:
         run, lane.run = lane.run, None

@@ -23,7 +23,7 @@ from runmanager.core.files import HOLDER
 from runmanager.core.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 from runmanager.core.run import Run, device_of
 from runmanager.errors import first_line
-from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
+from runmanager.executors.deaths import hung, whereabouts
 from runmanager.executors.serialize import dump, dump_error, load_dumped, send_to_children_by_value
 from runmanager.executors.worker import Raised
 
@@ -126,7 +126,6 @@ class _Flight:
     lost: list[str] = field(default_factory=list)  # the names of its lost nodes
     news: EpochRecord | BatchProgress | None = None
     heard: float = 0.0  # time of the last event (time.monotonic)
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # the last output of the run
     verdict: Outcome | None = None  # the outcome, if the driver has cancelled the task
 
 
@@ -212,8 +211,7 @@ class RayRuns:
                     self._watch.run_started(flight.run, flight.lane, device_of(flight.run))
                 flight.node = node
             case str():
-                flight.lines.append(event)
-                self._watch.say(event if self._most == 1 else f"[lane {flight.lane}] {event}")
+                self._watch.run_printed(flight.run, event)
             case Question(record):
                 flight.news = record
                 answer = self._watch.run_progressed(flight.run, event)
@@ -235,13 +233,11 @@ class RayRuns:
                     flight.node = ""
                 self._launch(flight)
                 return None
-            cause, log = f"Ray ended it: {first_line(error)}", [*flight.lines, str(error)]
+            log = self._watch.last_output(flight.run)
             if isinstance(error, WorkerCrashedError) and flight.node:
-                cause, log = (
-                    f"its process on node {flight.node} died{whereabouts(flight.news)}",
-                    [*flight.lines],
-                )
-            return uncommitted(Status.KILLED, cause, "\n".join(log))
+                cause = f"its process on node {flight.node} died{whereabouts(flight.news)}"
+                return uncommitted(Status.KILLED, cause, log)
+            return uncommitted(Status.KILLED, f"Ray ended it: {first_line(error)}", f"{log}\n{error}")
         if isinstance(result, Raised):
             raise load_dumped(result.error)
         return result
@@ -260,7 +256,7 @@ class RayRuns:
             if flight.verdict is not None:
                 continue
             if flight.node and self._timeout and now > flight.heard + self._timeout:
-                flight.verdict = hung(self._timeout, flight.news, "\n".join(flight.lines))
+                flight.verdict = hung(self._timeout, flight.news, self._watch.last_output(flight.run))
             elif now > self._fitted.get(device, 0.0) + _NEW_NODE_S:
                 reason = f"no node has room for device {device!r}"
                 flight.verdict = uncommitted(Status.UNAVAILABLE, reason)

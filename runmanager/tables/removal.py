@@ -18,7 +18,7 @@ from runmanager.tables.results_files import write_results
 
 _CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
-    rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
+    rf"(run\.json|(error|output)\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|weights\.pt))"
 )
 _OF_EXPERIMENTS = (

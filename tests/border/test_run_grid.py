@@ -1,6 +1,7 @@
 """run_grid: what is executed, how runs may end, what is refused, and what a repeated call does."""
 
 import copy
+import json
 import logging
 import math
 import os
@@ -24,7 +25,9 @@ from runmanager import (
     GridError,
     GridOutcome,
     InlineExecutor,
+    IntRange,
     LanesExecutor,
+    OptunaSearch,
     RunBuilder,
     RunsWarning,
     expand,
@@ -668,3 +671,86 @@ def test_a_run_whose_folder_is_removed_fails_and_the_others_go_on(executor, chec
 
     assert (outcome.exit_code, outcome.runs["status"].tolist()) == (1, ["completed", "failed", "completed"])
     assert "folder of the run was removed" in outcome.runs["error"][1]
+
+
+# Failures that are alike
+
+
+def failing(run, manager):
+    """Fail with a number of the run in the message, unless the file `fixed` is there or the run is said to."""
+    with Path("trained.txt").open("a") as file:
+        file.write(f"{run.lr} ")
+    with manager.run(run):
+        if not Path("fixed").exists() and run.lr not in json.loads(Path("good.txt").read_text()):
+            raise ValueError(f"no data for {run.lr} at 1e-{run.lr}")
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr, 1)
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_after_three_failures_alike_the_last_run_is_next_and_stops_the_grid_if_it_fails_alike(executor, capsys):
+    Path("good.txt").write_text("[1]")
+    options = {"experiment": "exp", "executor": executor}
+
+    outcome = run_grid({"lr": range(1, 10)}, failing, **options)
+
+    assert outcome.exit_code == 1
+    assert Path("trained.txt").read_text() == "1 2 3 4 9 "
+    assert [str(ended.status) for _, ended in outcome.outcomes] == [
+        "completed", *["failed"] * 3, *["pending"] * 4, "failed"
+    ]  # fmt: skip
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stopped")]
+    for part in ("4 runs in a row", "ValueError: no data for 9", "same command goes on", "(4)"):
+        assert part in line
+
+    Path("fixed").touch()
+    outcome = run_grid({"lr": range(1, 10)}, failing, **options, retry_failed=True, display=False)
+
+    assert outcome.exit_code == 0
+    assert Path("trained.txt").read_text() == "1 2 3 4 9 2 3 4 5 6 7 8 9 "
+
+
+@pytest.mark.parametrize("good", [[8, 9], [3, 6]])
+def test_a_grid_in_which_some_runs_succeed_in_between_is_executed_whole(good):
+    Path("good.txt").write_text(str(good))
+
+    outcome = run_grid({"lr": range(1, 10)}, failing, experiment="exp", executor="inline", display=False)
+
+    assert len(Path("trained.txt").read_text().split()) == 9
+    assert outcome.runs["status"].value_counts().to_dict() == {"failed": 9 - len(good), "completed": len(good)}
+
+
+def end_by(how):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                if how == "memory":
+                    raise MemoryError
+                if how == "other":
+                    raise ValueError("abcdefghi"[run.lr])
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                manager.track_loss(math.nan, 1)
+
+    return train
+
+
+@pytest.mark.parametrize("how", ["memory", "other", "kill", "divergence"])
+def test_other_ends_never_stop_a_grid(how):
+    executor = "lanes" if how == "kill" else "inline"
+
+    outcome = run_grid({"lr": range(6)}, end_by(how), experiment="exp", executor=executor, display=False)
+
+    assert (outcome.runs["status"] != "pending").all()
+
+
+def test_a_search_whose_runs_all_fail_alike_stops_after_four():
+    pytest.importorskip("optuna")
+    Path("good.txt").write_text("[]")
+
+    outcome = run_grid(
+        {"lr": IntRange(1, 50)}, failing, experiment="exp", search=OptunaSearch(n=20), goal="min:loss",
+        executor="inline", display=False,
+    )  # fmt: skip
+
+    assert (outcome.exit_code, len(Path("trained.txt").read_text().split())) == (1, 4)

@@ -62,16 +62,6 @@ def execute(work, num_runs=1, watch=None, **options):
     return list(LanesExecutor(**options).execute(runs, work, watch or Watcher()))
 
 
-def test_a_run_whose_process_cpp_aborts_has_failed_with_its_reason():
-    def work(run, _):
-        os.write(2, b"terminate called after throwing an instance of 'std::logic_error'\n  what():  no\n")
-        os.abort()
-
-    ((_, outcome),) = execute(work)
-
-    assert (outcome.status, outcome.error) == (Status.FAILED, "its process aborted (no)")
-
-
 @pytest.mark.slow
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     options: dict[str, Any] = {"jobs": 3, "timeout": 5, "display": False, "tensorboard": False}

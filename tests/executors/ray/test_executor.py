@@ -43,6 +43,12 @@ class Watcher:
     def stopping(self):
         self.is_stopping = True
 
+    def run_printed(self, run, line):
+        self.said.append(f"{run.lr}: {line}")
+
+    def last_output(self, run):
+        return ""
+
     def say(self, line):
         self.said.append(line)
 
@@ -244,8 +250,7 @@ class TestOnThisMachine:
 
         assert outcomes == {0.1: COMPLETED, 0.2: COMPLETED}
         assert sorted(watch.lanes) == [0, 1]
-        assert {line.partition("]")[2] for line in watch.said} == {" begun"}
-        assert {line.partition("]")[0] for line in watch.said} == {"[lane 0", "[lane 1"}
+        assert {*watch.said} == {"0.1: begun", "0.2: begun"}
 
     def test_what_a_run_prints_is_said(self):
         def work(run, report):
@@ -256,7 +261,7 @@ class TestOnThisMachine:
         watch = Watcher()
         execute(work, watch, RUNS[:1])
 
-        assert watch.said == ["one", "two 0.1", "three"]
+        assert watch.said == ["0.1: one", "0.1: two 0.1", "0.1: three"]
 
     def test_an_exception_that_cannot_be_sent_passes_through_as_text(self):
         def work(run, report):

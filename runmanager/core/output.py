@@ -1,0 +1,176 @@
+"""What a run prints, kept in its folder by the process that executes it."""
+
+import ctypes
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from runmanager.core import files
+
+_MOST, _FIRST, _LAST = 10_000_000, 5_000_000, 2_500_000  # bytes of the file, and of its parts after a cut
+_LEFT_OUT = re.compile(rb"\n\.\.\. (\d+) bytes are left out here \.\.\.\n")
+_TURN_S = 0.2  # time until the user sees what C has printed
+
+
+@contextmanager
+def kept_output(folder: Path) -> Iterator[None]:
+    """Append what this process prints during the block to a run's output.log; its user sees it as before.
+
+    Both descriptors lead to the file itself: a kill loses nothing, no reader can block the run, and processes
+    that the run starts print into it too.
+    """
+    process = os.getpid()
+    try:
+        output = _Output(folder)
+        saved = [os.dup(1), os.dup(2)]
+    except OSError:  # the run does without, as on a full disk
+        yield
+        return
+    for number, stream in enumerate(output.streams, 1):
+        stream.begin()
+        os.dup2(output.file, number)
+    thread = threading.Thread(target=output.follow, name="output", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        if os.getpid() == process:  # a process that the run forked leaves the file to this one
+            for number, stream in enumerate(output.streams, 1):
+                _flush(stream.before)
+                os.dup2(saved[number - 1], number)
+                os.close(saved[number - 1])
+            output.is_over.set()
+            thread.join()
+            output.end()
+
+
+class _Output:
+    """The open output.log of a run, and the streams of Python that lead to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._process = folder / files.OUTPUT_LOG, os.getpid()
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # as for our other files
+        self.file = os.open(self._path, flags, 0o666)
+        self.is_over = threading.Event()
+        self._lock = threading.RLock()  # a handler of a signal may print while its thread does
+        self._seen = os.fstat(self.file).st_size  # up to here, the user has seen the file
+        if self._seen:
+            attempt = max(files.journals_by_attempt(folder), default=0) + 1
+            self._append(f"{files.ATTEMPT}{attempt} ---\n")
+        self.streams = [_Stream(self, "stdout"), _Stream(self, "stderr")]
+
+    def print(self, text: str, stream: "_Stream") -> None:
+        """Append what Python prints, after what C has printed until then, and show it."""
+        if os.getpid() != self._process:  # in a forked process, no thread may ever open the lock
+            self._append(text)
+            return
+        self._show()
+        with self._lock:
+            self._append(text)
+        stream.screen.write(text)  # outside the lock, as a display has a lock of its own
+
+    def follow(self) -> None:
+        """Show what C prints until the run is over."""
+        while not self.is_over.wait(_TURN_S):
+            _flush()
+            self._show()
+
+    def end(self) -> None:
+        """Show the rest, and remove a file without output; the streams go on without the file."""
+        self._show()
+        if not self._seen:
+            with suppress(OSError):
+                self._path.unlink()
+        os.close(self.file)
+        self.file = -1
+        for stream in self.streams:
+            stream.end()
+
+    def _append(self, text: str) -> None:
+        with suppress(OSError):  # a full disk harms no run
+            os.write(self.file, text.encode("utf-8", "replace"))
+            self._seen = os.fstat(self.file).st_size
+
+    def _show(self) -> None:
+        """Show what C and other processes have printed; cut the file if it is too long."""
+        content = b""
+        with self._lock, suppress(OSError):
+            size = os.fstat(self.file).st_size
+            if size > self._seen:
+                content, self._seen = os.pread(self.file, size - self._seen, self._seen), size
+            if size > _MOST:
+                earlier = _LEFT_OUT.match(os.pread(self.file, 100, _FIRST))
+                last = os.pread(self.file, _LAST, size - _LAST).partition(b"\n")[2]
+                num = size - _FIRST - len(last) + (int(earlier[1]) - len(earlier[0]) if earlier else 0)
+                with self._path.open("r+b") as file:  # what is written to `self.file` is appended
+                    file.seek(_FIRST)
+                    file.write(b"\n... %d bytes are left out here ...\n" % num + last)
+                    file.truncate()
+                    self._seen = file.tell()
+        if content:
+            with suppress(OSError, ValueError):
+                self.streams[0].screen.write(content.decode("utf-8", "replace"))
+                self.streams[0].screen.flush()
+
+
+class _Stream:
+    """Standard output or standard error of Python during a run.
+
+    Attributes:
+        before: The stream before the run.
+        beneath: The stream without the file, for lines of ours, which the run has not printed.
+        screen: The stream on which the user sees what the run prints.
+    """
+
+    def __init__(self, output: _Output, name: str) -> None:
+        self._name, self._output = name, output
+        self.before = getattr(sys, name)
+        # a live display has put its own stream before the real one
+        self._real = self.beneath = getattr(self.before, "rich_proxied_file", self.before)
+        with suppress(AttributeError, OSError, ValueError):
+            if (number := self._real.fileno()) in (1, 2):
+                self.beneath = os.fdopen(os.dup(number), "w", 1, self._real.encoding, self._real.errors)
+        self.screen = self.beneath if self.before is self._real else self.before
+
+    def write(self, text: str) -> int:
+        """Print a text."""
+        self._output.print(text, self)
+        return len(text)
+
+    def begin(self) -> None:
+        """Take the place of the stream before the run."""
+        _flush(self.before)
+        setattr(sys, self._name, self)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Print texts."""
+        self.write("".join(lines))
+
+    def fileno(self) -> int:
+        """Return the descriptor for processes that the run starts; it leads to the file too."""
+        return int(self._real.fileno())
+
+    def end(self) -> None:
+        """Go on as the stream before the run, for code that keeps this one."""
+        if getattr(sys, self._name) is self:  # the run may have set another one
+            setattr(sys, self._name, self.before)
+        beneath, self.screen, self.beneath = self.beneath, self.before, self.before
+        if beneath is not self._real:
+            with suppress(OSError):
+                beneath.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.beneath, name)
+
+
+def _flush(*streams: Any) -> None:
+    """Flush streams of Python, and those of C."""
+    ctypes.CDLL(None).fflush(None)
+    for stream in streams:
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
