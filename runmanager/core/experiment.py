@@ -69,13 +69,13 @@ class RunFolder:
         """The entry of the run in grid.json and run.json."""
         params = {name: encode(value) for name, value in self.params.items()}
         crc = zlib.crc32(json.dumps([self.id, params], sort_keys=True).encode())
-        content = {"number": self.number, "id": self.id, "folder": self.path.name, "params": params}
-        return {
-            **content,
-            "crc": f"{crc:08x}",
-            **({"unavailable": self.unavailable} if self.unavailable else {}),
-            **({"changed": True} if self.is_changed else {}),
-        }
+        entry: dict[str, Any] = {"number": self.number, "id": self.id, "folder": self.path.name}
+        entry |= {"params": params, "crc": f"{crc:08x}"}
+        if self.unavailable:
+            entry["unavailable"] = self.unavailable
+        if self.is_changed:
+            entry["changed"] = True
+        return entry
 
 
 @dataclass(frozen=True)

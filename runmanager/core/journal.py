@@ -12,7 +12,6 @@ checks. A fact of a wrong type is omitted; a line that lacks a required fact is 
 import errno
 import json
 import math
-import os
 import sys
 import time
 import zlib
@@ -203,12 +202,7 @@ class NoJournal(Journal):
 def _line(run: Path, attempt: int, kind: str, content: Mapping[str, Any], noted: dict[str, str]) -> bytes:
     """Return a line; `noted` gets the facts of loaded runs, which only a line with new ones has."""
     facts: dict[str, Any] = {"v": VERSION, "type": kind, "attempt": attempt}
-    loaded: dict[str, str] = {}
-    for path, digest in (provenance.loaded_now or {}).items():
-        if path not in (run.resolve(), run.parent.resolve()):  # the own experiment changes with each run
-            name = Path(os.path.relpath(path, run.parent.parent)).as_posix()
-            loaded[name] = digest
-    if loaded != noted:
+    if provenance.loaded_now and (loaded := provenance.loaded_by(run)) != noted:
         facts["loaded"] = loaded
         noted |= loaded
     clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -51,6 +52,15 @@ def note_run(folder: Path) -> None:
     if loaded_now is not None:
         results = loaded_now.get(folder.resolve(), "").partition(" ")[0]
         loaded_now[folder.resolve()] = f"{results} {files_digest(folder)}"
+
+
+def loaded_by(run: Path) -> dict[str, str]:
+    """Return what a run has loaded, as paths relative to its root; its own experiment changes with each run."""
+    loaded: dict[str, str] = {}
+    for path, digest in (loaded_now or {}).items():
+        if path not in (run.resolve(), run.parent.resolve()):
+            loaded[Path(os.path.relpath(path, run.parent.parent)).as_posix()] = digest
+    return loaded
 
 
 def files_digest(run: Path) -> str:

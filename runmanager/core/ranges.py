@@ -86,12 +86,9 @@ class Uniform(Range):
     """
 
     def _rounded(self, value: float) -> float:
+        magnitude = math.log10(max(self.high / 2 - self.low / 2, 5e-324)) + math.log10(2)
         # adding 0.0 turns -0.0 into 0.0
-        return round(value, _STEPS - math.floor(self._magnitude)) + 0.0
-
-    @property
-    def _magnitude(self) -> float:
-        return math.log10(max(self.high / 2 - self.low / 2, 5e-324)) + math.log10(2)
+        return round(value, _STEPS - math.floor(magnitude)) + 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,12 +112,9 @@ class LogUniform(Range):
     is_log = True
 
     def _rounded(self, value: float) -> float:
-        return float(f"{value:.{self._decimals}e}")
-
-    @property
-    def _decimals(self) -> int:
         ratio = max(math.log(self.high) - math.log(self.low), 1e-13)
-        return _STEPS + max(0, -math.floor(math.log10(ratio)))
+        decimals = _STEPS + max(0, -math.floor(math.log10(ratio)))
+        return float(f"{value:.{decimals}e}")
 
 
 @dataclass(frozen=True, repr=False)
