@@ -88,7 +88,7 @@ def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
     pairs = {"experiment": [design.note or "" for design in designs]}
     if all(len(runs) == 1 for runs in sides):
         both = zip(designs, sides, strict=True)
-        pairs["run"] = [(design.run_notes or {}).get(runs[0].folder.id, "") for design, runs in both]
+        pairs["run"] = [(design.notes or {}).get(runs[0].folder.id, "") for design, runs in both]
     # a table has one line for each
     lines = {name: [printable(" ".join(note.split())) for note in notes] for name, notes in pairs.items()}
     return [_row("note", name, *notes) for name, notes in lines.items() if len({*notes}) > 1]

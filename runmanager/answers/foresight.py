@@ -82,7 +82,7 @@ def foresee(
     """Return what is known before a grid is executed; None if its runs are no repeats of several rivals."""
     runs = [result.folder.params for result in results]
     axes = design.repeating(varying(runs))
-    rule = design.rule or Rule()
+    rule = design.decide or Rule()
     of_rival = [name for name in varying(runs) if name not in axes] if rule.axis is None else [rule.axis]
     rivals, repeats = (
         {identity({name: params[name] for name in names if name in params}) for params in runs}
@@ -103,7 +103,7 @@ def spread_of(name: str, design: Design, results: Sequence[RunResult]) -> Spread
     if not any(result.epochs for result in results):
         return nothing
     try:
-        axis = None if design.rule is None else design.rule.axis
+        axis = None if design.decide is None else design.decide.axis
         comparison = compared(runs_table(name, results, design), axis, repeats=axes)
     except InvalidArgumentError:  # no run has the goal's metric, or there is no such axis
         return nothing

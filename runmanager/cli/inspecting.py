@@ -74,7 +74,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
 
 
 def _notes(run: "RunResult", design: "Design") -> dict[str, str | None]:
-    return {"note": (design.run_notes or {}).get(run.folder.id), "experiment_note": design.note}
+    return {"note": (design.notes or {}).get(run.folder.id), "experiment_note": design.note}
 
 
 def _print_run(run: "RunResult", design: "Design") -> None:

@@ -30,7 +30,7 @@ def note_command(target: Path, text: str | None = None) -> None:
     experiment = Experiment(path)
     if text is None:
         design = experiment.design
-        before = design.note if run is None else (design.run_notes or {}).get(run.id)
+        before = design.note if run is None else (design.notes or {}).get(run.id)
         if before:
             write_out(before)
         else:
@@ -38,7 +38,7 @@ def note_command(target: Path, text: str | None = None) -> None:
         return
     note = check_note(text)
     with hold(path):
-        experiment.decide(Design(note=note) if run is None else Design(run_notes={run.id: note}))
+        experiment.decide(Design(note=note) if run is None else Design(notes={run.id: note}))
     say(f"{target}: {f'noted: {first_line_of_note(note)}' if note else 'the note is removed'}")
 
 

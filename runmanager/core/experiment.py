@@ -36,7 +36,7 @@ SEEDS = ("seed", "fold", "split", "trial", "repeat")
 _VERSION = 1
 _DEVICE = "device"
 _LAST_TRIAL = "last_trial"  # the key in grid.json
-_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
+_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "decide": "rule of decide= is", "note": "note is",
           "x_axis": "x-axis of curves is"}  # fmt: skip
 
 
@@ -108,9 +108,9 @@ class Design:
 
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the repeat axes
-    rule: Rule | None = None  # the rule of `decide=`
+    decide: Rule | None = None  # the rule of `decide=`
     note: str | None = None  # a note on the whole experiment: lines of Markdown
-    run_notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
+    notes: Mapping[str, str] | None = None  # identity of a run -> note of the run
     x_axis: str | None = None  # the x-axis of curves, see `check_x_axis`
     goals: tuple[Goal, ...] | None = None  # all goals of a search with several goals; `goal` is the first goal
 
@@ -122,8 +122,8 @@ class Design:
             before, value = getattr(self, name), changed.get(name)
             if before is not None and value is not None and before != value:
                 sentences.append(f"the {words} {_in_words(value)} now, no longer {_in_words(before)}")
-        if design.run_notes is not None:
-            changed["run_notes"] = {**(self.run_notes or {}), **design.run_notes}
+        if design.notes is not None:
+            changed["notes"] = {**(self.notes or {}), **design.notes}
         return replace(self, **changed), sentences
 
     def repeating(self, axes: Iterable[str]) -> tuple[str, ...]:
@@ -230,16 +230,9 @@ class Experiment:
                 elif name == "x_axis":
                     check_x_axis(value)
                 values[name] = value
-        goal, goals = values.get("goal"), values.get("goals")
-        return Design(
-            goal,
-            values.get("repeats"),
-            values.get("decide"),
-            values.get("note") or None,
-            values.get("notes") or None,
-            values.get("x_axis"),
-            goals if goals and goals[0] == goal else None,
-        )
+        if values.get("goals", ())[:1] != (values.get("goal"),):
+            values.pop("goals", None)
+        return Design(**values)
 
     def decide(self, design: Design) -> list[str]:
         """Update the design in grid.json; return a sentence for each change."""
@@ -375,9 +368,9 @@ class Experiment:
             changed[_LAST_TRIAL] = max([*numbers, -1 if last is None else last])
         if isinstance(entries := document.get("runs"), list):
             changed["runs"] = [e for e in entries if not (isinstance(e, dict) and str(e.get("id")) in ids)]
-        notes = {id_: note for id_, note in (design.run_notes or {}).items() if id_ not in ids}
+        notes = {id_: note for id_, note in (design.notes or {}).items() if id_ not in ids}
         if document or changed:
-            self.write(replace(design, run_notes=notes), **changed)
+            self.write(replace(design, notes=notes), **changed)
         self._runs = None
 
     def write(self, design: Design, planned: Sequence[RunFolder] | None = None, **changed: Any) -> None:
@@ -394,10 +387,10 @@ class Experiment:
             "goal": None if design.goal is None else str(design.goal),
             "goals": list(map(str, design.goals)) if design.goals else None,
             "repeats": design.repeats,
-            "decide": None if design.rule is None else design.rule.as_json(),
+            "decide": None if design.decide is None else design.decide.as_json(),
             "x_axis": design.x_axis,
             "note": design.note or None,
-            "notes": {id_: note for id_, note in (design.run_notes or {}).items() if note} or None,
+            "notes": {id_: note for id_, note in (design.notes or {}).items() if note} or None,
         }
         fields = {name: value for name, value in fields.items() if value is not None}
         content = {"v": _VERSION, **fields, "runs": [], **others, **changed}

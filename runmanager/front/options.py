@@ -356,8 +356,9 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
             x_axis = check_x_axis(options.tensorboard.x_axis, names)
     problems.raise_if_any()
     return Design(
-        goal=goals[0] if goals else None, repeats=repeats, rule=options.decide.rule if options.decide else None,
-        note=note, x_axis=x_axis, goals=() if goals and len(goals) == 1 else goals,
+        goal=goals[0] if goals else None, repeats=repeats, note=note, x_axis=x_axis,
+        decide=options.decide.rule if options.decide else None,
+        goals=() if goals and len(goals) == 1 else goals,
     )  # fmt: skip
 
 

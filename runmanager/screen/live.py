@@ -331,7 +331,7 @@ class GridProgress(Display):
         if not (loop.search and loop.search.axes) and loop.design.repeating(loop.whole.varying):
             from runmanager.answers.foresight import foresee  # imports pandas
 
-            before, is_anytime = [planned.before for planned in loop.whole.runs], loop.design.rule is not None
+            before, is_anytime = [planned.before for planned in loop.whole.runs], loop.design.decide is not None
             foresight = foresee(loop.task.experiment.path, loop.design, before, anytime=is_anytime)
             time_of = partial(time_of_runs, plan, loop.num_lanes)
             if foresight and (sentence := foresight.sentence(time_of)):

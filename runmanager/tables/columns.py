@@ -112,7 +112,7 @@ def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | Non
     table.attrs[ALL_GOALS] = {name: list(map(str, design.goals))} if design.goals else {}
     table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
     table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
-    table.attrs[RULES] = {} if design.rule is None else {name: design.rule.as_json()}
+    table.attrs[RULES] = {} if design.decide is None else {name: design.decide.as_json()}
     table.attrs[NOTES] = {} if not design.note else {name: design.note}
     return table
 

@@ -92,14 +92,14 @@ def test_without_a_goal_that_of_the_kept_weights_decides(starts, goal):
 
 def test_what_is_decided_is_read_back_and_a_later_rule_wins(tmp_path):
     experiment = Experiment(tmp_path / "e")
-    experiment.decide(Design(rule=Rule("optimizer", 0.002)))
+    experiment.decide(Design(decide=Rule("optimizer", 0.002)))
     experiment.decide(Design(Goal("f1", 1)))
 
-    assert Experiment(tmp_path / "e").design.rule == Rule("optimizer", 0.002, 0.05)
-    (sentence,) = experiment.decide(Design(rule=Rule(None, 0.01, 0.1)))
+    assert Experiment(tmp_path / "e").design.decide == Rule("optimizer", 0.002, 0.05)
+    (sentence,) = experiment.decide(Design(decide=Rule(None, 0.01, 0.1)))
     before = "axis='optimizer', margin=0.002, error=0.05"
     assert sentence == f"the rule of decide= is margin=0.01, error=0.1 now, no longer {before}"
-    assert Experiment(tmp_path / "e").design.rule == Rule(None, 0.01, 0.1)
+    assert Experiment(tmp_path / "e").design.decide == Rule(None, 0.01, 0.1)
 
 
 @pytest.mark.parametrize(
