@@ -284,8 +284,12 @@ class Reached:
         text, reasons = self.text(value), self.blind
         if why or (reasons - _PARTLY and not is_users(type(value))):
             text, reasons = f"<{full_name(type(value))}>", {why} if why else reasons
+        # shortened for the journal, with a hash in place of possible keys
+        may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
+        if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
+            text = f"a value with hash {short_hash(text)[:8]}"
         if text != _DEVICE:
-            _add(self.values, name, _shown(name, text))
+            _add(self.values, name, text)
         if reasons - {_CLOCKS} or (why and isinstance(value, dict)):
             self.named[name] = ", ".join(sorted(reasons))
         if reasons:
@@ -398,8 +402,8 @@ class Reached:
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
-        items = None if kind in (list, tuple) else _items(value, is_exact=self.is_exact)
-        items = value if kind in (dict, types.MappingProxyType) else items
+        is_mapping = kind in (dict, types.MappingProxyType)
+        items = value if is_mapping else _items(value, is_exact=self.is_exact)
         if items is not None:
             texts = [f"{self.text(key, depth)}: {self.text(item, depth)}" for key, item in items.items()]
         elif kind in (list, tuple, set, frozenset):
@@ -523,13 +527,14 @@ def names_read(text: str) -> tuple[str, ...]:
         is_outside = table.get_type() == "module"
         free |= {symbol.get_name() for symbol in table.get_symbols() if is_outside or symbol.is_global()}
         tables += table.get_children()
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute | ast.Name)]
-    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    chains = set()
-    for node in nodes:
-        if id(node) not in inner and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
-            chain = re.match(r"[\w.]+", ast.unparse(node))
-            chains |= {chain[0]} if chain and chain[0].partition(".")[0] in free else set()
+    chains, inner = set(), set()
+    for node in [*ast.walk(ast.parse(text))]:  # an attribute comes before what it is of
+        if isinstance(node, ast.Attribute):
+            inner.add(node.value)
+        elif not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
+            continue
+        chain = re.match(r"[\w.]+", ast.unparse(node)) if node not in inner else None
+        chains |= {chain[0]} if chain and chain[0].partition(".")[0] in free else set()
     return tuple(sorted(chains))
 
 
@@ -541,7 +546,7 @@ def short_hash(content: str) -> str:
 def _rest_of_files(reached: Reached) -> dict[str, str]:
     """Return hashes of the definitions and statements of the user's files that `train` does not reach."""
     rest: dict[str, str] = {}
-    for values, source in _scopes_of_user():
+    for values, source in map(scope_of, filter(is_users, [*sys.modules.values()])):
         module = values["__name__"]
         for name, nodes in source.bindings.items():
             node = nodes[-1]
@@ -555,15 +560,10 @@ def _rest_of_files(reached: Reached) -> dict[str, str]:
     return rest
 
 
-def _scopes_of_user() -> list[Scope]:
-    modules = dict.fromkeys(filter(is_users, [*sys.modules.values()]))  # `__mp_main__` is `__main__`
-    return [scope_of(module) for module in modules]
-
-
 def _homes_of_values() -> dict[int, Home]:
     """Return where the user's files assign each value, but of imports: its id -> the first name, and scopes."""
     homes: dict[int, Home] = {}
-    for values, source in _scopes_of_user():
+    for values, source in map(scope_of, filter(is_users, [*sys.modules.values()])):
         for name, nodes in source.bindings.items():
             if name in values and nodes and not isinstance(nodes[0], _IMPORTS):
                 homes.setdefault(id(values[name]), (name, [(values, source)]))
@@ -714,14 +714,6 @@ def _add(texts: dict[str, str], name: str, text: str) -> None:
     while texts.get(name, text) != text:
         name += "'"
     texts[name] = text
-
-
-def _shown(name: str, text: str) -> str:
-    """Return the text of a value for a journal: shortened, with a hash in place of possible keys."""
-    may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
-    if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
-        return f"a value with hash {short_hash(text)[:8]}"
-    return text
 
 
 def _with_files(data: Any, depth: int = 0) -> Any:

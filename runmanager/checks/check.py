@@ -1,7 +1,6 @@
 """The check of settings before a grid starts, by default with two steps and one evaluation batch each."""
 
 import contextlib
-import json
 import tempfile
 import time
 from collections import deque
@@ -109,8 +108,8 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
     runs = [planned.run for planned in plan.due]
     runs += [run for run in likely if id_of(run) not in absent]
     repeats = loop.design.repeating(plan.varying)
-    every = settings_of(runs, repeats)
-    settings = covering(every, repeats) if task.num_executions else every
+    every, num_covering = settings_of(runs, repeats)
+    settings = every[:num_covering] if task.num_executions else every
     if not settings:
         return [], repeats, []
     words = f"{path.name}: checking {counted(len(settings), 'setting')}"
@@ -141,45 +140,33 @@ def try_settings(loop: Loop, task: CheckTask) -> tuple[list[tuple[Run, Outcome]]
         for run, outcome in ended
         if outcome.status is Status.COMPLETED and outcome.error
     ]
+    last = f"{checked}: {'no other difference' if lines else task.done}"
     if len(ended) < len(settings):
-        return (
-            ended,
-            repeats,
-            [*lines, f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"],
-        )
-    return ended, repeats, [*lines, f"{checked}: {'no other difference' if lines else task.done}"]
+        last = f"! {checked}; the time limit leaves the others of {len(settings):,} unchecked"
+    return ended, repeats, [*lines, last]
 
 
-def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return one run of each setting, ordered so that the first runs cover each value of each axis.
+def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> tuple[list[Run], int]:
+    """Return one run of each setting, and the number of first ones, which have each value of each axis.
 
     >>> from runmanager.core.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
-    >>> [run[:2] for run in settings_of(runs, ["seed"])]
-    [(1, 8), (1, 16), (2, 8), (2, 16)]
+    >>> settings, number = settings_of(runs, ["seed"])
+    >>> [run[:2] for run in settings], number
+    ([(1, 8), (1, 16), (2, 8), (2, 16)], 3)
     """
-    by_values: dict[str, Run] = {}
-    for run in runs:
-        by_values.setdefault(json.dumps(sorted(_values(run, repeats))), run)
-    settings = list(by_values.values())
-    first = covering(settings, repeats)
-    return [*first, *(run for run in settings if not any(run is other for other in first))]
-
-
-def covering(settings: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return the settings with a value that no setting before them has."""
     first: list[Run] = []
+    others: list[Run] = []
+    settings: set[frozenset[tuple[str, str]]] = set()
     values: set[tuple[str, str]] = set()
-    for run in settings:
-        contents = _values(run, repeats)
-        first += [run] if contents - values else []
-        values |= contents
-    return first
-
-
-def _values(run: Run, repeats: Sequence[str]) -> set[tuple[str, str]]:
-    params = {name: value for name, value in run._asdict().items() if name not in repeats}
-    return {(name, key_of(value)) for name, value in params.items()}
+    for run in runs:
+        params = run._asdict()
+        setting = frozenset((name, key_of(params[name])) for name in params if name not in repeats)
+        if setting not in settings:
+            (first if setting - values else others).append(run)
+        settings.add(setting)
+        values |= setting
+    return [*first, *others], len(first)
 
 
 @contextlib.contextmanager

@@ -144,17 +144,14 @@ class Observer(RunListener):
             os._exit(1)
 
         opened, is_first = self._opened, self._timer is None
-        if self._timer is None:
+        if is_first:
             self._timer = threading.Timer(self._order.longest_s, end_late)
             self._timer.daemon = True
             self._timer.start()
         if self._order.functions:
             self._use(self._order.functions, opened, is_first=is_first)
-        is_saved, is_trainers = (
-            bool(opened.state and opened.state.is_saved),
-            isinstance(opened.state, TrainerState),
-        )
-        self.write({"is_saved": is_saved, "is_trainers": is_trainers, "device": str(opened.device)})
+        is_saved = bool(opened.state and opened.state.is_saved)
+        self.write({"is_saved": is_saved, "device": str(opened.device)})
         self.point("begin", opened.number, 0)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:

@@ -238,7 +238,9 @@ def check_numbers(case: Case, runs: Any) -> None:
     winner, label = order[0], case.label(order[0])
     assert importances(runs).attrs["settings"] == len(order)
     assert decision.assumptions.endswith(case.assumption)
-    tried = settings_of([make_run(tuple(params), params.values()) for params, _, _ in case.rows], case.repeats)
+    tried, _ = settings_of(
+        [make_run(tuple(params), params.values()) for params, _, _ in case.rows], case.repeats
+    )
     assert len(tried) == len({tuple(case.without_repeats(params).items()) for params, _, _ in case.rows})
     if not case.repeats:
         return
