@@ -166,7 +166,7 @@ class Loop:
         """Report that a run has begun."""
         self.signals.check()
         id_, now = id_of(run), time.monotonic()
-        self.first_began = now if self.first_began is None else self.first_began
+        self.first_began = self.first_began or now
         copy, slot = copy_of(run), Slot(id_, lane, device)
         self._begun[id_] = copy, slot, now
         for listener in self.listeners:
@@ -179,7 +179,7 @@ class Loop:
         if id_of(run) not in self._begun:  # a process that counts as dead may report late
             return ""
         copy, slot, _ = self._begun[id_of(run)]
-        reasons: list[str] = []
+        reason = ""
         for listener in self.listeners:
             listener.run, listener.slot = copy, slot
             if isinstance(news, BatchProgress):
@@ -188,8 +188,8 @@ class Loop:
                 listener.epoch_ended(news, None)
             elif news.is_new or listener.may_stop:
                 why = listener.epoch_ended(news.record, None)
-                reasons += [why] if why and listener.may_stop else []
-        return next(iter(reasons), "")
+                reason = reason or (listener.may_stop and why) or ""
+        return reason
 
     def run_printed(self, run: Run, line: str) -> None:
         """Show a line that a run has printed, with the run's number if there are several lanes."""

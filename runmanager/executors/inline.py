@@ -57,7 +57,7 @@ class InlineExecutor(Executor):
             try:
                 outcome = task(run, partial(watch.run_progressed, run))
             finally:
-                changed = set_back(before)
+                changed = set_back(before) if process_state() != before else []
             if changed and not is_reported:
                 is_reported = True
                 fact = f"{run!r} left settings of this process changed: {', '.join(changed)}"

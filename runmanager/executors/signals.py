@@ -92,21 +92,26 @@ class Stop:
     _is_at_once = False
     _is_woken = False  # whether the timer has sent its signal
     _timer: threading.Timer | None = None
+    _before: dict[int, Any]  # signal -> the handler before
 
-    def __enter__(self) -> Self:
-        self._before: dict[int, Any] = {}
+    @classmethod
+    @contextmanager
+    def on_signals(cls) -> Iterator[Self]:
+        """Handle the signals in a block; only the main thread can."""
+        stop = cls()
+        stop._before = {}
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores the signal
-                    self._before[number] = signal.signal(number, self._came)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer.join()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+                    stop._before[number] = signal.signal(number, stop._came)
+        try:
+            yield stop
+        finally:
+            if stop._timer:
+                stop._timer.cancel()
+                stop._timer.join()
+            for number, handler in stop._before.items():
+                signal.signal(number, handler)
 
     def end_after(self, began: float, max_seconds: float) -> None:
         """End the grid `max_seconds` after `began` (time.monotonic, s).

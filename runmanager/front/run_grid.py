@@ -244,7 +244,7 @@ def open_grid(
     numbers = [] if options.only is None else numbers_of(options.only, problems)
     executor = options.make_executor(problems)
     # with a debugger, Ctrl-C must keep its usual effect
-    stop = Stop() if numbers else closing.enter_context(Stop())
+    stop = Stop() if numbers else closing.enter_context(Stop.on_signals())
     runs = listed = check_runs(params, train, options, problems)
     experiment = Experiment((Path(options.root) / options.experiment).absolute())  # `train` may call chdir()
     design, notes = experiment.design.updated(check_design(options, listed))

@@ -24,7 +24,7 @@ class Dropping:
 @pytest.fixture
 def stop():
     before = signal.getsignal(signal.SIGINT)
-    with Stop() as entered:
+    with Stop.on_signals() as entered:
         yield entered
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -103,7 +103,7 @@ def test_a_second_signal_ends_even_that(stop):
 def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
-    with Stop() as stop:
+    with Stop.on_signals() as stop:
         assert done_in(stop.at_once(), Dropping, nothing) == 2
         with pytest.raises(KeyboardInterrupt):
             stop.check()
@@ -135,7 +135,7 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_ter
     (process,) = multiprocessing.active_children()
     after = signal.getsignal(signal.SIGCHLD)
     expected = nullcontext() if is_term else pytest.raises(RuntimeError, match="killed by signal: Terminated")
-    with expected, Stop() as stop:
+    with expected, Stop.on_signals() as stop:
         if is_term:
             signal.raise_signal(signal.SIGTERM)
         subprocess.run(["/bin/kill", str(process.pid)], check=True)  # from its parent, it would end with 0
@@ -150,7 +150,7 @@ def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_ter
 
 @pytest.mark.slow(everywhere=True)
 def test_the_timer_of_a_grid_whose_time_is_over_already_forces_nothing():
-    with Stop() as stop:
+    with Stop.on_signals() as stop:
         stop.end_after(time.monotonic(), 0.2)
         stop._end = time.monotonic() - 0.02  # an event came, before the timer; clocks may step by 16 ms
         with pytest.raises(KeyboardInterrupt):

@@ -47,7 +47,7 @@ def test_in_a_thread_it_is_noticed_at_the_next_event(tmp_path):
 
 
 def test_ctrl_c_before_that_is_ctrl_c():
-    with Stop() as stop:
+    with Stop.on_signals() as stop:
         stop.end_after(time.monotonic(), 60)
         with pytest.raises(KeyboardInterrupt), stop.at_once():
             signal.raise_signal(signal.SIGINT)
