@@ -122,8 +122,7 @@ class ResumeState:
             self.was_left = saved["is_left"]
         elif self.inexact and ranks.is_main():
             problems.append(self.inexact)
-        for record in records:
-            self._best = max(self._best, self.score(record))
+        self._best = max([self._best, *map(self.score, records)])
         return records
 
     def _read(
@@ -342,8 +341,8 @@ def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
-    number = earlier.start.get("attempt")  # attempts after this attempt had no epoch
-    return number if isinstance(number, int) else earlier.attempts
+    number: int = earlier.start.get("attempt", earlier.attempts)  # attempts after this attempt had no epoch
+    return number
 
 
 def state_of(name: str, part: Any) -> Any:

@@ -353,8 +353,8 @@ class Manager:
                 self._end_by(error, run)
                 raise
             if self._current and self._is_open:
-                if self._current.loop and (loop := self._current.loop()):
-                    loop.close()  # after a break, the user may still hold it
+                if self._current.epoch:
+                    self._current.leave_loop()  # after a break, the user may still hold it
                 self.end_run()
         except KeyboardInterrupt:
             self._end_interrupted()  # the run is still open if the interrupt came while the run began or ended
@@ -1001,8 +1001,7 @@ class Manager:
             return
         current = self._current
         if current and self._is_open and is_pruned(error):
-            if current.loop and (loop := current.loop()):
-                loop.close()
+            current.leave_loop()
             epoch = current.epoch
             if epoch is not None and epoch.is_left and epoch.is_whole:
                 epoch.is_left = False  # a resumed run continues after this epoch

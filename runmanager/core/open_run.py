@@ -216,6 +216,11 @@ class OpenRun:
                 end()
         self.is_trained = True
 
+    def leave_loop(self) -> None:
+        """Leave the loop over `epochs`, if it still waits in an epoch."""
+        if self.loop and (loop := self.loop()):
+            loop.close()
+
     def ask(self, record: EpochRecord, *, is_new: bool = True, is_left: bool = False) -> None:
         """Report a committed epoch; the first answer on rank 0 stops the run.
 
