@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from tensorboard.compat.proto.summary_pb2 import Summary
+from torch.nn import functional
 
 from runmanager.devices import ranks
 
@@ -35,15 +36,16 @@ def picture(image: Any) -> Summary.Image:
     file = io.BytesIO()
     image.savefig(file, format="png")
     with Image.open(file) as drawn:
-        width, height, num_channels = *drawn.size, len(drawn.getbands())
-    return Summary.Image(
-        encoded_image_string=file.getvalue(), width=width, height=height, colorspace=num_channels
-    )
+        return _summary(file, drawn)
 
 
 def _png(image: Image.Image, compress_level: int) -> Summary.Image:
     file = io.BytesIO()
     image.save(file, format="PNG", compress_level=compress_level)
+    return _summary(file, image)
+
+
+def _summary(file: io.BytesIO, image: Image.Image) -> Summary.Image:
     return Summary.Image(
         encoded_image_string=file.getvalue(), width=image.width, height=image.height,
         colorspace=len(image.getbands()),
@@ -70,15 +72,10 @@ def sheet(images: torch.Tensor) -> Summary.Image:
     values = images.detach().float().cpu().nan_to_num(0, 0, 0)
     low, high = values.min(), values.max()
     pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
-    count, channels, height, width = pixels.shape
-    columns = max(1, min(8, count, _WIDEST // (width + _PADDING)))
-    rows = -(-count // columns)
-    pitch = (height + _PADDING, width + _PADDING)
-    canvas = torch.zeros(channels, rows * pitch[0] + _PADDING, columns * pitch[1] + _PADDING, dtype=torch.uint8)
-    for index, image in enumerate(pixels):
-        top, left = index // columns * pitch[0] + _PADDING, index % columns * pitch[1] + _PADDING
-        canvas[:, top : top + height, left : left + width] = image
-    return picture(canvas)
+    count, columns = len(pixels), max(1, min(8, len(pixels), _WIDEST // (pixels.shape[3] + _PADDING)))
+    tiles = functional.pad(pixels, (_PADDING, 0, _PADDING, 0, 0, 0, 0, -count % columns))
+    grid = tiles.unflatten(0, (-1, columns)).permute(2, 0, 3, 1, 4)  # (C, rows, height, columns, width)
+    return picture(functional.pad(grid.flatten(3, 4).flatten(1, 2), (0, _PADDING, 0, _PADDING)))
 
 
 class Confusion:
