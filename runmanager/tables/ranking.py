@@ -20,7 +20,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
 from runmanager.core.experiment import SEEDS, Design, varying
-from runmanager.core.goal import KEPT, Goal, parse_goal
+from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
 from runmanager.core.values import COLUMNS, RESERVED, key_of
 from runmanager.core.wording import counted, did_you_mean, printable
@@ -40,7 +40,7 @@ from runmanager.tables.columns import (
     naming,
     of_experiments,
 )
-from runmanager.tables.usual_goals import assumption, default_goal
+from runmanager.tables.usual_goals import assumption
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""

@@ -1,40 +1,11 @@
-"""What decides without a goal, what is shown beside it, and which axes repeat: all by their names."""
+"""What is shown beside a goal, which goal keeps weights, and the sentence on assumed repeat axes."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from runmanager.core.goal import ACCURACY, EVALUATED, Goal, parse_goal, read_metric
+from runmanager.core.goal import ACCURACY, Goal, parse_goal, read_metric
 from runmanager.errors import InvalidArgumentError
-
-
-def default_goal(names: Iterable[str]) -> Goal | None:
-    """Return the default goal of runs with these metrics, None if no name of a metric implies a goal.
-
-    >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
-    (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
-    >>> default_goal(["train_loss", "val_loss", "val_acc"])
-    Goal(metric='val_acc', sign=1)
-    """
-    metrics: dict[str, tuple[int, list[str], bool]] = {}
-    for name in names:
-        rank, words, is_larger = read_metric(name)
-        if " " not in name and is_larger is not None and words[-1] not in ("duration", "memory"):
-            metrics[name] = rank, words, is_larger
-    has_parts = any(words[-1] == "loss" and name != "loss" for name, (_, words, _) in metrics.items())
-    orders: dict[str, tuple[float, ...]] = {}
-    for name, (rank, words, _) in metrics.items():
-        if rank < len(EVALUATED) and "loss" not in words[1:]:  # val_kl_loss is a part
-            kind = int(words != ["loss"])
-        elif name == "loss":
-            kind = 5 if has_parts else 2
-        else:
-            kind = 4 if words[-1] == "loss" else 3
-        number = float((re.findall(r"\d+", name) or [1])[0])  # top 1 comes before top 5
-        orders[name] = (words[-1] not in ACCURACY, kind, rank, len(words), number)
-    best = min(orders, key=orders.__getitem__, default=None)
-    return None if best is None else Goal(best, 1 if metrics[best][2] else -1)
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
