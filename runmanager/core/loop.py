@@ -136,7 +136,9 @@ class Loop:
                             self._in_progress[id_] = replace(planned, before=self.states[id_])
                             runs.append(run)
                             continue
-                    if why := self._why_stop(id_, outcome, runs):
+                    if outcome.status.is_success:
+                        self._alike = []
+                    elif why := self._why_stop(id_, outcome, runs):
                         self.say(why)
                         return SOME_FAILED
                     if self.search:
@@ -146,11 +148,7 @@ class Loop:
         except (KeyboardInterrupt, StorageError) as error:
             if self.task.raises:
                 raise
-            if isinstance(error, StorageError):
-                self.say(f"✗ {error}")
-                return STORAGE_FAILED
-            self.display.stopping(self.signals)
-            return self.signals.exit_code or INTERRUPTED
+            return self._broken_off(error)
         finally:
             # the user's listeners hear the ends of stopped runs too
             self.states |= {id_: read_run(planned.folder) for id_, planned in self._in_progress.items()}
@@ -268,11 +266,11 @@ class Loop:
         runs.extend(planned.run for planned in plan.due)
 
     def _why_stop(self, id_: str, outcome: Outcome, runs: deque[Run]) -> str:
-        """Return why the grid stops after a run, "" if it goes on; the last due run comes after three failures.
+        """Return why the grid stops after a failure, "" if it goes on; the last due run comes after three.
 
         The runs must have failed in a row, with errors that differ only in numbers.
         """
-        if self.stops_at_failure and not outcome.status.is_success:
+        if self.stops_at_failure:
             return "stopped at the first failure (on_error='stop')"
         before, self._error = self._error, _NUMBER.sub("0", outcome.error)
         has_failed = outcome.status is Status.FAILED
@@ -285,6 +283,14 @@ class Loop:
             runs.appendleft(runs.pop())
             self._last = id_of(runs[0])
         return ""
+
+    def _broken_off(self, error: BaseException) -> int:
+        """Say why the loop is broken off; return the exit code."""
+        if isinstance(error, StorageError):
+            self.say(f"✗ {error}")
+            return STORAGE_FAILED
+        self.display.stopping(self.signals)
+        return self.signals.exit_code or INTERRUPTED
 
     def _commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
         """Commit the outcome of a process that has died, unless its journal has an end; return the outcome."""

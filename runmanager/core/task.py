@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files, provenance
@@ -78,12 +79,11 @@ class RunTask:
             listeners.append(UserListeners(self.users, copy_of(run), self.context.rule))
         of_grid = self.context.fingerprint
         fingerprint = _fingerprint_of(run, of_grid) if of_grid.get("hyperparameters") else of_grid
-        folder = ranks.from_main(lambda: self.experiment.open(run).path)
+        folder, num_threads = ranks.from_main(lambda: self._open(run))
         context = replace(
             self.context, run=run, folder=folder, report=report, listeners=listeners, fingerprint=fingerprint
         )
         manager = self.manager_of(self.experiment, context)
-        num_threads = ranks.from_main(lambda: self._threads_of(run))
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
         # a debugger needs the terminal itself
         is_kept = os.name == "posix" and ranks.is_main() and not self.raises
@@ -124,14 +124,15 @@ class RunTask:
                 # torch.compile() compiles a function for at most 8 shapes per process, then falls back to eager
                 torch.compiler.reset()
 
-    def _threads_of(self, run: Run) -> int | None:
-        """Return the number of threads of a resumed run, None for a new run."""
-        folder = self.experiment.runs.get(id_of(run))
+    def _open(self, run: Run) -> tuple[Path, int | None]:
+        """Return the folder of a run, and the number of threads of a resumed run, None for a new run."""
+        folder = self.experiment.open(run)
         checkpoints = (files.CHECKPOINT, files.PREVIOUS_CHECKPOINT, files.INSIDE_CHECKPOINT)
-        if folder is None or not any((folder.path / name).exists() for name in checkpoints):
-            return None
-        earlier = read_run(folder)
-        return None if self.context.starts_over(earlier) else earlier.threads
+        num_threads = None
+        if any((folder.path / name).exists() for name in checkpoints):
+            earlier = read_run(folder)
+            num_threads = None if self.context.starts_over(earlier) else earlier.threads
+        return folder.path, num_threads
 
     @contextmanager
     def _reserving(self, run: Run) -> Iterator[None]:
