@@ -180,8 +180,8 @@ class ResumeState:
                 if isinstance(part, Optimizer) and len(groups) > len(part.param_groups):
                     advice = (
                         "a group that the loop adds, as in epoch 2, must be added before epochs() on resume: "
+                        f"write `if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
                     )
-                    advice += f"write `if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
                 why = " ".join(str(error).split())
                 raise CheckpointError(
                     f"the checkpoint's state of {name!r} does not fit ({why}): {advice}"
@@ -213,10 +213,9 @@ class ResumeState:
             content = [
                 _dumped({"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts})
             ]
-            if file == files.INSIDE_CHECKPOINT:
-                files.write_file(folder / file, content)
-            else:
-                files.write_file(folder / file, content, folder / files.PREVIOUS_CHECKPOINT)
+            previous = folder / files.PREVIOUS_CHECKPOINT if file == files.CHECKPOINT else None
+            files.write_file(folder / file, content, previous)
+            if previous:
                 remove_files(folder, files.INSIDE_CHECKPOINT)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
@@ -296,8 +295,10 @@ def inexact(loader: Any) -> str:
     """Return the reason why a run with a loader cannot be resumed exactly after an epoch, "" if it can."""
     if not (getattr(loader, "persistent_workers", False) and draws_in_workers(loader)):
         return ""
-    rule = "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly"
-    return f"{rule}: with persistent_workers=False they can"
+    return (
+        "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly: "
+        "with persistent_workers=False they can"
+    )
 
 
 def supersede(folder: Path, attempt: int) -> None:
@@ -324,8 +325,10 @@ def goal_of(keep: Keep | None) -> Goal | None:
 def score_of(record: EpochRecord, goal: Goal, option: str) -> float:
     """Return the score of an epoch by the metric that an option watches: larger is better."""
     if goal.metric not in record.metrics:
-        rule = f"{option} watches {goal.metric!r}, which epoch {record.epoch} does not have"
-        raise CheckpointError(f"{rule}; {did_you_mean(goal.metric, record.metrics, 'it has')}")
+        raise CheckpointError(
+            f"{option} watches {goal.metric!r}, which epoch {record.epoch} does not have; "
+            f"{did_you_mean(goal.metric, record.metrics, 'it has')}"
+        )
     return goal.score(record.metrics)
 
 
@@ -391,15 +394,19 @@ def load_weights(folder: Path, network: nn.Module) -> None:
     try:
         state = _loaded(files.read_file(path, sys.maxsize)[0])
     except FileNotFoundError:
-        rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
-        raise CheckpointError(f"{where} {rule}") from None
+        raise CheckpointError(
+            f"{where} has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
+        ) from None
     except Exception as error:
         raise CheckpointError(f"{where / path.name} cannot be loaded: {_cause(error)}") from error
     try:
         _inner(network).load_state_dict(state)
     except RuntimeError as error:
-        why, step = " ".join(str(error).split()), f"build it with load_run({str(where)!r}).params"
-        raise CheckpointError(f"{where / path.name} does not fit the network ({why:.500}): {step}") from error
+        why = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{where / path.name} does not fit the network ({why:.500}): "
+            f"build it with load_run({str(where)!r}).params"
+        ) from error
 
 
 def _inner(network: nn.Module) -> nn.Module:
@@ -437,15 +444,19 @@ def _dumped(content: Any) -> memoryview:
         file.seek(0)
         cause = ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(file))
     except Exception as error:
-        rule = "a state cannot be saved: keep tensors, numbers, text, lists and dicts in state_dict()"
-        raise CheckpointError(f"{rule} ({_cause(error)})") from error
+        raise CheckpointError(
+            "a state cannot be saved: keep tensors, numbers, text, lists and dicts in state_dict() "
+            f"({_cause(error)})"
+        ) from error
     if "Uninitialized" in cause:
         raise CheckpointError(
             "a lazy layer that no batch has used has no weights to save: leave it out of the network"
         )
     if cause:
-        rule = "a state holds objects that could not be loaded without executing code: keep tensors, "
-        raise CheckpointError(f"{rule}numbers, text, lists and dicts in state_dict() ({cause})")
+        raise CheckpointError(
+            "a state holds objects that could not be loaded without executing code: keep tensors, numbers, "
+            f"text, lists and dicts in state_dict() ({cause})"
+        )
     return file.getbuffer()
 
 

@@ -248,8 +248,10 @@ class Manager:
         """
         run = self._open_run("begin_epoch()")
         if run.epoch is not None:
-            rule = f"begin_epoch() inside epoch {run.number}"
-            raise LifecycleError(f"{rule}: call end_epoch() first; a loop over manager.epochs() calls both")
+            raise LifecycleError(
+                f"begin_epoch() inside epoch {run.number}: call end_epoch() first; "
+                "a loop over manager.epochs() calls both"
+            )
         if run.resume_epoch is not None and not run.has_begun:
             self._resume_from()
         if run.board and run.state:
@@ -891,8 +893,10 @@ class Manager:
     def _open_run(self, call: str) -> OpenRun:
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
         if self._current is None or self.outcome is not None:
-            step = "write `with manager.run(run, network, loader):` around it, or call begin_run() first"
-            raise LifecycleError(f"{call} outside a run: {step}")
+            raise LifecycleError(
+                f"{call} outside a run: write `with manager.run(run, network, loader):` around it, or call "
+                "begin_run() first"
+            )
         return self._current
 
     def _open_folder(self, run: Any, *, again: bool = False) -> "RunFolder":
@@ -912,8 +916,10 @@ class Manager:
                 f"{call} after the last epoch: put it into the loop, or write "
                 "manager.summary(final_f1=0.5) for a result of the run"
             )
-        step = "call begin_epoch() first, unless a loop `for epoch in manager.epochs(n):` calls the hooks"
-        raise LifecycleError(f"{call} outside an epoch: {step}")
+        raise LifecycleError(
+            f"{call} outside an epoch: call begin_epoch() first, unless a loop "
+            "`for epoch in manager.epochs(n):` calls the hooks"
+        )
 
     @contextmanager
     def _open_evaluation(
@@ -1010,19 +1016,19 @@ class Manager:
 
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if no run is open, open `run` first."""
-        device = torch.device("cpu")
         if self._current and self._is_open:
             device = self._current.device
         else:
+            device = cpu = torch.device("cpu")
             with suppress(RuntimeError, TypeError):  # the device that the run asks for may be missing
-                device = torch.device(params_of(run).get("device", "cpu"))
+                device = torch.device(params_of(run).get("device", cpu))
             if not ranks.is_main():
                 self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {first_line(error)}")
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
             folder = self._open_folder(named, again=self.outcome is not None)
-            self._current = OpenRun(folder, torch.device("cpu"), replace(self._context, boards=None))
+            self._current = OpenRun(folder, cpu, replace(self._context, boards=None))
             self.outcome = None
             # the epochs of earlier attempts stay valid
             committed = read_run(folder).epochs
@@ -1132,15 +1138,19 @@ class LoopOptions:
         if every is None:
             return problems
         if not self.interval:
-            rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
-            problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
+            problems.append(
+                "checkpoint_every must be a number of batches, 1 or more, or a duration such as '30s', '10min' "
+                f"or '2h', got {every!r}"
+            )
         elif self.checkpoint is None:
             problems.append(f"checkpoint_every={every!r} without checkpoint=: write {_PARTS}")
         for name, part in (self.checkpoint or {}).items():
             # torchmetrics' metrics are not in state_dict() by default
             if getattr(part, "metric_state", None) and not part.state_dict():
-                advice = "call its persistent(True) before epochs()"
-                problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
+                problems.append(
+                    f"checkpoint[{name!r}] is a metric that saves no state inside epochs: "
+                    "call its persistent(True) before epochs()"
+                )
         return problems
 
     @property

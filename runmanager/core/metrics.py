@@ -230,8 +230,10 @@ class EpochSums:
             self._check(name)
         claim_column(self.sources, name, source)
         if how not in _HOWS:
-            rule = f"how must be one of {', '.join(map(repr, _HOWS))}"
-            raise InvalidArgumentError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
+            raise InvalidArgumentError(
+                f"how must be one of {', '.join(map(repr, _HOWS))}, got {how!r}; a metric of that name: "
+                "track({'how': ...})"
+            )
         before = self._hows.setdefault(name, how)
         if before != how:
             raise InvalidArgumentError(
@@ -569,8 +571,9 @@ def claim_column(sources: dict[str, str], column: str, source: str) -> None:
     """Refuse a second source of a column."""
     before = sources.setdefault(column, source)
     if before != source:
-        rule = f"{column!r} has two sources, {before} and {source}"
-        raise InvalidArgumentError(f"{rule}: give one of them another name")
+        raise InvalidArgumentError(
+            f"{column!r} has two sources, {before} and {source}: give one of them another name"
+        )
 
 
 def column_of(name: str) -> str:
