@@ -251,13 +251,11 @@ def read_attempt(path: str | Path, take: Callable[[Attempt, bytes], None] | None
                     attempt.is_read = False
                 break
             attempt.size += len(line)
-            is_intact = line[-_CRC_LENGTH:] == _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH]))
             try:
-                if is_intact:
-                    (take or _take)(attempt, line)
+                if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
+                    raise ValueError("its checksum differs")
+                (take or _take)(attempt, line)
             except DAMAGED:
-                is_intact = False
-            if not is_intact:
                 attempt.damaged.append(number)
     return attempt
 

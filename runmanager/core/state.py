@@ -168,8 +168,7 @@ def _status_of_process(folder: RunFolder, last: Attempt) -> Status:
         holder = lock.holder(folder.path.parent)
         if holder and holder[0].get("host") == last.start.get("host"):
             return Status.RUNNING if lock.is_holding(*holder) else Status.STALE
-        with suppress(OSError):
-            alive = time.time() - Path(last.path).stat().st_mtime < lock.GONE_AFTER_S
+        alive = time.time() - last.version[2] / 1e9 < lock.GONE_AFTER_S
     return Status.RUNNING if alive else Status.INTERRUPTED
 
 
