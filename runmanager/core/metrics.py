@@ -149,6 +149,7 @@ class EpochSums:
         self._num_early: dict[str, int] = {}  # the number of them for the first batch
         # the first of them, and its batch's size
         self._single: dict[str, tuple[torch.Tensor | float, int]] = {}
+        self._batches_of: dict[str, tuple[int, int]] = {}  # the first and the last batch of a name there
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
         self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
@@ -253,6 +254,12 @@ class EpochSums:
         elif self._size is None or name in self._early:
             self._early.setdefault(name, []).append(value)
         else:
+            batch = max(self._num_losses, len(self._sizes))
+            first, last = self._batches_of.get(name, (batch, 0))
+            if first > 1 and last == batch:  # as in a loop of its own, after the one over the batches
+                _say_unsized(name)
+                first = 0  # say it once
+            self._batches_of[name] = first, batch
             self._sums[name].add(value, self._size, self._size)
 
     def _add_early(self, size: int) -> None:
@@ -278,7 +285,8 @@ class EpochSums:
                 sizes = self._of_labels
             else:
                 sizes = [self._whole_size(given)] * len(values)
-                if len(values) > 1 and not given:
+                is_late = self._number > 1 and not self._sums[name].weight
+                if len(values) > 1 and (is_late or not given):  # late as in a loop over other batches
                     _say_unsized(name)
             for value, size in zip(values, sizes, strict=True):
                 self._sums[name].add(value, size, size)
@@ -498,11 +506,13 @@ def batch_size(
     parts = _sizes_of(batch, is_part=False)
     common = set.intersection(*parts) if parts else set()
     sizes = common or set().union(*parts)
-    if sizes and isinstance(batch, list) and may_be_samples(batch):
+    loaded = size_of_batch(loader, number)
+    # a tuple has parts, unless the loader says otherwise
+    is_list = isinstance(batch, list) or (isinstance(batch, tuple) and len(batch) == loaded not in sizes)
+    if sizes and is_list and may_be_samples(batch):
         sizes = sizes | {len(batch)}
     if len(sizes) == 1:
         return sizes.pop()
-    loaded = size_of_batch(loader, number)
     if loaded in sizes:
         return loaded
     is_single = isinstance(batch, list) and [*map(type, batch)] == [torch.Tensor] and not may_be_images(batch)
@@ -526,7 +536,8 @@ def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
     sizes: list[set[int]] = []
     for part in item.values() if isinstance(item, Mapping) else item:
         sizes += _sizes_of(part)
-    if isinstance(item, list) and is_part:
+    are_samples = isinstance(item, list) or (isinstance(item, tuple) and (not sizes or may_be_samples(item)))
+    if is_part and are_samples:
         return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
     return sizes
 
@@ -536,7 +547,7 @@ def may_be_samples(items: Sequence[Any]) -> bool:
     first = items[0] if items else None
     if not all(type(item) is type(first) for item in items):
         return False
-    if isinstance(first, torch.Tensor):
+    if hasattr(first, "shape"):
         are_alike = all((item.shape, item.dtype) == (first.shape, first.dtype) for item in items)
         return are_alike or may_be_images(items)
     if isinstance(first, Mapping):
