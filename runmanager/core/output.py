@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,42 +27,39 @@ def kept_output(folder: Path) -> Iterator[None]:
     process = os.getpid()
     try:
         output = _Output(folder)
-        saved = [os.dup(1), os.dup(2)]
     except OSError:  # the run does without, as on a full disk
         yield
         return
-    for number, stream in enumerate(output.streams, 1):
-        stream.begin()
-        os.dup2(output.file, number)
+    output.streams = streams = [_Stream(output, "stdout", 1), _Stream(output, "stderr", 2)]
     thread = threading.Thread(target=output.follow, name="output", daemon=True)
     thread.start()
     try:
         yield
     finally:
         if os.getpid() == process:  # a process that the run forked leaves the file to this one
-            for number, stream in enumerate(output.streams, 1):
-                _flush(stream.before)
-                os.dup2(saved[number - 1], number)
-                os.close(saved[number - 1])
+            for stream in streams:
+                stream.end()
             output.is_over.set()
             thread.join()
             output.end()
 
 
 class _Output:
-    """The open output.log of a run, and the streams of Python that lead to it."""
+    """The open output.log of a run."""
+
+    streams: "Sequence[_Stream]"  # of Python, which lead to the file
 
     def __init__(self, folder: Path) -> None:
         self._path, self._process = folder / files.OUTPUT_LOG, os.getpid()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # as for our other files
         self.file = os.open(self._path, flags, 0o666)
+        self.saved = os.dup(1), os.dup(2)
         self.is_over = threading.Event()
         self._lock = threading.RLock()  # a handler of a signal may print while its thread does
         self._seen = os.fstat(self.file).st_size  # up to here, the user has seen the file
         if self._seen:
             attempt = max(files.journals_by_attempt(folder), default=0) + 1
             self._append(f"{files.ATTEMPT}{attempt} ---\n")
-        self.streams = [_Stream(self, "stdout"), _Stream(self, "stderr")]
 
     def print(self, text: str, stream: "_Stream") -> None:
         """Append what Python prints, after what C has printed until then, and show it."""
@@ -72,7 +69,8 @@ class _Output:
         self._show()
         with self._lock:
             self._append(text)
-        stream.screen.write(text)  # outside the lock, as a display has a lock of its own
+        with suppress(OSError):  # outside the lock, as a display has a lock of its own
+            stream.screen.write(text)
 
     def follow(self) -> None:
         """Show what C prints until the run is over."""
@@ -81,15 +79,15 @@ class _Output:
             self._show()
 
     def end(self) -> None:
-        """Show the rest, and remove a file without output; the streams go on without the file."""
+        """Show the rest, and remove a file without output."""
         self._show()
         if not self._seen:
             with suppress(OSError):
                 self._path.unlink()
-        os.close(self.file)
-        self.file = -1
-        for stream in self.streams:
-            stream.end()
+        descriptors = self.file, *self.saved
+        self.file = -1  # code may keep a stream, and print later
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def _append(self, text: str) -> None:
         with suppress(OSError):  # a full disk harms no run
@@ -113,7 +111,7 @@ class _Output:
                     file.truncate()
                     self._seen = file.tell()
         if content:
-            with suppress(OSError, ValueError):
+            with suppress(Exception):  # whatever the stream of a notebook does
                 self.streams[0].screen.write(content.decode("utf-8", "replace"))
                 self.streams[0].screen.flush()
 
@@ -127,29 +125,33 @@ class _Stream:
         screen: The stream on which the user sees what the run prints.
     """
 
-    def __init__(self, output: _Output, name: str) -> None:
-        self._name, self._output = name, output
+    def __init__(self, output: _Output, name: str, number: int) -> None:
+        self._output, self._name, self._number = output, name, number
         self.before = getattr(sys, name)
         # a live display has put its own stream before the real one
         self._real = self.beneath = getattr(self.before, "rich_proxied_file", self.before)
         with suppress(AttributeError, OSError, ValueError):
-            if (number := self._real.fileno()) in (1, 2):
-                self.beneath = os.fdopen(os.dup(number), "w", 1, self._real.encoding, self._real.errors)
+            if (real := self._real.fileno()) in (1, 2):
+                descriptor = os.dup(output.saved[real - 1])
+                self.beneath = os.fdopen(descriptor, "w", 1, self._real.encoding, self._real.errors)
         self.screen = self.beneath if self.before is self._real else self.before
+        _flush(self.before)
+        setattr(sys, name, self)
+        os.dup2(output.file, number)
 
     def write(self, text: str) -> int:
         """Print a text."""
         self._output.print(text, self)
         return len(text)
 
-    def begin(self) -> None:
-        """Take the place of the stream before the run."""
-        _flush(self.before)
-        setattr(sys, self._name, self)
-
     def writelines(self, lines: Iterable[str]) -> None:
         """Print texts."""
         self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Show a line without an end, such as the prompt of a debugger."""
+        with suppress(OSError):
+            self.screen.flush()
 
     def fileno(self) -> int:
         """Return the descriptor for processes that the run starts; it leads to the file too."""
@@ -157,6 +159,8 @@ class _Stream:
 
     def end(self) -> None:
         """Go on as the stream before the run, for code that keeps this one."""
+        _flush(self.before)
+        os.dup2(self._output.saved[self._number - 1], self._number)
         if getattr(sys, self._name) is self:  # the run may have set another one
             setattr(sys, self._name, self.before)
         beneath, self.screen, self.beneath = self.beneath, self.before, self.before

@@ -74,7 +74,7 @@ class Lane:
         if is_ended or len(self._unfinished) > _LONGEST_LINE:
             lines, self._unfinished = [*lines, self._unfinished], b""
         for line in lines:
-            yield line.decode("utf-8", "replace").rpartition("\r")[2]
+            yield line.decode("utf-8", "replace")
 
     def stacks(self) -> str:
         """Return the stacks of the process's threads, "" if the process has not written them."""

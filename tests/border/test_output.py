@@ -197,6 +197,16 @@ def test_output_that_nobody_reads_does_not_block_a_run_that_prints_by_c():
     assert output() == "x" * 1_000_000
 
 
+def test_a_run_goes_on_and_is_kept_if_the_reader_of_its_output_is_gone():
+    process = program("sys.stdin.read(); print('Python' * 9000); os.write(1, b'C\\n')", stdin=-1, stdout=-1)
+
+    process.stdout.close()
+    process.communicate()
+
+    assert (process.returncode, output()) == (0, "Python" * 9000 + "\nC\n")
+    assert load_runs("runs")["status"].tolist() == ["completed"]
+
+
 def test_the_user_sees_lines_while_the_run_goes_on():
     process = program("print('Python'); os.write(1, b'C\\n'); sys.stdin.read()", stdin=-1, stdout=-1)
 
