@@ -139,20 +139,23 @@ class EpochSums:
         self.sources: dict[str, str] = {}  # column -> what fills it: a name, a hook or an evaluation
         self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
-        self._batch: Any = None  # the current batch of `begin_batch`
-        self._number = 0  # the number of batches of `begin_batch` so far
+        # in batches of `begin_batch`, a mean waits for the end of its batch
+        self._batch: Any = None  # the current batch
+        self._number = 0  # the number of batches so far
         self._waiting: dict[str, list[torch.Tensor | float]] = {}  # means of the current batch
         self._of_losses: list[int] = []  # the sizes that losses gave in the current batch
         self._of_labels: list[int] = []
-        self._size: int | None = None  # of the last batch in another loop
-        self._early: dict[str, list[torch.Tensor | float]] = {}  # means that wait for the next batch there
+        # in other loops, a mean is added at once, but a name that came before the first size waits for the next
+        self._size: int | None = None  # of the last batch
+        self._early: dict[str, list[torch.Tensor | float]] = {}  # the means that wait
         self._num_early: dict[str, int] = {}  # the number of them for the first batch
         # the first of them, and its batch's size
         self._single: dict[str, tuple[torch.Tensor | float, int]] = {}
         self._batches_of: dict[str, tuple[int, int]] = {}  # the first and the last batch of a name there
+        # in both, a loss without a size waits for the labels of the same number
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
-        self._unsized: list[tuple[int, torch.Tensor | float]] = []  # losses without a size, and their numbers
+        self._unsized: list[tuple[int, torch.Tensor | float]] = []  # the losses that wait, and their numbers
 
     def begin_batch(self, batch: Any) -> None:
         """Set the current batch."""
