@@ -447,10 +447,10 @@ def names_of(part: Any) -> dict[str, Any]:
     """Return the names in a module, or in the module of a function or class."""
     if isinstance(part, types.FunctionType):
         return part.__globals__  # do not use sys.modules, as the module might not be imported
+    if isinstance(part, types.ModuleType):
+        return vars(part)  # do not read its attributes, which a module may compute
     name = getattr(part, "__module__", None)
-    module = (
-        part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
-    )
+    module = sys.modules.get(name) if isinstance(name, str) else None
     return vars(module) if module else {}
 
 
