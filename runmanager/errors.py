@@ -132,6 +132,8 @@ class CheckpointError(RunManagerError, ValueError):
         True
     """
 
+    is_unfit = False  # whether a checkpoint does not fit, so that its run stays interrupted
+
 
 class ExperimentLockedError(RunManagerError, RuntimeError):
     """An experiment in use by another process, or by another thread of this process.

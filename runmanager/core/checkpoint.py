@@ -10,7 +10,6 @@ place of its record, and only one generation.
 import io
 import math
 import pickle
-import shlex
 import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,6 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import TensorDataset
 
 from runmanager.core import files, loaders, plain_state
 from runmanager.core.experiment import RunFolder
@@ -33,9 +31,10 @@ from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.state import read_run
-from runmanager.core.wording import did_you_mean
+from runmanager.core.unsaved import Unsaved
+from runmanager.core.wording import counted, did_you_mean
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import CheckpointError, InvalidArgumentError, first_line
+from runmanager.errors import CheckpointError, InvalidArgumentError, first_line, warn
 
 VERSION = 2
 _GENERATIONS = (files.PREVIOUS_CHECKPOINT, files.CHECKPOINT)
@@ -82,7 +81,8 @@ class ResumeState:
         self.is_saved = parts is not None  # whether every epoch has a checkpoint
         self.was_left = False  # whether break ended the loop in the restored epoch
         # the reason why a resumed run may differ from an uninterrupted run, "" if there is none
-        self.inexact = inexact(loader) if self.is_saved else ""
+        self.inexact = ""
+        self.unsaved: Unsaved | None = None  # until the first epoch has ended
         parts = parts or {}
         self.parts = {**dict(loaders.generators(loader)), **parts}
         self._folder, self._device, self._loader = folder, device, loader
@@ -120,8 +120,10 @@ class ResumeState:
                 next(iter(self._loader), None)
             self.load(saved)
             self.was_left = saved["is_left"]
-        elif self.inexact and ranks.is_main():
-            problems.append(self.inexact)
+            self.inexact = saved["inexact"]
+        else:
+            with suppress(Exception):  # of the objects of users
+                self.unsaved = Unsaved(self._loader, self.parts.values())
         self._best = max([self._best, *map(self.score, records)])
         return records
 
@@ -154,10 +156,8 @@ class ResumeState:
     def check_names(self, saved: Saved) -> None:
         """Refuse a checkpoint that has the states of other parts."""
         if saved["states"].keys() != self.parts.keys():
-            raise CheckpointError(
-                f"the checkpoint has the states of {', '.join(saved['states'])}, but the run has "
-                f"{', '.join(self.parts)}: give epochs(checkpoint=...) the same names"
-            )
+            names = f"has {', '.join(self.parts)}: give it the same names"
+            raise _unfit(saved, f"holds {', '.join(saved['states'])}, but epochs(checkpoint=...) {names}")
 
     def load(self, saved: Saved) -> None:
         """Restore the states of the parts, and the random states of this rank if it was there."""
@@ -174,18 +174,14 @@ class ResumeState:
                 else:
                     part.load_state_dict(state)
             except Exception as error:
-                where = shlex.quote(str(files.for_people(self._folder.path)))
-                advice = f"the code has changed; remove the run by runmanager rm {where}, then start it again"
-                groups = state.get("param_groups", ()) if isinstance(state, dict) else ()
-                if isinstance(part, Optimizer) and len(groups) > len(part.param_groups):
-                    advice = (
-                        "a group that the loop adds, as in epoch 2, must be added before epochs() on resume: "
-                        f"write `if manager.resume_epoch >= 2: {name}.add_param_group(...)`"
-                    )
+                groups = state.get("param_groups") if isinstance(state, dict) else None
+                held = f"{counted(len(groups), 'group')} of parameters" if groups else "a state"
                 why = " ".join(str(error).split())
-                raise CheckpointError(
-                    f"the checkpoint's state of {name!r} does not fit ({why}): {advice}"
-                ) from error
+                step = (
+                    f"if the loop changes {name} in an epoch, as in epoch 2, change it before epochs() too, as"
+                )
+                rule = f"holds {held} of {name!r} that does not fit ({why}): {step}"
+                raise _unfit(saved, f"{rule} `if manager.resume_epoch >= 2: ...`") from error
         if own:
             torch_devices.restore_random(own["random"], self._device)
 
@@ -195,6 +191,7 @@ class ResumeState:
             self._keep_weights(record, network if self._kept is None else self._kept)
         if self.is_saved:
             self._write(files.CHECKPOINT, record=msgspec.to_builtins(record), is_left=is_left)
+            self.unsaved = None
 
     def save_inside(self, inside: Mapping[str, Any]) -> None:
         """Save the state after a batch, with the epoch's partial metrics."""
@@ -208,8 +205,13 @@ class ResumeState:
             if isinstance(part, torch.Generator) or plain_state.is_plain_state(part)
         }
         of_ranks = ranks.gather({"random": torch_devices.random_states(self._device), "states": own})
+        before = self.inexact
+        if self.unsaved:
+            self.inexact = self.unsaved.reason(is_inside=file == files.INSIDE_CHECKPOINT)
         if ranks.is_main():
-            folder = self._folder.path
+            if self.inexact != before:
+                warn(self.inexact)
+            folder, facts["inexact"] = self._folder.path, self.inexact
             content = [
                 _dumped({"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts})
             ]
@@ -283,22 +285,12 @@ class TrainerState:
         self.save_epoch(record.epoch)
 
 
-def draws_in_workers(loader: Any) -> bool:
-    """Whether the worker processes of a loader may draw random numbers."""
-    collate = getattr(loader, "collate_fn", None)
-    is_plain = type(getattr(loader, "dataset", None)) in (loaders.ImageTensors, TensorDataset)
-    is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
-    return bool(getattr(loader, "num_workers", 0)) and not is_plain
-
-
-def inexact(loader: Any) -> str:
-    """Return the reason why a run with a loader cannot be resumed exactly after an epoch, "" if it can."""
-    if not (getattr(loader, "persistent_workers", False) and draws_in_workers(loader)):
-        return ""
-    return (
-        "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly: "
-        "with persistent_workers=False they can"
-    )
+def _unfit(saved: Saved, what: str) -> CheckpointError:
+    """Return the error of a checkpoint that does not fit; its run stays interrupted."""
+    position = f"after epoch {saved['record']['epoch']}" if "record" in saved else "inside an epoch"
+    error = CheckpointError(f"the checkpoint {position} {what}")
+    error.is_unfit = True
+    return error
 
 
 def supersede(folder: Path, attempt: int) -> None:

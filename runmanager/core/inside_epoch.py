@@ -18,6 +18,7 @@ from runmanager.core import checkpoint, files, loaders
 from runmanager.core.checkpoint import Interval, ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.outcome import EpochRecord, Inside
+from runmanager.core.unsaved import draws_in_workers
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
 
@@ -74,6 +75,8 @@ class InsideEpoch:
                 problems.append(_start_over(position, why))
             else:
                 self.position, self._saved = position, saved
+                rule = "random numbers that worker processes draw inside an epoch may differ"
+                state.inexact = saved["inexact"] or (rule if draws_in_workers(run.loader) else "")
         self._is_usable = bool(interval) and not problem
         self._is_saving = self._is_usable  # in this epoch
         self._said: set[str] = set()
@@ -92,6 +95,8 @@ class InsideEpoch:
         self.position, self._saved = None, {}
         is_first, self._epoch = epoch.number != self._epoch, epoch.number
         self._is_saving = self._is_usable
+        if self._state.unsaved and is_first:
+            self._state.unsaved.begin_pass()
         batches = None
         if position is not None:
             random = torch_devices.random_states(self._run.device)
@@ -103,11 +108,6 @@ class InsideEpoch:
                 self._warn(_start_over(position, f"its loader cannot load its state: {error!r}"))
             else:
                 self._restore(epoch, saved)
-                if checkpoint.draws_in_workers(loader):
-                    self._warn(
-                        f"the run continues {position}: random numbers that worker processes draw, as for "
-                        "augmentation, may differ from those of an uninterrupted run"
-                    )
         batches = iter(loader) if batches is None else batches
         # of several loops in an epoch, only the first one has checkpoints
         return self._watched(epoch, loader, batches) if is_first and self._is_saving else batches

@@ -1092,6 +1092,7 @@ class Manager:
                     peak_memory=run.peak,
                     stopped_early=run.stopped_early,
                     items=run.num_items,
+                    mixed=bool(run.resume_epoch and run.state and run.state.inexact),
                 )
                 if run.state and outcome.status is Status.COMPLETED:
                     run.state.forget()

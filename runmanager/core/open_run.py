@@ -147,7 +147,7 @@ class OpenRun:
             of_settings = f"it began with other values of {names}" if names else ""
             for why in filter(None, [of_threads, of_settings, state.inexact]):
                 is_mixed = True
-                problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
+                problems.append(f"{self.folder.path} is marked as mixed: {why}")
         # the last epoch may be only in the checkpoint
         num_committed = ranks.from_main(lambda: min(len(records), len(committed)))
         self.begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
@@ -321,6 +321,9 @@ class OpenRun:
             if not self.pruned_by:  # a pruner of the grid comes first
                 self.set(Status.PRUNED, failure.failure_of(error, device)[1], BY_TRAIN)
                 self.stopped_early = ""
+            return
+        if getattr(error, "is_unfit", False):
+            self.set(Status.INTERRUPTED, failure.failure_of(error, device)[1])
             return
         failure.explain_devices(error, self.device, self.network)
         if ranks.is_main():

@@ -104,15 +104,17 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     error = last.outcome.error if last.outcome else folder.unavailable
     status = last.outcome.status if last.outcome else _status_of_process(folder, last)
     for attempt in attempts:  # a later attempt may have failed without changing the state
-        if attempt.number > last.number and attempt.outcome and attempt.outcome.status.is_fault:
-            error = f"attempt {attempt.number} {attempt.outcome.status}: {attempt.outcome.error}"
+        ended = attempt.outcome or Outcome(Status.INTERRUPTED)
+        is_unfit = ended.error.startswith("CheckpointError")  # its checkpoint stays
+        if attempt.number > last.number and (ended.status.is_fault or is_unfit):
+            error = f"attempt {attempt.number} {ended.status}: {ended.error}"
     has_inside = (folder.path / files.INSIDE_CHECKPOINT).exists()
     loaded: dict[str, str] = {}
     for attempt in current:
         loaded |= attempt.loaded
     return RunResult(
         folder, Status.CHANGED if folder.is_changed else status, records, num_attempts, error, last.start,
-        mixed=any(attempt.start.get("mixed") for attempt in counting),
+        mixed=any(attempt.start.get("mixed") or attempt.end.get("mixed") for attempt in counting),
         jobs=max([1, *(attempt.start.get("jobs", 1) for attempt in current)]),
         peak_memory=max((a.end["peak_memory"] for a in current if "peak_memory" in a.end), default=None),
         threads=next((attempt.start["threads"] for attempt in current if "threads" in attempt.start), None),

@@ -184,8 +184,10 @@ class RunTask:
         if is_stopped or (ends_grid(error) and not is_of_the_run):
             raise error
         outcome = manager.outcome
-        endings = (Status.KILLED, Status.PRUNED)
-        if outcome is None or not (outcome.status.is_exception or outcome.status in endings):
+        is_ended = getattr(error, "is_unfit", False) or (
+            outcome and (outcome.status.is_exception or outcome.status in (Status.KILLED, Status.PRUNED))
+        )
+        if outcome is None or not is_ended:
             outcome = _failed(manager, error, run)
         if outcome.status is not Status.PRUNED and ranks.num_ranks() > 1:
             raise error

@@ -8,7 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
-from runmanager.core.checkpoint import TrainerState, inexact
+from runmanager.core.checkpoint import TrainerState
+from runmanager.core.unsaved import by_workers
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, warn
@@ -94,8 +95,9 @@ class TrainedRun:
             rule = f"the trainer continues after epoch {after}, the run after epoch {opened.number}"
             raise LifecycleError(f"{rule}: write {step}")
         self.state.is_saved = is_saving
-        if is_saving and (why := inexact(loader)):
+        if is_saving and (why := by_workers(loader)):
             warn(why)
+            self.state.inexact = why  # known too late for the journal's first line
         self.state.learning_rate = lambda: next(
             (float(group["lr"]) for optimizer in optimizers[:1] for group in optimizer.param_groups), None
         )

@@ -56,7 +56,7 @@ def training_arguments(
     arguments: dict[str, Any] = {
         "output_dir": str(run.folder), "use_cpu": device.type == "cpu", "report_to": "none",
         "disable_tqdm": True, "logging_strategy": "epoch", "logging_nan_inf_filter": False,
-        "save_strategy": "epoch", "save_total_limit": _LIMIT,
+        "save_strategy": "epoch", "save_total_limit": _LIMIT, "restore_callback_states_from_checkpoint": True,
     }  # fmt: skip
     arguments |= {"seed": seed} if is_count(seed) else {}
     training = kind(**{**arguments, **options})

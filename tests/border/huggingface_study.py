@@ -54,7 +54,7 @@ def accuracy(predicted):
     return {"accuracy": float((predicted.predictions.argmax(-1) == predicted.label_ids).mean())}
 
 
-def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, **options):
+def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, callbacks=(), **options):
     """Train, and keep what the trainer reports beside the run's own files: 4 steps an epoch."""
     torch.manual_seed(run.seed)
     model = Tiny(TinyConfig())
@@ -69,7 +69,7 @@ def train(run, manager, *, stop=lambda _: None, callback=RunManagerCallback, **o
             train_dataset=rows(),
             eval_dataset=rows(20),
             compute_metrics=accuracy,
-            callbacks=[Stop(stop), callback(manager)],
+            callbacks=[Stop(stop), *callbacks, callback(manager)],
         )
         trainer.train(resume_from_checkpoint=checkpoint_path(manager))
         trainer.predict(rows(10))

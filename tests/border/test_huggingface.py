@@ -119,6 +119,22 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study
     assert load_runs(tmp_path / "exp")[["status", "attempts"]].values.tolist() == [["completed", 2]]
 
 
+def test_early_stopping_keeps_its_patience(tmp_path, study):
+    from transformers import EarlyStoppingCallback
+
+    def train(run, manager, stop=lambda _: None):
+        patience = EarlyStoppingCallback(3, early_stopping_threshold=9.0)  # nothing is an improvement
+        options = {"num_train_epochs": 8, "metric_for_best_model": "eval_loss", "stop": stop}
+        study.train(run, manager, callbacks=[patience], **options)
+
+    execute(tmp_path, train, experiment="whole")
+    execute(tmp_path, partial(train, stop=Interrupt(10)))
+    execute(tmp_path, train, changed="keep")
+
+    assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
+    assert table(tmp_path).equals(table(tmp_path, "whole"))
+
+
 def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
     execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
 

@@ -414,6 +414,122 @@ def test_random_numbers_of_persistent_workers_are_said_at_the_start_and_mark_a_r
     assert [each.runs["mixed"].tolist() for each in (whole, outcome)] == [[False], [True]]
 
 
+PYTHON = random.Random(1)  # noqa: S311
+
+
+class Drawing(Noisy):
+    """Draws from a generator of its module."""
+
+    def __getitem__(self, index):
+        return torch.full((4,), PYTHON.random())
+
+
+class Weighted(Noisy):
+    """Weighs what is read often."""
+
+    def __init__(self):
+        self.number, self.weights, self.cache = 0, np.ones(8), {}
+
+    def __getitem__(self, index):
+        self.number += 1
+        self.weights[index] /= 2
+        self.cache[index] = self.number
+        return torch.full((4,), self.weights[index])
+
+
+class Ordered(torch.utils.data.Sampler[int]):
+    """Draws an order by the number of the epoch."""
+
+    def __init__(self):
+        self.epoch, self.order = 0, [3, 1, 4, 5]
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        self.epoch += 1
+        random.shuffle(self.order)
+        return iter(self.order)
+
+
+class Passes(Ordered):
+    def __iter__(self):
+        self.epoch += 1
+        yield from torch.full((3, 2, 4), 1 / self.epoch)
+
+
+class Told(Ordered):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter([self.epoch, 0, 1])
+
+
+def forever(loader):
+    while True:
+        yield from loader
+
+
+# what a loop uses -> its loader, a second one, and the names that are said, "" if it is resumed exactly
+UNSAVED: dict[str, Any] = {
+    "a generator of a module": lambda: (DataLoader(Drawing(), 4), None, "PYTHON"),
+    "a generator in a function": lambda: (
+        DataLoader(Noisy(), 4, collate_fn=noise(np.random.default_rng(1))), None, "collate_fn.rng",
+    ),
+    "a data set": lambda: (DataLoader(Weighted(), 4), None, "dataset.number, loader.dataset.weights"),
+    "a sampler": lambda: (DataLoader(DATA, 4, sampler=Ordered()), None, "sampler.epoch, loader.sampler.order"),
+    "a loader": lambda: (Passes(), None, "loader.epoch"),
+    "a second loader": lambda: (DataLoader(DATA, 4), DataLoader(DATA, 4, generator=generator()), "second"),
+    "workers": lambda: (
+        DataLoader(DATA, 4), DataLoader(Noisy(), 4, num_workers=1, persistent_workers=True), "persistent",
+    ),
+    "an iterator": lambda: (DataLoader(DATA, 4), forever(DataLoader(DATA, 5)), "second"),
+    "the global generator": lambda: (DataLoader(Noisy(), 4, True), DataLoader(DATA, 4, True), ""),
+    "a sampler that is told": lambda: (DataLoader(DATA, 4, sampler=Told()), None, ""),
+    "a generator that is given": lambda: (DataLoader(DATA, 4, True, generator=generator()), None, ""),
+}  # fmt: skip
+
+
+def noise(rng):
+    return lambda samples: torch.stack(samples) * rng.normal()
+
+
+def using(run, manager):
+    torch.manual_seed(1)
+    loader, second, _ = UNSAVED[run.what]()
+    with manager.run(run, None, loader):
+        for epoch in manager.epochs(3, checkpoint={"state": {}}):
+            if "told" in run.what:
+                loader.sampler.set_epoch(epoch)
+            for batch in manager.batches():
+                inputs = batch[0] if isinstance(batch, list) else batch
+                more = 0 if second is None else next(iter(second))[0].mean()
+                manager.track_loss(inputs.mean() + more, len(inputs))
+            meet(run, epoch)
+
+
+@pytest.mark.parametrize(
+    "what", [name if name != "workers" else pytest.param(name, marks=pytest.mark.slow) for name in UNSAVED]
+)
+@pytest.mark.filterwarnings("always")
+def test_what_a_checkpoint_does_not_save_is_said_in_the_first_epoch_and_marks_a_resumed_run(what, recwarn):
+    *_, named = UNSAVED[what]()
+    said = []
+    for root, fault in (("whole", 0), ("runs", 2), ("runs", 0)):
+        announce("stop", 0.1, fault)
+        outcome = start({"lr": [0.1], "what": [what]}, using, root=root)
+        said.append([str(each.message) for each in recwarn if each.category is RunsWarning])
+        recwarn.clear()
+
+    assert [len(sentences) for sentences in said] == ([1, 1, 1] if named else [0, 0, 0])
+    assert [sentence for sentences in said for sentence in sentences if named not in sentence] == []
+    assert outcome.runs["mixed"].tolist() == [bool(named)]
+    assert load_runs("whole")["mixed"].tolist() == [False]
+    if not named:
+        assert outcome.results["loss"].tolist() == load_results("whole")["loss"].tolist()
+
+
 def growing(is_restored, fault=None):
     """Train four epochs, the second of which adds a group of parameters; return the losses."""
     torch.manual_seed(0)
@@ -502,8 +618,11 @@ def test_parts_that_do_not_fit_the_checkpoint_are_refused_and_nothing_is_lost(fi
         loop(second)
 
     assert isinstance(caught.value, ValueError)
-    assert [text for text in named if f"{text}" not in str(caught.value)] == []
-    assert load_results("runs")["epoch"].tolist() == [1]
+    assert [text for text in ["after epoch 1", *named] if text not in str(caught.value)] == []
+    assert "remove" not in str(caught.value)
+    assert load_runs("runs")[["status", "epochs"]].to_numpy().tolist() == [["interrupted", 1]]
+    assert "CheckpointError" in load_runs("runs")["error"][0]
+    assert loop(first) == [2, 3]
 
 
 class Own:

@@ -1,0 +1,156 @@
+"""What the loaders and random generators of a loop keep, and its checkpoint does not save."""
+
+import inspect
+import random
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import cycle
+from types import FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from runmanager.core.loaders import ImageTensors
+from runmanager.core.user_code import is_users_file
+from runmanager.core.wording import listed
+from runmanager.user_frames import user_level
+
+# every checkpoint has the states of these generators
+_GLOBAL = (
+    torch.default_generator,
+    random.seed.__self__,  # type: ignore[attr-defined]  # a bound method
+    np.random.get_state.__self__,  # type: ignore[attr-defined]  # as above
+)
+_MOST, _MOST_ITEMS, _MOST_NUMBERS, _MOST_NAMED = 10_000, 64, 2**20, 4
+
+_States = dict[str, tuple[int, Any]]
+"""Name -> the seed of a generator or the identity of a list, and what must not change."""
+
+
+class Unsaved:
+    """Notices what changes while a loop trains, and would start over on resume.
+
+    These are random generators and iterators that the function reaches that calls this package, and numbers in
+    its loaders, samplers and data sets.
+
+    Args:
+        loader: The loader of the run.
+        saved: The parts of the checkpoint.
+    """
+
+    def __init__(self, loader: Any, saved: Iterable[Any]) -> None:
+        self._by_workers = ""
+        self._saved = {id(part) for part in (*_GLOBAL, *saved)}
+        frame = sys._getframe(user_level() - 1)  # noqa: SLF001 - as warnings does
+        reached = [(name, frame.f_globals.get(name)) for name in frame.f_code.co_names]
+        self._variables = [("loader", loader), *frame.f_locals.items(), *reached]
+        self._draws, self._numbers = self._states()
+        # the other variables may hold the manager, which would stay in memory
+        names = {name.partition(".")[0] for name in (*self._draws, *self._numbers)}
+        self._variables = [(name, value) for name, value in self._variables if name in names]
+
+    def begin_pass(self) -> None:
+        """Forget how numbers have changed so far: the loop may set them, as set_epoch() does."""
+        _, self._numbers = self._states()
+
+    def reason(self, *, is_inside: bool) -> str:
+        """Return the reason why a run that is resumed now may differ, "" if there is none.
+
+        Inside an epoch, numbers do not count, as the loader's state is saved.
+        """
+        draws, numbers = self._states()
+        before, now = self._draws | ({} if is_inside else self._numbers), draws | numbers
+        names = []
+        for name, (identity, state) in before.items():
+            if name in now and now[name][0] == identity and now[name][1] != state:
+                names.append(name.rpartition("__.")[2])  # without the method that reaches it
+        if not names:
+            return self._by_workers
+        step = "set this in each epoch, as by generator.manual_seed(epoch), or add an object that has it, with "
+        rule = f"checkpoint= does not save {listed(names, _MOST_NAMED)}, which the loop changes: {step}"
+        return f"{rule}state_dict() and load_state_dict()" + (self._by_workers and f"; {self._by_workers}")
+
+    def _states(self) -> tuple[_States, _States]:
+        """Return the states of generators and iterators, and the numbers in loaders."""
+        draws: _States = {}
+        numbers: _States = {}
+        seen = set(self._saved)
+        queue = [*self._variables]
+        for name, value in queue:
+            if id(value) in seen or len(seen) > _MOST:
+                continue
+            seen.add(id(value))
+            with suppress(Exception):  # of the objects of users
+                if (state := _state_of(value)) is not None:
+                    draws[name] = state
+                    continue
+                if isinstance(value, DataLoader):
+                    self._by_workers = self._by_workers or by_workers(value)
+                parts = _parts(value)
+                queue += [(f"{name}.{key}", item) for key, item in parts.items()]
+                if ".dataset" in name or _is_loader(value):
+                    for key, item in parts.items():
+                        # another list was computed by the pass itself
+                        identity = 0 if isinstance(item, (int, float)) else id(item)
+                        numbers |= {f"{name}.{key}": (identity, text)} if (text := _text_of(item)) else {}
+        return draws, numbers
+
+
+def _state_of(value: Any) -> tuple[int, Any] | None:
+    """Return the state of a random generator or an iterator, None for other objects."""
+    if isinstance(value, torch.Generator):
+        return value.initial_seed(), value.get_state().tolist()
+    if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
+        return 0, str(getattr(value, "bit_generator", value).__getstate__())
+    if isinstance(value, (_BaseDataLoaderIter, GeneratorType, cycle)):
+        # two of them do not say how far they are
+        return 0, getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
+    return None
+
+
+def draws_in_workers(loader: Any) -> bool:
+    """Whether the worker processes of a loader may draw random numbers."""
+    collate = getattr(loader, "collate_fn", None)
+    is_plain = type(getattr(loader, "dataset", None)) in (ImageTensors, TensorDataset)
+    is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
+    return bool(getattr(loader, "num_workers", 0)) and not is_plain
+
+
+def by_workers(loader: Any) -> str:
+    """Return the reason why a run with a loader cannot be resumed exactly after an epoch, "" if it can."""
+    if not (getattr(loader, "persistent_workers", False) and draws_in_workers(loader)):
+        return ""
+    rule = "random numbers that persistent workers draw, as for augmentation, cannot be resumed exactly"
+    return f"{rule}: with persistent_workers=False they can"
+
+
+def _is_loader(value: Any) -> bool:
+    """Whether an object is a data set, or a user's loader or sampler whose epoch the loop does not set."""
+    iterate = getattr(type(value), "__iter__", None)
+    is_users = isinstance(iterate, FunctionType) and is_users_file(iterate.__code__.co_filename)
+    return (is_users or isinstance(value, Dataset)) and not hasattr(value, "set_epoch")
+
+
+def _text_of(item: Any) -> str:
+    """Return a number, or a list or an array of numbers, as text; "" for other items."""
+    if isinstance(item, (np.ndarray, torch.Tensor)) and item.nbytes <= _MOST_NUMBERS:
+        item = item.tolist()
+    first = item[0] if isinstance(item, list) and 0 < len(item) <= _MOST_NUMBERS else item
+    return str(item) if type(first) in (int, float) else ""
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """Return what an object holds, or a function reaches, by name."""
+    if isinstance(value, (list, tuple)):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        return value if len(value) <= _MOST_ITEMS else {}
+    if isinstance(value, FunctionType):
+        reached = inspect.getclosurevars(value) if is_users_file(value.__code__.co_filename) else None
+        return {**reached.globals, **reached.nonlocals} if reached else {}
+    is_library = isinstance(value, ModuleType) and not is_users_file(str(value.__file__))
+    return {} if is_library else {**vars(type(value)), **vars(value)}
