@@ -143,7 +143,7 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
     facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"continues": run.inside if run.status.can_go_on else ""}
     facts |= {
-        "mixed": "code, data, versions, threads, settings or workers changed between its epochs"
+        "mixed": "between its epochs code, data, versions, threads or settings changed, or it resumed inexactly"
         if run.mixed
         else ""
     }

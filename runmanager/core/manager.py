@@ -1092,7 +1092,7 @@ class Manager:
                     peak_memory=run.peak,
                     stopped_early=run.stopped_early,
                     items=run.num_items,
-                    mixed=bool(run.resume_epoch and run.state and run.state.inexact),
+                    mixed=True if run.resume_epoch and run.state and run.state.inexact else None,
                 )
                 if run.state and outcome.status is Status.COMPLETED:
                     run.state.forget()

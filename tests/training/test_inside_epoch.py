@@ -443,7 +443,7 @@ def test_other_parts_are_refused(tmp_path):
     train(tmp_path, (1, 4))
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
 
-    with pytest.raises(CheckpointError, match="checkpoint has the states of"), manager.run({"lr": 0.1}):
+    with pytest.raises(CheckpointError, match="the checkpoint inside an epoch holds"), manager.run({"lr": 0.1}):
         manager.epochs(1, checkpoint={"network": nn.Linear(1, 1)})
 
 
