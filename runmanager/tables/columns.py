@@ -108,12 +108,15 @@ def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = Non
 
 def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
     """Store an experiment's design in the `attrs` of its table; `goal` is the goal of ``keep=``."""
-    table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
-    table.attrs[ALL_GOALS] = {name: list(map(str, design.goals))} if design.goals else {}
-    table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
-    table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
-    table.attrs[RULES] = {} if design.decide is None else {name: design.decide.as_json()}
-    table.attrs[NOTES] = {} if not design.note else {name: design.note}
+    facts = {
+        GOALS: design.goal and str(design.goal),
+        ALL_GOALS: [*map(str, design.goals or ())] or None,
+        KEPT_BY: goal and str(goal),
+        REPEATS: None if design.repeats is None else list(design.repeats),  # [] says that no axis repeats
+        RULES: design.decide and design.decide.as_json(),
+        NOTES: design.note or None,
+    }
+    table.attrs |= {key: {} if fact is None else {name: fact} for key, fact in facts.items()}
     return table
 
 

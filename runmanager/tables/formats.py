@@ -201,8 +201,7 @@ def _loaded(path: str | os.PathLike[str], hyperparameters: Sequence[str] | None)
 
 def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """Write a table as CSV for people, with values as `values.text` writes them."""
-    columns = {str(name): _readable_cells(table[name]) for name in table}
-    columns = {readable(name): cells for name, cells in columns.items()}
+    columns = {readable(str(name)): _readable_cells(table[name]) for name in table}
     return _write_csv({"": table.index.tolist(), **columns} if index else columns)
 
 

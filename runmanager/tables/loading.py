@@ -137,12 +137,9 @@ def warn_of(damaged: Sequence[str], path: Paths) -> None:
     if damaged:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
-        text = f"{len(damaged)} damaged under {_text(path)}, the rest is complete: {named}"
+        under = ", ".join(map(str, _paths(path)))
+        text = f"{len(damaged)} damaged under {under}, the rest is complete: {named}"
         warn(printable(text))
-
-
-def _text(path: Paths) -> str:
-    return ", ".join(map(str, _paths(path)))
 
 
 def _paths(path: Paths) -> list[Path]:

@@ -48,8 +48,8 @@ def write_results(runs: Sequence[RunResult], experiment: Path) -> None:
             texts: Mapping[str, Any] = record.metrics
             numbers: Mapping[str, Any] = record.metrics
             if not all(map(math.isfinite, record.metrics.values())):
-                texts = {name: "" if math.isnan(value) else value for name, value in texts.items()}
-                numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+                texts = {name: readable(value) for name, value in texts.items()}
+                numbers = {name: json_value(value) for name, value in numbers.items()}
             lines.append({**columns, **texts, **cells, **of_epoch}.values())
             objects.append({**columns, **numbers, **values, **of_epoch})
     file = io.StringIO()
