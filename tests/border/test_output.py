@@ -292,12 +292,15 @@ def test_a_silent_run_has_no_file_and_no_thread_or_descriptor_is_left():
     assert not list(Path("runs").rglob("output.log"))
 
 
-def test_show_prints_the_output_and_a_removal_takes_it():
+def test_show_prints_the_output_and_a_removal_takes_it(capsys):
     def train(run, manager):
         print("10 %\r20 %\r\nlast \x1b[1m")
         finish(run, manager)
 
-    start(train)
+    start(train, "lanes", display=True)
+
+    lines = capsys.readouterr().out.splitlines()  # the last state of a progress bar
+    assert [line for line in lines if "20" in line or "last" in line][:2] == ["20 %", r"last \x1b[1m"]
 
     assert command("show", "runs/exp/1", "--output").out.splitlines() == ["20 %", r"last \x1b[1m"]
     assert "output.log" in command("show", "runs/exp/1").out

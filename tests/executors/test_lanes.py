@@ -228,7 +228,7 @@ def test_what_a_run_prints_is_said_line_by_line():
     watch = Watcher()
     execute(work, watch=watch)
 
-    assert [event for event in watch.seen if len(event) == 1] == [("100 %",), ("two",)]
+    assert [event for event in watch.seen if len(event) == 1] == [("one\r50 %\r100 %",), ("two",)]
 
 
 def test_work_that_a_process_cannot_load_is_refused():
