@@ -74,6 +74,8 @@ def failure_of(
 def _message(error: BaseException) -> str:
     """Return the class and the first line of an exception; those of its exceptions too if it is a group."""
     lines = [line] if (line := first_line(error)) else []
+    if type(error).__name__ == "PicklingError" and "__main__" in line:
+        lines.append("put it into a module that the script imports")
     if isinstance(error, BaseExceptionGroup):
         lines.append("; ".join(map(_message, error.exceptions)))
     return ": ".join([type(error).__name__, *lines])

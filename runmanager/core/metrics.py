@@ -547,7 +547,7 @@ def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
 
 def may_be_samples(items: Sequence[Any]) -> bool:
     """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
-    first = items[0] if items else None
+    first: Any = items[0] if items else None
     if not all(type(item) is type(first) for item in items):
         return False
     if hasattr(first, "shape"):

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
+class _OfRunBuilder:
+    def __get__(self, *_: object) -> None:
+        raise AttributeError("RunManager has no get_runs: write RunBuilder.get_runs(params)")
+
+
 class RunManager(Manager):
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
@@ -70,6 +75,8 @@ class RunManager(Manager):
         >>> manager.outcome.status.value
         'completed'
     """
+
+    get_runs = _OfRunBuilder()
 
     def __init__(
         self,

@@ -350,7 +350,7 @@ def test_changed_runs_of_less_than_ten_minutes_are_executed_again(begin):
     code, said = begin([*short, *SCORE])
 
     assert (code, table()) == (0, [["completed", 2, False]] * 2)
-    assert "2 runs changed and are executed again: source of score;" in said
+    assert "2 runs changed and are executed again: source of score; changed='keep' keeps them" in said
 
 
 def test_changed_runs_of_ten_minutes_wait_marked_until_the_user_has_chosen(begin):

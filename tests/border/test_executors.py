@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -348,12 +349,13 @@ def test_descriptors_that_a_run_leaks_are_closed_before_the_next_run_of_its_lane
     assert third.epochs < 90
 
 
-def faulty_work(run, _report):
+def faulty_work(run, _report, status=Status.FAILED):
     before, vars(sys)["left_behind"] = getattr(sys, "left_behind", 0), run.lr
-    return Outcome(Status.FAILED if run.lr == 0.2 else Status.COMPLETED, str(before))
+    return Outcome(status if run.lr == 0.2 else Status.COMPLETED, str(before))
 
 
-def test_a_lane_is_replaced_after_a_fault_of_a_run():
-    outcomes = execute(LanesExecutor(), RUNS, faulty_work)
+@pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY])
+def test_a_lane_is_replaced_after_a_fault_of_a_run(status):
+    outcomes = execute(LanesExecutor(), RUNS, partial(faulty_work, status=status))
 
     assert [outcome.error for _, outcome in outcomes] == ["0", "0.1", "0"]

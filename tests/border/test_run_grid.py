@@ -8,6 +8,8 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -37,6 +39,8 @@ from runmanager import (
 )
 from tests.border import reading
 from tests.border.work import LRS, announce, start, statuses, train, trained
+
+HOME = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 DONE, FAILED = ("completed", 3), ("failed", 1)
@@ -638,14 +642,62 @@ def grows_only_here(run, manager):
             manager.track_loss(len(run.layers), 1)
 
 
-def test_a_run_that_begins_again_in_train_is_at_its_next_attempt():
+def test_axes_of_tensors_are_numbers():
+    axes = {
+        "lr": torch.logspace(-3, -1, 3, dtype=torch.float64),
+        "size": torch.tensor([8]),
+        "p": [torch.tensor(0.5)],
+    }
+
+    outcome = start(axes, trains_on_numbers)
+
+    assert outcome.runs["lr"].tolist() == pytest.approx([0.001, 0.01, 0.1])
+    assert load_runs("runs/exp")[["size", "p"]].to_numpy().tolist() == [[8, 0.5]] * 3
+
+
+def trains_on_numbers(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr * run.size * run.p, 1)
+
+
+POOL = """
+import multiprocessing, sys
+from runmanager import run_grid
+
+def double(x):
+    return x * 2
+
+def train(run, manager):
+    with manager.run(run), multiprocessing.Pool(1) as pool:
+        pool.map(double, [run.lr])
+
+if __name__ == "__main__":
+    outcome = run_grid({"lr": [1]}, train, experiment="exp", tensorboard=False, display=False)
+"""
+
+
+def test_a_function_of_the_script_that_no_pool_can_load_is_named_with_the_way_out(own_folder):
+    Path("script.py").write_text(POOL)
+    subprocess.run(
+        [sys.executable, "script.py"], check=False, env={**os.environ, "PYTHONPATH": str(HOME)}, timeout=120
+    )
+
+    (error,) = load_runs("runs/exp")["error"]
+    assert "double" in error
+    assert "put it into a module that the script imports" in error
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, None])
+@pytest.mark.parametrize("again", [lambda run: run, copy.deepcopy])
+def test_a_run_that_begins_again_in_train_is_at_its_next_attempt(error, again):
     def train(run, manager):
         for size in (8, 4):
-            with suppress(MemoryError), manager.run(run):
+            with suppress(MemoryError, RuntimeError), manager.run(again(run)):
                 for epoch in manager.epochs(2):
                     manager.track_loss(size, 1)
-                    if size * epoch == 16:
-                        raise MemoryError
+                    if size * epoch == 16 and error is not None:
+                        raise error
 
     outcome = start(function=train)
 

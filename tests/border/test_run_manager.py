@@ -823,6 +823,9 @@ def test_a_subclass_may_have_names_of_its_own(tmp_path):
 
 
 def test_a_name_of_somebodys_copy_says_where_to_look(manager):
+    for owner in (manager, RunManager):
+        with pytest.raises(AttributeError, match=r"RunBuilder\.get_runs\(params\)"):
+            owner.get_runs  # noqa: B018
     with pytest.raises(AttributeError, match=r"track_r2"):
         manager.track_r2  # noqa: B018
     with pytest.raises(TypeError):
@@ -840,12 +843,20 @@ def test_where_nothing_is_said_a_terminal_gets_a_table_after_each_run(tmp_path, 
         assert ("accuracy" in output) is display
 
 
-def test_a_run_has_one_loop_over_epochs(manager, tmp_path):
+@pytest.mark.parametrize("at", ["before", "within", "after"])
+def test_a_run_has_one_loop_over_epochs(manager, tmp_path, at):
+    def refuse(when):
+        if when == at:
+            with pytest.raises(LifecycleError, match="one loop"):
+                manager.epochs(2)
+
     with manager.run(RUN):
-        for _ in manager.epochs(1):
+        loop = manager.epochs(1)
+        refuse("before")
+        for _ in loop:
             manager.track_loss(0.5, 1)
-        with pytest.raises(LifecycleError, match="one loop"):
-            manager.epochs(2)
+            refuse("within")
+        refuse("after")
 
     assert statuses(tmp_path) == [("completed", 1)]
 
