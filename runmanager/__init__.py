@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from runmanager.answers.verdict import verdict as verdict
     from runmanager.core.contracts import Executor as Executor
     from runmanager.core.contracts import Listener as Listener
-    from runmanager.core.expand import expand as expand
     from runmanager.core.grid import RunBuilder as RunBuilder
     from runmanager.core.loaders import ImageTensors as ImageTensors
     from runmanager.core.loaders import TensorLoader as TensorLoader
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from runmanager.executors.inline import InlineExecutor as InlineExecutor
     from runmanager.executors.lanes import LanesExecutor as LanesExecutor
     from runmanager.executors.ray import RayExecutor as RayExecutor
+    from runmanager.front.expand import expand as expand
     from runmanager.front.fit import fit as fit
     from runmanager.front.grid_outcome import GridOutcome as GridOutcome
     from runmanager.front.manager import RunManager as RunManager
@@ -86,7 +86,7 @@ _HOMES = {
     "executors.inline": ("InlineExecutor",),
     "executors.lanes": ("LanesExecutor",),
     "executors.ray": ("RayExecutor",),
-    "core.expand": ("expand",),
+    "front.expand": ("expand",),
     "core.grid": ("Run", "RunBuilder"),
     "trainers.mlflow": ("export_mlflow",),
     "trainers.wandb": ("export_wandb",),

@@ -12,7 +12,7 @@ import math
 import pickle
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.grid_context import GridContext
 from runmanager.core.outcome import EpochRecord, Status
 from runmanager.core.state import read_run
-from runmanager.core.unsaved import Unsaved
 from runmanager.core.wording import counted, did_you_mean
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import CheckpointError, InvalidArgumentError, first_line, warn
@@ -64,6 +63,7 @@ class ResumeState:
             saved.
         keep: The epoch whose weights are saved in weights.pt: "last", "best:<metric>", "min:<metric>" or
             "max:<metric>"; as a pair with a module, those of the module. With None, no weights are saved.
+        watch: Notices in a first epoch what changes and the checkpoint does not save, see `checks.unsaved`.
 
     Raises:
         CheckpointError: A part has no state, plain state is not JSON, the network of an optimizer is missing,
@@ -77,12 +77,14 @@ class ResumeState:
         parts: Mapping[str, Any] | None,
         loader: Any,
         keep: Keep | None,
+        watch: Callable[[Any, Iterable[Any]], Any] | None = None,
     ) -> None:
         self.is_saved = parts is not None  # whether every epoch has a checkpoint
         self.was_left = False  # whether break ended the loop in the restored epoch
         # the reason why a resumed run may differ from an uninterrupted run, "" if there is none
         self.inexact = ""
-        self.unsaved: Unsaved | None = None  # until the first epoch has ended
+        self._watch = watch
+        self.unsaved: Any = None  # until the first epoch has ended
         parts = parts or {}
         self.parts = {**dict(loaders.generators(loader)), **parts}
         self._folder, self._device, self._loader = folder, device, loader
@@ -121,9 +123,9 @@ class ResumeState:
             self.load(saved)
             self.was_left = saved["is_left"]
             self.inexact = saved["inexact"]
-        else:
+        elif self._watch:
             with suppress(Exception):  # of the objects of users
-                self.unsaved = Unsaved(self._loader, self.parts.values())
+                self.unsaved = self._watch(self._loader, self.parts.values())
         self._best = max([self._best, *map(self.score, records)])
         return records
 

@@ -18,7 +18,6 @@ from runmanager.core import checkpoint, files, loaders
 from runmanager.core.checkpoint import Interval, ResumeState
 from runmanager.core.epoch import OpenEpoch
 from runmanager.core.outcome import EpochRecord, Inside
-from runmanager.core.unsaved import draws_in_workers
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import warn
 
@@ -76,7 +75,7 @@ class InsideEpoch:
             else:
                 self.position, self._saved = position, saved
                 rule = "random numbers that worker processes draw inside an epoch may differ"
-                state.inexact = saved["inexact"] or (rule if draws_in_workers(run.loader) else "")
+                state.inexact = saved["inexact"] or (rule if loaders.draws_in_workers(run.loader) else "")
         self._is_usable = bool(interval) and not problem
         self._is_saving = self._is_usable  # in this epoch
         self._said: set[str] = set()

@@ -12,6 +12,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     SequentialSampler,
+    TensorDataset,
     default_collate,
 )
 
@@ -285,3 +286,11 @@ def undisturbed(network: nn.Module | None, loader: Any, device: torch.device) ->
                 module.training = training
             for generator, state in states:
                 generator.set_state(state)
+
+
+def draws_in_workers(loader: Any) -> bool:
+    """Whether the worker processes of a loader may draw random numbers."""
+    collate = getattr(loader, "collate_fn", None)
+    is_plain = type(getattr(loader, "dataset", None)) in (ImageTensors, TensorDataset)
+    is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
+    return bool(getattr(loader, "num_workers", 0)) and not is_plain

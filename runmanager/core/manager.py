@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import nn
@@ -110,6 +110,9 @@ class Manager:
         run_data: One row per finished epoch of its runs.
         outcome: The outcome of the last run, None before the first run and while a run is open.
     """
+
+    # notices in a first epoch what changes and the checkpoint does not save
+    _watch: ClassVar[type[Any] | None] = None
 
     def __init__(
         self, experiment: "Experiment", context: "GridContext", design: "Design | None" = None
@@ -437,7 +440,7 @@ class Manager:
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
-            state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep)
+            state = ResumeState(run.folder, run.device, checkpoint, run.loader, keep, self._watch)
             every = options.interval
             self._resume_from(state, every and (run.context.epoch_type.commit_every or every))
         elif run.resume_epoch is not None and not run.has_begun:

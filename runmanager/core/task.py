@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from runmanager.core import files, provenance
 from runmanager.core.contracts import Listener, Report
 from runmanager.core.experiment import Experiment
 from runmanager.core.outcome import Outcome, Status
-from runmanager.core.output import kept_output
 from runmanager.core.run import Run, copy_of, id_of
 from runmanager.core.state import read_run
 from runmanager.core.values import key_of
@@ -64,6 +63,8 @@ class RunTask:
     experiment: Experiment
     context: "GridContext"  # the settings of all runs
     users: Sequence[Listener] = ()  # the user's listeners in the process of the run
+    # appends what a run prints to a file of its folder, unless a debugger needs the terminal
+    kept_output: "Callable[[Path], AbstractContextManager[None]] | None" = None
     raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
     process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
 
@@ -85,9 +86,7 @@ class RunTask:
         )
         manager = self.manager_of(self.experiment, context)
         threads = as_many_threads(num_threads) if num_threads else nullcontext()
-        # a debugger needs the terminal itself
-        is_kept = os.name == "posix" and ranks.is_main() and not self.raises
-        output = kept_output(folder) if is_kept else nullcontext()
+        output = self.kept_output(folder) if self.kept_output and ranks.is_main() else nullcontext()
         process, before = os.getpid(), process_state()
         provenance.loaded_now = {}  # the files that `train` loads
         try:

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.checks.unsaved import Unsaved
 from runmanager.core.manager import Manager, settable
 from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
@@ -77,6 +78,7 @@ class RunManager(Manager):
     """
 
     get_runs = _OfRunBuilder()
+    _watch = Unsaved
 
     def __init__(
         self,

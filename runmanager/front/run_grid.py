@@ -1,6 +1,7 @@
 """run_grid: plan a grid, execute its missing runs, and summarise the results."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from runmanager.core.wording import counted, printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import serialize
+from runmanager.executors.output import kept_output
 from runmanager.executors.signals import Stop
 from runmanager.front.grid_outcome import GridOutcome, counted_statuses
 from runmanager.front.options import GridOptions, check_design, check_runs
@@ -304,6 +306,7 @@ def open_grid(
     task = RunTask(
         train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,
         users=in_worker, raises=bool(numbers),
+        kept_output=kept_output if os.name == "posix" and not numbers else None,
     )  # fmt: skip
     loop = Loop(
         task=task, executor=executor, signals=stop, display=display, design=design, grid=runs,

@@ -7,9 +7,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from runmanager.checks.unsaved import by_workers
 from runmanager.core import files
 from runmanager.core.checkpoint import TrainerState
-from runmanager.core.unsaved import by_workers
 from runmanager.core.values import RESERVED
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, warn

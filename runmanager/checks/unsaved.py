@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from runmanager.core.loaders import ImageTensors
+from runmanager.core.loaders import draws_in_workers
 from runmanager.core.user_code import is_users_file
 from runmanager.core.wording import listed
 from runmanager.user_frames import user_level
@@ -110,14 +110,6 @@ def _state_of(value: Any) -> tuple[int, Any] | None:
         # two of them do not say how far they are
         return 0, getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
     return None
-
-
-def draws_in_workers(loader: Any) -> bool:
-    """Whether the worker processes of a loader may draw random numbers."""
-    collate = getattr(loader, "collate_fn", None)
-    is_plain = type(getattr(loader, "dataset", None)) in (ImageTensors, TensorDataset)
-    is_plain = is_plain and getattr(collate, "__module__", "").startswith("torch.")
-    return bool(getattr(loader, "num_workers", 0)) and not is_plain
 
 
 def by_workers(loader: Any) -> str:
