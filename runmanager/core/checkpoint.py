@@ -207,12 +207,12 @@ class ResumeState:
             if isinstance(part, torch.Generator) or plain_state.is_plain_state(part)
         }
         of_ranks = ranks.gather({"random": torch_devices.random_states(self._device), "states": own})
-        before = self.inexact
-        if self.unsaved:
-            self.inexact = self.unsaved.reason(is_inside=file == files.INSIDE_CHECKPOINT)
+        reason = self.unsaved.reason(is_inside=file == files.INSIDE_CHECKPOINT) if self.unsaved else ""
         if ranks.is_main():
-            if self.inexact != before:
-                warn(self.inexact)
+            if reason and reason not in self.inexact:
+                warn(reason)
+                # resumed inside the first epoch, it has a reason already
+                self.inexact = "; ".join(filter(None, [self.inexact, reason]))
             folder, facts["inexact"] = self._folder.path, self.inexact
             content = [
                 _dumped({"v": VERSION, "id": self._folder.id, "states": states, "ranks": of_ranks, **facts})
