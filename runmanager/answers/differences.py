@@ -12,6 +12,7 @@ import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
 from runmanager.checks.changed import changes_between
+from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.core.experiment import Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.state import RunResult
@@ -48,6 +49,7 @@ def diff_of(first: tuple[str, Sequence[RunResult]], second: tuple[str, Sequence[
         *_versions(sides),
         *_facts(sides),
         *_fingerprints(sides),
+        *_sources(sides),
         *_statuses(sides),
     ]
     if all(len(runs) == 1 for runs in sides):
@@ -106,6 +108,18 @@ def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         _row(texts[kind], name, *((one, other) if kind == "values" else ("", "changed")))
         for kind, name, one, other in changes_between(before, now) if kind in texts
     ]  # fmt: skip
+
+
+def _sources(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    """Return the changed lines of the kept sources of each side's last run that has one."""
+    texts = [next(filter(None, map(read_source, reversed(runs))), "") for runs in sides]
+    rows, name = [], ""
+    for line in changed_lines(*texts):
+        if line[0] in "+-":
+            rows.append(_row("line", name, *((line[1:], "") if line[0] == "-" else ("", line[1:]))))
+        else:
+            name = line.removesuffix(":")
+    return rows
 
 
 def _statuses(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
