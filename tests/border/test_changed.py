@@ -418,6 +418,9 @@ def test_a_run_chosen_by_only_does_not_wait_and_the_others_stay_marked(begin):
     assert begin(SCORE, "only=2")[0] == 0
 
     assert table() == [["changed", 1, False], ["completed", 2, False]]
+    rows = json.loads(command("diff", "runs/exp/1", "runs/exp/2", "--json").out)
+    lines = [[*row.values()][1:4] for row in rows if row["what"] == "line"]
+    assert lines == [["score", "    return run.lr * 1", ""], ["score", "", "    return run.lr * 5"]]
 
 
 @pytest.mark.parametrize(
