@@ -340,22 +340,28 @@ class Reached:
 
     def _read_part(self, part: Any) -> None:
         """Compare the source of a function or a class, what it reads, and its attributes."""
-        is_function = isinstance(part, types.FunctionType)
+        code = part.__code__ if isinstance(part, types.FunctionType) else None
         members = getattr(part, "__dict__", {})
         name = getattr(part, "__qualname__", "")
+        defined = code.co_qualname if code else name  # functools.wraps copies the other name
         if "__wrapped__" in members:
             self._waiting.append(members["__wrapped__"])
-            name = part.__code__.co_qualname if is_function else name  # functools.wraps copies the other name
+            name = defined
         if is_users(part):
-            source, text = scope_of(part)[1], text_of(part)
-            scopes = [(names_of(part), source)]
-            if "<locals>" in (part.__code__.co_qualname if is_function else name):
-                scopes.insert(0, (_cells(part), _enclosing(part, source)))
-            if is_function and not text:
+            values, source = scope = scope_of(part)
+            nodes: list[Any] = source.definitions.get(_LAMBDA if defined.endswith(_LAMBDA) else defined, [])
+            same_line = [
+                node for node in nodes
+                if code and code.co_firstlineno == [*getattr(node, "decorator_list", ()), node][0].lineno
+            ]  # fmt: skip
+            text = "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
+            is_inner = "<locals>" in defined
+            scopes = [(_cells(part), _enclosing(part, source)), scope] if is_inner else [scope]
+            if code and not text:
                 self.named[name] = "source"
             if opened := _OPENS.search(text):
                 self.named[name] = f"what {opened[1].partition('(')[0]}() reads"
-            self.roots.add((id(names_of(part)), name.partition(".")[0]))
+            self.roots.add((id(values), name.partition(".")[0]))
             _add(self.code, name, text)
             self.read_names(text, scopes)
         fresh = fresh_attributes(part) if isinstance(part, type) else set()
@@ -481,19 +487,6 @@ def is_users(part: Any) -> bool:
 def inner_of(value: Any) -> Any:
     """Return the function or class that a function, a method or a wrapper calls in the end."""
     return inspect.unwrap(getattr(value, "__func__", value))
-
-
-def text_of(part: Any) -> str:
-    """Return the cleaned source of a function or class, "" without source."""
-    code = part.__code__ if isinstance(part, types.FunctionType) else None
-    name = code.co_qualname if code else part.__qualname__
-    source = scope_of(part)[1]
-    nodes: list[Any] = source.definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
-    same_line = [
-        node for node in nodes
-        if code and code.co_firstlineno == [*getattr(node, "decorator_list", ()), node][0].lineno
-    ]  # fmt: skip
-    return "\n".join(dict.fromkeys(map(unparsed, same_line or nodes)))
 
 
 def fresh_attributes(kind: type) -> set[str]:

@@ -413,11 +413,12 @@ def check_beginning() -> None:
 
 def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return, in order, the names of hyperparameters that differ between runs or are missing in some runs."""
-    values: dict[str, list[str]] = {}
-    for params in grid:
-        for name, value in params.items():
-            values.setdefault(name, []).append(key_of(value))
-    return [name for name, keys in values.items() if len(set(keys)) > 1 or len(keys) < len(grid)]
+    names, first = dict.fromkeys(itertools.chain(*grid)), grid[0] if grid else {}
+    return [
+        name for name in names
+        if name not in first
+        or any(name not in params or key_of(params[name]) != key_of(first[name]) for params in grid[1:])
+    ]  # fmt: skip
 
 
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
