@@ -106,9 +106,11 @@ def _state_of(value: Any) -> tuple[int, Any] | None:
         return value.initial_seed(), value.get_state().tolist()
     if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
         return 0, str(getattr(value, "bit_generator", value).__getstate__())
-    if isinstance(value, (_BaseDataLoaderIter, GeneratorType, cycle)):
+    # those of libraries are loops of ours, blocks of `with`, or progress bars
+    is_users = isinstance(value, GeneratorType) and is_users_file(value.gi_code.co_filename)
+    if is_users or isinstance(value, (_BaseDataLoaderIter, cycle)):
         # two of them do not say how far they are
-        return 0, getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
+        return id(value), getattr(value, "_num_yielded", getattr(value, "gi_suspended", True) and object())
     return None
 
 

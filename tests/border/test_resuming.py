@@ -498,7 +498,8 @@ def noise(rng):
 def using(run, manager):
     torch.manual_seed(1)
     loader, second, _ = UNSAVED[run.what]()
-    with manager.run(run, None, loader):
+    block = manager.run(run, None, loader)  # whose generator is no state of the loop
+    with block:
         for epoch in manager.epochs(3, checkpoint={"state": {}}):
             if "told" in run.what:
                 loader.sampler.set_epoch(epoch)
