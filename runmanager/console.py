@@ -112,7 +112,9 @@ class Screen:
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
-        if self.is_shown and self._console.file.isatty():  # with FORCE_COLOR, rich treats a file as a terminal
+        if self.is_shown and _is_terminal(
+            self._console.file
+        ):  # with FORCE_COLOR, rich treats a file as a terminal
             self.print([line(self._console.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
@@ -124,7 +126,7 @@ class Screen:
         """Show a line until other content is shown below; the line is not written to a file."""
         if self.is_live:
             self.show_below(line)
-        elif self._console.file.isatty():
+        elif _is_terminal(self._console.file):
             self.print([line])
 
     def show_below(self, content: Any) -> None:
@@ -242,7 +244,12 @@ def choose_screen(*, show: bool) -> Screen:
     if show and in_notebook():
         return NotebookScreen(console)
     # with FORCE_COLOR, rich treats a file as a terminal: the file gets colors, but no cursor movements
-    return Screen(console, is_live=show and console.is_interactive and console.file.isatty())
+    return Screen(console, is_live=show and console.is_interactive and _is_terminal(console.file))
+
+
+def _is_terminal(file: Any) -> bool:
+    """Whether a stream is a terminal; a stream of the user's may lack the method."""
+    return bool(getattr(file, "isatty", bool)())
 
 
 def in_notebook() -> bool:

@@ -1,6 +1,7 @@
 """What a run prints, kept in its folder by the process that executes it."""
 
 import ctypes
+import io
 import os
 import re
 import sys
@@ -78,6 +79,20 @@ class _Output:
             _flush()
             self._show()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let both descriptors lead to the user again during a block."""
+        with self._lock:
+            _flush(sys.__stdout__, sys.__stderr__)
+            try:
+                for number, saved in enumerate(self.saved, 1):
+                    os.dup2(saved, number)
+                yield
+            finally:
+                _flush(sys.__stdout__, sys.__stderr__)
+                for number in (1, 2):
+                    os.dup2(self.file, number)
+
     def end(self) -> None:
         """Show the rest, and remove a file without output."""
         self._show()
@@ -131,9 +146,11 @@ class _Stream:
         # a live display has put its own stream before the real one
         self._real = self.beneath = getattr(self.before, "rich_proxied_file", self.before)
         with suppress(AttributeError, OSError, ValueError):
-            if (real := self._real.fileno()) in (1, 2):
+            if type(self._real) is io.TextIOWrapper and (real := self._real.fileno()) in (1, 2):
                 descriptor = os.dup(output.saved[real - 1])
                 self.beneath = os.fdopen(descriptor, "w", 1, self._real.encoding, self._real.errors)
+        if self.beneath is self._real:
+            self.beneath = _Aside(output, self._real)
         self.screen = self.beneath if self.before is self._real else self.before
         _flush(self.before)
         setattr(sys, name, self)
@@ -164,12 +181,27 @@ class _Stream:
         if getattr(sys, self._name) is self:  # the run may have set another one
             setattr(sys, self._name, self.before)
         beneath, self.screen, self.beneath = self.beneath, self.before, self.before
-        if beneath is not self._real:
+        if not isinstance(beneath, _Aside):
             with suppress(OSError):
                 beneath.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
+
+
+class _Aside:
+    """A stream of the user's, such as one that also writes a log, which may end in a descriptor itself."""
+
+    def __init__(self, output: _Output, stream: Any) -> None:
+        self._output, self._stream = output, stream
+
+    def write(self, text: str) -> int:
+        """Print a text, which the file has already or must not have."""
+        with self._output.aside():
+            return int(self._stream.write(text) or 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _flush(*streams: Any) -> None:

@@ -256,6 +256,44 @@ def test_streams_without_a_descriptor_as_in_a_notebook_are_kept_too_and_stay(mon
     assert (names, cell.getvalue(), output()) == (["stdout of a cell"], *["in a cell\nof C\n"] * 2)
 
 
+class Tee:
+    """Standard output that is written to a log too."""
+
+    def __init__(self, stream, log):
+        self.stream, self.log = stream, log
+
+    def write(self, text):
+        self.stream.write(text)
+        self.log.write(text)
+
+    def flush(self):
+        self.stream.flush()
+
+
+class TeeWithDescriptor(Tee):
+    def fileno(self):
+        return self.stream.fileno()
+
+
+@pytest.mark.parametrize("tee", [Tee, TeeWithDescriptor])
+def test_a_stream_that_also_writes_a_log_shows_and_logs_each_text_once(tee, monkeypatch, capfd):
+    def train(run, manager):
+        print("in a run")
+        os.write(1, b"of C\n")
+        time.sleep(0.5)
+        finish(run, manager)
+
+    log = io.StringIO()
+    with os.fdopen(1, "w", closefd=False) as stream:
+        monkeypatch.setattr(sys, "__stdout__", stream)
+        monkeypatch.setattr(sys, "stdout", tee(stream, log))
+        start(train, display=None)
+
+    assert output() == "in a run\nof C\n"
+    for shown in (log.getvalue(), capfd.readouterr().out):
+        assert [shown.count(each) for each in ("in a run\n", "of C\n", "1/1 run 1")] == [1, 1, 1]
+
+
 def test_a_handler_that_a_run_adds_is_kept_in_later_runs_too_and_a_stream_that_it_sets_stays(monkeypatch):
     def train(run, manager):
         if run.lr == 1:
