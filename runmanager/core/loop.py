@@ -276,7 +276,10 @@ class Loop:
         has_failed = outcome.status is Status.FAILED
         self._alike = [*(self._alike if self._error == before else ()), id_] if has_failed else []
         num_left = len(self._in_progress) + self.num_more
-        if len(self._alike) > _MOST_ALIKE and num_left and (id_ == self._last or not self._in_progress):
+        # a run of a search has begun after the three, where no due run was left to be next
+        is_later = self._last not in self._in_progress and len(self._alike) >= _MOST_ALIKE + self.num_lanes
+        is_tried = id_ == self._last or not self._in_progress or is_later
+        if len(self._alike) > _MOST_ALIKE and num_left and is_tried:
             step = f"once it is fixed, the same command goes on with the other runs ({num_left:,})"
             return f"stopped: {len(self._alike)} runs in a row failed alike ({outcome.error}); {step}"
         if len(self._alike) >= _MOST_ALIKE and runs and self._last not in self._in_progress:

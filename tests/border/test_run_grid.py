@@ -796,13 +796,14 @@ def test_other_ends_never_stop_a_grid(how):
     assert (outcome.runs["status"] != "pending").all()
 
 
-def test_a_search_whose_runs_all_fail_alike_stops_after_four():
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_search_whose_runs_all_fail_alike_stops_when_a_run_that_began_after_three_has_failed_too(jobs):
     pytest.importorskip("optuna")
     Path("good.txt").write_text("[]")
 
     outcome = run_grid(
         {"lr": IntRange(1, 50)}, failing, experiment="exp", search=OptunaSearch(n=20), goal="min:loss",
-        executor="inline", display=False,
+        executor="lanes" if jobs > 1 else "inline", jobs=jobs, display=False,
     )  # fmt: skip
 
-    assert (outcome.exit_code, len(Path("trained.txt").read_text().split())) == (1, 4)
+    assert (outcome.exit_code, outcome.runs["status"].tolist().count("failed")) == (1, 3 + jobs)
