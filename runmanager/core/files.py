@@ -93,7 +93,14 @@ def write_file(
                     raise
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
                 os.replace(temporary, path)  # noqa: PTH105
-            sync(path.parent)
+            if os.name != "nt":  # Windows cannot open folders
+                folder = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                    if _IS_MACOS:
+                        _flush_drive(folder)
+                finally:
+                    os.close(folder)
         finally:
             temporary.unlink(missing_ok=True)
 
