@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from runmanager.core.loaders import draws_in_workers
@@ -25,6 +25,7 @@ _GLOBAL = (
     random.seed.__self__,  # type: ignore[attr-defined]  # a bound method
     np.random.get_state.__self__,  # type: ignore[attr-defined]  # as above
 )
+_OPEN = (list, tuple, dict, FunctionType, ModuleType, DataLoader, Dataset, Sampler)
 _MOST, _MOST_ITEMS, _MOST_NUMBERS, _MOST_NAMED = 10_000, 64, 2**20, 4
 
 _States = dict[str, tuple[int, Any]]
@@ -90,6 +91,15 @@ class Unsaved:
                     continue
                 if isinstance(value, DataLoader):
                     self._by_workers = self._by_workers or by_workers(value)
+                is_of_loader = name.startswith("loader") or ".dataset" in name
+                # a random generator within another object of a library, as of a logger, is none of the loop
+                module = sys.modules.get(type(value).__module__)
+                is_users = (
+                    is_users_file(getattr(module, "__file__", None) or "<built-in>")
+                    or module is sys.modules["__main__"]
+                )
+                if not (is_of_loader or is_users or isinstance(value, _OPEN)):
+                    continue
                 parts = _parts(value)
                 queue += [(f"{name}.{key}", item) for key, item in parts.items()]
                 if ".dataset" in name or _is_loader(value):
