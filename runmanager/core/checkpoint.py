@@ -122,7 +122,7 @@ class ResumeState:
                 next(iter(self._loader), None)
             self.load(saved)
             self.was_left = saved["is_left"]
-            self.inexact = saved["inexact"]
+            self.inexact = saved.get("inexact", "")  # older checkpoints have none
         elif self._watch:
             with suppress(Exception):  # of the objects of users
                 self.unsaved = self._watch(self._loader, self.parts.values())

@@ -75,7 +75,7 @@ class InsideEpoch:
             else:
                 self.position, self._saved = position, saved
                 rule = "random numbers that worker processes draw inside an epoch may differ"
-                state.inexact = saved["inexact"] or (rule if loaders.draws_in_workers(run.loader) else "")
+                state.inexact = saved.get("inexact") or (rule if loaders.draws_in_workers(run.loader) else "")
         self._is_usable = bool(interval) and not problem
         self._is_saving = self._is_usable  # in this epoch
         self._said: set[str] = set()
@@ -97,7 +97,7 @@ class InsideEpoch:
         if self._state.unsaved and is_first:
             self._state.unsaved.begin_pass()
         batches = None
-        if position is not None:
+        if position and position.epoch == epoch.number:
             random = torch_devices.random_states(self._run.device)
             try:
                 loader.load_state_dict(saved["inside"]["loader"])

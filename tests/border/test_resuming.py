@@ -831,13 +831,18 @@ def inside(run, manager):
                 manager.track_loss(loss, images)
 
 
+@pytest.mark.parametrize("is_older", [False, True])
 @pytest.mark.parametrize("loader", INSIDE)
-def test_inside_an_epoch_a_run_resumes_after_the_last_batch_that_was_saved(loader):
+def test_inside_an_epoch_a_run_resumes_after_the_last_batch_that_was_saved(loader, is_older):
     grid = {"lr": [0.1], "loader": [loader]}
     start(grid, inside, root="whole")
     announce("stop", 0.1, 2)
     start(grid, inside)
     Path("batches.txt").unlink()
+    for path in reading.run_folder("runs/exp").glob("*.pt") if is_older else ():
+        saved = torch.load(path, weights_only=True)
+        saved.pop("inexact", None)  # which earlier versions did not save
+        torch.save(saved, path)
 
     start(grid, inside)
 
@@ -1027,3 +1032,26 @@ def test_a_value_tracked_before_the_resumed_batches_is_replaced_by_the_saved_sum
         execute(fault=True)
 
     assert execute(fault=False)["loss"] == 2.5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_epoch_that_does_not_loop_over_its_batches_leaves_its_saved_batches_to_no_other_one(own_folder):
+    def execute(fault):
+        manager = RunManager("left", display=False, tensorboard=False)
+        network = nn.Linear(1, 1)
+        loader = TensorLoader(ImageTensors(torch.ones(6, 1, 1, 1), torch.arange(6)), 2, shuffle=False)
+        with manager.run({"lr": 0.1}, network, loader):
+            for epoch in manager.epochs(2, checkpoint={"network": network}, checkpoint_every=1):
+                if epoch == 1 and not fault:
+                    manager.track_loss(7.0, 6)
+                    continue
+                for number, (_, labels) in enumerate(manager.batches()):
+                    if fault and number == 2:
+                        raise KeyboardInterrupt
+                    manager.track_loss(epoch * labels.float().mean(), labels)
+        return [row["loss"] for row in manager.run_data]
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(fault=True)
+
+    assert execute(fault=False) == [7.0, 5.0]
