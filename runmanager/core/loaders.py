@@ -239,8 +239,8 @@ def size_of_batch(loader: Any, number: int) -> int | None:
     if size is None and isinstance(sampler, BatchSampler):
         size, sampler = sampler.batch_size, sampler.sampler
     try:
-        total = len(sampler)  # type: ignore[arg-type]  # a sampler without a length raises
-    except TypeError:
+        total = len(sampler)  # type: ignore[arg-type]  # a sampler without a length raises any exception
+    except Exception:  # noqa: BLE001 - of a user's sampler
         return None
     if not isinstance(size, int):
         return None

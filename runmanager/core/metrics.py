@@ -528,7 +528,7 @@ def batch_size(
     raise InvalidArgumentError(f"cannot count the samples of a {type(batch).__name__}: {step}")
 
 
-def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
+def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> list[set[int]]:
     """Return the possible sizes of each part of a batch, without parts that have no size, such as numbers."""
     if isinstance(item, PackedSequence):
         return [{int(item.batch_sizes[0])}]
@@ -537,9 +537,13 @@ def _sizes_of(item: Any, *, is_part: bool = True) -> list[set[int]]:
     if not isinstance(item, Mapping | tuple | list):
         return []
     sizes: list[set[int]] = []
-    for part in item.values() if isinstance(item, Mapping) else item:
-        sizes += _sizes_of(part)
-    are_samples = isinstance(item, list) or (isinstance(item, tuple) and (not sizes or may_be_samples(item)))
+    parts = [*(item.values() if isinstance(item, Mapping) else item)]
+    # beside a tensor, a tuple such as (224, 224) is no field of samples
+    has_tensor = any(isinstance(part, torch.Tensor) and part.ndim for part in parts)
+    for part in parts:
+        sizes += _sizes_of(part, has_fields=not has_tensor)
+    is_field = isinstance(item, tuple) and (may_be_samples(item) if sizes else has_fields)
+    are_samples = isinstance(item, list) or is_field
     if is_part and are_samples:
         return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
     return sizes

@@ -38,12 +38,23 @@ def fields(samples):
     return tuple(zip(*samples, strict=True))
 
 
+class Endless(torch.utils.data.Sampler[int]):
+    def __iter__(self):
+        return iter(range(10))
+
+    def __len__(self):
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("loop", "loader", "mean"),
     [
         (batches_as_they_are, DataLoader(IMAGES, batch_size=4, collate_fn=tuple), 4.4),
         (batches_as_they_are, DataLoader(IMAGES, batch_size=4, collate_fn=fields), 4.4),
         (batches_as_they_are, DataLoader([np.zeros(7)] * 10, batch_size=4, collate_fn=list), 4.4),
+        (batches_as_they_are, DataLoader(IMAGES, batch_size=4, sampler=Endless()), 4.4),
+        (batches_as_they_are, [(VALUES[:num], VALUES[:num], (224, 224)) for num in (4, 4, 2)], 4.4),
+        (batches_as_they_are, [{"x": VALUES[:num], "size": (224, 224)} for num in (4, 4, 2)], 4.4),
         (a_list_of_one_row, DataLoader(ROWS, batch_size=4, collate_fn=list), 4.0),
         (a_list_of_images, DataLoader(IMAGES, batch_size=4), 4.5),
         (dicts_of_the_images, DataLoader(IMAGES, batch_size=4), 4.5),
