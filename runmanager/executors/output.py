@@ -174,6 +174,11 @@ class _Stream:
         """Return the descriptor for processes that the run starts; it leads to the file too."""
         return int(self._real.fileno())
 
+    @property
+    def buffer(self) -> io.FileIO:
+        """The stream for bytes, on the descriptor, which leads to the file too."""
+        return io.FileIO(self._number, "w", closefd=False)
+
     def end(self) -> None:
         """Go on as the stream before the run, for code that keeps this one."""
         _flush(self.before)

@@ -31,7 +31,8 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {
     "ray": lambda: RayExecutor(jobs=2),
 }
 LINES = [
-    *("of Python", "of its errors", "of a descriptor", "of its twin", "of C", "of a process"), "of a handler"
+    *("of Python", "of its errors", "of a descriptor", "of its twin", "of C", "of a process"), "of a handler",
+    "of bytes",
 ]  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def finish(run, manager):
 
 
 def say_all(run, manager):
-    """Print a line in each of seven ways."""
+    """Print a line in each of eight ways."""
     handler = logging.StreamHandler(sys.__stderr__)
     print(f"{run.lr} of Python")
     sys.stderr.writelines([f"{run.lr} of ", "its errors\n"])
@@ -61,6 +62,8 @@ def say_all(run, manager):
     ctypes.CDLL(None).printf(f"{run.lr} of C\n".encode())
     subprocess.run(f"echo {run.lr} of a process", shell=True, check=True)
     handler.emit(logging.LogRecord("", 20, "", 0, f"{run.lr} of a handler", None, None))
+    sys.stdout.buffer.write(f"{run.lr} of bytes\n".encode())
+    sys.stdout.buffer.flush()
     finish(run, manager)
 
 
