@@ -73,7 +73,7 @@ def confused() -> Confusion:
 def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     """Return the seconds that our board takes."""
     run = Experiment(folder).open(PARAMS, 0)
-    board = RunLog(run, 1, {})
+    board = RunLog(run, 1)
     board.run_began(Run(), network, None)
     backward(network, images)
     counted = confused()

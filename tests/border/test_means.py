@@ -11,6 +11,7 @@ from runmanager import RunManager, RunsWarning
 
 VALUES: Any = torch.arange(10.0)
 IMAGES = TensorDataset(VALUES.reshape(10, 1, 1, 1).expand(10, 3, 8, 8).contiguous(), torch.zeros(10).long())
+ARRAYS: Any = [np.zeros(7)] * 10  # as a data set
 ROWS: Any = [torch.full((7,), float(number)) for number in range(9)]
 
 
@@ -51,7 +52,7 @@ class Endless(torch.utils.data.Sampler[int]):
     [
         (batches_as_they_are, DataLoader(IMAGES, batch_size=4, collate_fn=tuple), 4.4),
         (batches_as_they_are, DataLoader(IMAGES, batch_size=4, collate_fn=fields), 4.4),
-        (batches_as_they_are, DataLoader([np.zeros(7)] * 10, batch_size=4, collate_fn=list), 4.4),
+        (batches_as_they_are, DataLoader(ARRAYS, batch_size=4, collate_fn=list), 4.4),
         (batches_as_they_are, DataLoader(IMAGES, batch_size=4, sampler=Endless()), 4.4),
         (batches_as_they_are, [(VALUES[:num], VALUES[:num], (224, 224)) for num in (4, 4, 2)], 4.4),
         (batches_as_they_are, [{"x": VALUES[:num], "size": (224, 224)} for num in (4, 4, 2)], 4.4),
