@@ -38,9 +38,9 @@ def kept_output(folder: Path) -> Iterator[None]:
         yield
     finally:
         if os.getpid() == process:  # a process that the run forked leaves the file to this one
+            output.is_over.set()
             for stream in streams:
                 stream.end()
-            output.is_over.set()
             thread.join()
             output.end()
 
@@ -56,7 +56,7 @@ class _Output:
         self.file = os.open(self._path, flags, 0o666)
         self.saved = os.dup(1), os.dup(2)
         self.is_over = threading.Event()
-        self._lock = threading.RLock()  # a handler of a signal may print while its thread does
+        self.lock = threading.RLock()  # a handler of a signal may print while its thread does
         self._seen = os.fstat(self.file).st_size  # up to here, the user has seen the file
         if self._seen:
             attempt = max(files.journals_by_attempt(folder), default=0) + 1
@@ -68,7 +68,7 @@ class _Output:
             self._append(text)
             return
         self._show()
-        with self._lock:
+        with self.lock:
             self._append(text)
         with suppress(OSError):  # outside the lock, as a display has a lock of its own
             stream.screen.write(text)
@@ -82,7 +82,10 @@ class _Output:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let both descriptors lead to the user again during a block."""
-        with self._lock:
+        with self.lock:
+            if self.is_over.is_set():  # as for a thread that prints at the end
+                yield
+                return
             _flush(sys.__stdout__, sys.__stderr__)
             try:
                 for number, saved in enumerate(self.saved, 1):
@@ -112,7 +115,7 @@ class _Output:
     def _show(self) -> None:
         """Show what C and other processes have printed; cut the file if it is too long."""
         content = b""
-        with self._lock, suppress(OSError):
+        with self.lock, suppress(OSError):
             size = os.fstat(self.file).st_size
             if size > self._seen:
                 content, self._seen = os.pread(self.file, size - self._seen, self._seen), size
@@ -182,7 +185,8 @@ class _Stream:
     def end(self) -> None:
         """Go on as the stream before the run, for code that keeps this one."""
         _flush(self.before)
-        os.dup2(self._output.saved[self._number - 1], self._number)
+        with self._output.lock:
+            os.dup2(self._output.saved[self._number - 1], self._number)
         if getattr(sys, self._name) is self:  # the run may have set another one
             setattr(sys, self._name, self.before)
         beneath, self.screen, self.beneath = self.beneath, self.before, self.before
