@@ -806,4 +806,7 @@ def test_a_search_whose_runs_all_fail_alike_stops_when_a_run_that_began_after_th
         executor="lanes" if jobs > 1 else "inline", jobs=jobs, display=False,
     )  # fmt: skip
 
-    assert (outcome.exit_code, outcome.runs["status"].tolist().count("failed")) == (1, 3 + jobs)
+    assert outcome.exit_code == 1
+    assert (
+        3 + jobs <= outcome.runs["status"].tolist().count("failed") < 3 + 2 * jobs
+    )  # other lanes may just end
