@@ -191,7 +191,10 @@ class Loop:
 
     def run_printed(self, run: Run, line: str) -> None:
         """Show a line that a run has printed, with the run's number if there are several lanes."""
-        self.say(f"[run {self.runs[id_of(run)].folder.number}] {line}" if self.num_lanes > 1 else line)
+        if self.num_lanes > 1:
+            state = line.rstrip("\r").rpartition("\r")[2]  # the last one of a progress bar, as in `Display`
+            line = f"[run {self.runs[id_of(run)].folder.number}] {state}"
+        self.say(line)
 
     def last_output(self, run: Run) -> str:
         """Return the last lines that a run printed in its last attempt."""

@@ -338,14 +338,15 @@ def test_show_prints_the_output_and_a_removal_takes_it(capsys):
         print("10 %\r20 %\r\nlast \x1b[1m")
         finish(run, manager)
 
-    start(train, "lanes", display=True)
+    run_grid({"lr": [1, 2]}, train, experiment="exp", executor=LanesExecutor(jobs=2), display=True)
 
     lines = capsys.readouterr().out.splitlines()  # the last state of a progress bar
-    assert [line for line in lines if "20" in line or "last" in line][:2] == ["20 %", r"last \x1b[1m"]
+    of_first = [line for line in lines if line.startswith("[run 1]")]
+    assert of_first == ["[run 1] 20 %", r"[run 1] last \x1b[1m"]
 
     assert command("show", "runs/exp/1", "--output").out.splitlines() == ["20 %", r"last \x1b[1m"]
     assert "output.log" in command("show", "runs/exp/1").out
-    command("rm", "runs/exp/1", "--yes")
+    command("rm", "runs/exp/1", "runs/exp/2", "--yes")
     assert not load_runs("runs").shape[0]
     assert not list(Path("runs").rglob("output.log"))
 
