@@ -1,5 +1,6 @@
 """RunManager: the manager of runs with what a loop of a user sees: tables, TensorBoard, lines on a screen."""
 
+import random
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -90,6 +91,7 @@ class RunManager(Manager):
         batch_size: Measure | None = None,
         goal: str | None = None,
     ) -> None:
+        drawn = random.getstate()
         from runmanager.core import files
         from runmanager.core.experiment import Design, Experiment
         from runmanager.core.goal import parse_goal
@@ -97,6 +99,7 @@ class RunManager(Manager):
         from runmanager.front.loop_output import LoopOutput
         from runmanager.tables.roots import check_experiment
 
+        random.setstate(drawn)  # Rich has drawn a number, if this imported it
         files.open_closed_streams()
         problems = Problems()
         problems.check_batch_size(batch_size)

@@ -936,3 +936,13 @@ def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(ow
     assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
     assert len(epochs) == 62
     assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [6]
+
+
+def test_a_first_manager_draws_no_random_numbers():
+    program = (
+        "import random; from runmanager import RunManager; random.seed(1); RunManager(); print(random.random())"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert said.stdout.strip() == "0.13436424411240122"
