@@ -708,7 +708,7 @@ def test_a_run_resumed_with_other_settings_of_its_device_is_mixed(here, tmp_path
     process = process_state()
 
     try:
-        with pytest.warns(RunsWarning, match=f"began with other values of .*{name}.*marked as mixed"):
+        with pytest.warns(RunsWarning, match=f"marked as mixed: .*began with other values of .*{name}"):
             row = resumed(tmp_path, before=lambda: SETTINGS[name](monkeypatch))
     finally:
         set_back(process)

@@ -93,6 +93,7 @@ def test_a_program_that_cannot_be_checked_gets_a_sentence(name, load, tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:checkpoint= does not save rng")
 def test_a_generator_without_a_seed_is_said_to_be_not_repeatable(load, tmp_path, caplog):
     source = variant(
         setup="rng = np.random.default_rng()",
