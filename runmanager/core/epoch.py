@@ -50,7 +50,9 @@ class OpenEpoch:
     ) -> None:
         self.number = number
         self.step: int = 0  # the number of the current batch, from 1
-        self.sums = metrics.EpochSums(measure, loader, partial(metrics.check_column, params=params))
+        self.sums: metrics.EpochSums = metrics.EpochSums(
+            measure, loader, partial(metrics.check_column, params=params)
+        )
         self.counts_batches: bool = False  # whether `step` counts batches of `batches` instead of losses
         self.is_whole: bool = True  # false while batches of `batches` remain
         self.is_left = False  # whether break or an exception ended the loop over `epochs` in this epoch

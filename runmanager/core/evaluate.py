@@ -90,7 +90,9 @@ class OpenEvaluation:
         measure: Measure | None = None,
         params: Container[str] = (),
     ) -> None:
-        self.sums = EpochSums(measure, loader, lambda column: check_column(f"{name}_{column}", params))
+        self.sums: EpochSums = EpochSums(
+            measure, loader, lambda column: check_column(f"{name}_{column}", params)
+        )
         self._name, self._loader, self._device = name, loader, device
         self._on_batch, self._params = on_batch, params
         self._computed: dict[str, float] = {}  # values of the metrics in `metrics=`, by name

@@ -78,7 +78,7 @@ class RunManager(Manager):
         'completed'
     """
 
-    get_runs = _OfRunBuilder()
+    get_runs: _OfRunBuilder = _OfRunBuilder()
     _watch = Unsaved
 
     def __init__(
