@@ -72,8 +72,8 @@ _OPENS = re.compile(
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
 """Sources by the id of a module's spec or of a notebook cell's code; the references keep the ids unique."""
 
-_BY_RUNS: dict[tuple[int, str], tuple[str, str]] = {}
-"""Module of `train` and a name -> the value that runs in this process have left, and the one before them."""
+_BY_RUNS: dict[tuple[int, str], tuple[str, str | None]] = {}
+"""Module of `train` and a name -> the value that runs in this process have left, and any before them."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run] = ()) -> Fingerprint:
@@ -98,10 +98,13 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
     home = id(names_of(inner_of(train)))
     values: dict[str, str] = {}
     for name, text in reached.values.items():
-        left, before = _BY_RUNS.pop((home, name), ("", ""))
-        values[name] = before if text == left else text
-        if text == left:  # any other value is the user's, who may also set it to this one later
-            _BY_RUNS[home, name] = left, before
+        left, before = _BY_RUNS.pop((home, name), ("", None))
+        if text != left:  # the user's, who may also set it to this one later
+            values[name] = text
+            continue
+        _BY_RUNS[home, name] = left, before
+        if before is not None:
+            values[name] = before
     kinds: dict[str, Mapping[str, str]] = {
         "code": {name: short_hash(text) for name, text in reached.code.items()},
         "statements": {name: short_hash(text) for name, text in reached.statements.items()},
@@ -121,7 +124,8 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     after.read("", train)
     home = id(names_of(inner_of(train)))
     for name, text in after.finish().values.items():
-        if (old := before["values"].get(name, text)) != text:
+        # what was data= then is not new
+        if (old := before["values"].get(name, text if "data" in before else None)) != text:
             _BY_RUNS[home, name] = text, old
 
 
@@ -232,7 +236,7 @@ class Reached:
         self._alive: list[Any] = [earlier]  # objects whose ids must not be used again
         self._waiting: list[Any] = []
         self.blind: set[str] = set()  # reasons why parts of the present value are not compared
-        self._left = 0
+        self.left = 0
 
     def finish(self) -> "Reached":
         """Read the functions and classes that are reached."""
@@ -373,7 +377,7 @@ class Reached:
     def text(self, value: Any, depth: int = 0) -> str:
         """Return the content of a value as text; note in `blind` why parts of it are missing."""
         if depth == 0:
-            self.blind, self._left = set(), self.most_objects
+            self.blind, self.left = set(), self.most_objects
         if type(value) not in _BRACKETS:  # most objects of a long value are in these
             with contextlib.suppress(RuntimeError, NotImplementedError):  # a tensor without elements
                 value = plain(value)
@@ -392,7 +396,7 @@ class Reached:
         try:
             text = self._content(value, depth + 1)
         except Exception:  # noqa: BLE001 - a lock, an open file; an exception of a user's class
-            self.blind.add("size" if self._left < 0 else type(value).__name__)
+            self.blind.add("size" if self.left < 0 else type(value).__name__)
             text = f"<{full_name(type(value))} of {len(value) if isinstance(value, _CONTAINERS) else 1}>"
         self.texts[id(value)] = text = text if len(text) <= _MOST_TEXT else short_hash(text)
         if len(self.blind) > num_blind:
@@ -402,9 +406,9 @@ class Reached:
     def _content(self, value: Any, depth: int) -> str:
         """Return what pickle would store of an object, as text that is the same in every process."""
         kind = type(value)
-        self._left -= len(value) if isinstance(value, _CONTAINERS) else 1
-        # drawing from an iterator changes it
-        if depth > _MOST_NESTED or self._left < 0 or hasattr(kind, "__next__"):
+        self.left -= len(value) if isinstance(value, _CONTAINERS) else 1
+        # drawing from an iterator changes it, so that its position is read in a run only
+        if depth > _MOST_NESTED or self.left < 0 or (hasattr(kind, "__next__") and not self.is_exact):
             raise RecursionError
         if hasattr(kind, "untyped_storage") or hasattr(kind, "__array_interface__"):
             return self._array(value, depth)
@@ -419,7 +423,7 @@ class Reached:
             reduced: Any = reduce(value) if reduce else value.__reduce_ex__(4)
             parts = [reduced] if isinstance(reduced, str) else reduced
             texts = [
-                self.text(list(part) if hasattr(part, "__next__") else part, depth)
+                self.text(list(part) if hasattr(type(part), "__next__") else part, depth)
                 for part in parts
                 if part is not None
             ]
@@ -427,8 +431,6 @@ class Reached:
         return f"{opening}{', '.join(sorted(texts) if kind in (set, frozenset) else texts)}{closing}"
 
     def _array(self, value: Any, depth: int) -> str:
-        import numpy as np
-
         kind = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) and not self.is_data:
             self.blind.add("weights")  # random, and changed by training
@@ -446,7 +448,7 @@ class Reached:
             import torch
 
             flat = flat.cpu().contiguous().view(torch.uint8).numpy()
-        return f"{kind}, {hashlib.sha256(np.ascontiguousarray(flat).view('u1').data).hexdigest()[:16]})"
+        return f"{kind}, {hashlib.sha256(flat.tobytes()).hexdigest()[:16]})"
 
 
 def names_of(part: Any) -> dict[str, Any]:

@@ -313,4 +313,4 @@ def digest_of(value: object, names: Mapping[int, str] = MappingProxyType({})) ->
     content = Reached(is_data=True)
     content.is_exact, content.most_bytes, content.most_objects = True, _MOST_BYTES, _MOST_OBJECTS
     content.texts |= {identity: name for identity, name in names.items() if identity != id(value)}
-    return short_hash(content.text(value)), bool(content.blind - {"size"})
+    return short_hash(content.text(value)), bool(content.blind - {"size"}) or content.left < 0

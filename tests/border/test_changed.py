@@ -59,6 +59,7 @@ AGAIN = {  # program; "v1" becomes "v2"
     "S2 ConcatDataset": "X = DATA = ConcatDataset([TensorDataset(torch.arange(5) * int('v1'[1]))])\n" + X,
     "S2 loader": "X = DATA = DataLoader(Own(torch.arange(5) * int('v1'[1])))\n" + X,
     "S2 table": "X = DATA = pandas.DataFrame({'a': [*range(99), 'v1']})\n" + X,
+    "S2 masked array": "X = DATA = np.ma.array([1, 2], mask=[False, 'v1' == 'v' + '2'])\n" + X,
     "S2 path": "X = DATA = Path('data.txt')\n" + X,
     "S2 paths": "X = DATA = {'train': [Path('data.txt')]}\n" + X,
     "S2 code": "class More(Own):\n    def f(self):\n        return 'v1'\nX = DATA = More([1])\n" + X,
@@ -215,6 +216,17 @@ def test_what_a_run_leaves_in_a_global_is_its_doing_and_any_other_change_counts(
     start(module)
 
     assert load_runs("runs/exp")["attempts"].tolist() == [attempts]
+
+
+def test_what_a_run_leaves_where_nothing_was_does_not_count(load):
+    writes = "CFG = {}\ndef train(run, manager):\n    CFG['time'] = time.time()\n    step(run, manager, CFG)\n"
+    for first in (0.1, 0.3):  # a notebook, and the same one opened again
+        module = load(writes, "v1")
+        for lr in (first, 0.2):
+            module.GRID = {"lr": [lr]}
+            start(module)
+
+    assert load_runs("runs/exp")["attempts"].tolist() == [1, 1, 1]
 
 
 def test_what_was_given_as_data_once_counts_in_a_grid_without_data(load):

@@ -157,6 +157,12 @@ OMISSIONS = {
             end="manager.track({'total': total}, how='last')",
         ),
     ),
+    "an iterator": (
+        "numbers",
+        variant(
+            top="import itertools", setup="numbers = itertools.count(1)", loss="loss = loss / next(numbers)"
+        ),
+    ),
 }
 """What is omitted -> the variable that the check names, and the program."""
 
