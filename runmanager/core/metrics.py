@@ -509,10 +509,10 @@ def batch_size(
     parts = _sizes_of(batch, is_part=False)
     common = set.intersection(*parts) if parts else set()
     sizes = common or set().union(*parts)
-    loaded = size_of_batch(loader, number)
+    has_samples = bool(sizes) and isinstance(batch, list | tuple) and may_be_samples(batch)
+    loaded = size_of_batch(loader, number) if has_samples or len(sizes) > 1 else None
     # a tuple has parts, unless the loader says otherwise
-    is_list = isinstance(batch, list) or (isinstance(batch, tuple) and len(batch) == loaded not in sizes)
-    if sizes and is_list and may_be_samples(batch):
+    if has_samples and (isinstance(batch, list) or len(batch) == loaded not in sizes):
         sizes = sizes | {len(batch)}
     if len(sizes) == 1:
         return sizes.pop()
@@ -542,9 +542,10 @@ def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> li
     has_tensor = any(isinstance(part, torch.Tensor) and part.ndim for part in parts)
     for part in parts:
         sizes += _sizes_of(part, has_fields=not has_tensor)
+    if not is_part:
+        return sizes
     is_field = isinstance(item, tuple) and (may_be_samples(item) if sizes else has_fields)
-    are_samples = isinstance(item, list) or is_field
-    if is_part and are_samples:
+    if isinstance(item, list) or is_field:
         return [{len(item)}.union(set.intersection(*sizes) if sizes else ())]
     return sizes
 
