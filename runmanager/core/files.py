@@ -1,7 +1,6 @@
 """Files under the root: their names, durable writes by rename, synced appends, and safe reads."""
 
 import errno
-import functools
 import hashlib
 import json
 import os
@@ -52,7 +51,6 @@ _LARGEST = 64 * 2**20  # maximum number of bytes of a JSON file
 
 _DEAD_AFTER_S = 60  # age (s) of a temporary file from which its writer counts as dead
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_IS_MACOS = sys.platform == "darwin"  # where `os.fsync` leaves the content in the memory of the drive
 # Windows writes two bytes for a newline without O_BINARY; opening a pipe would wait without O_NONBLOCK
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -77,8 +75,7 @@ def write_file(
                 for piece in (content,) if isinstance(content, bytes) else content:
                     _write_all(descriptor, piece)
                 os.fsync(descriptor)
-                if _IS_MACOS:
-                    _flush_drive(descriptor)
+                _flush_drive(descriptor)
             finally:
                 os.close(descriptor)
             if previous and path.exists():
@@ -97,8 +94,7 @@ def write_file(
                 folder = os.open(path.parent, os.O_RDONLY)
                 try:
                     os.fsync(folder)
-                    if _IS_MACOS:
-                        _flush_drive(folder)
+                    _flush_drive(folder)
                 finally:
                     os.close(folder)
         finally:
@@ -124,8 +120,7 @@ def sync(path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR)  # Windows syncs no file that is opened for reading
     try:
         os.fsync(descriptor)
-        if _IS_MACOS:
-            _flush_drive(descriptor)
+        _flush_drive(descriptor)
     finally:
         os.close(descriptor)
 
@@ -171,8 +166,7 @@ class AppendFile:
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
-                if _IS_MACOS:
-                    _flush_drive(self._descriptor)
+                _flush_drive(self._descriptor)
                 self._length += len(record)
             except BaseException:
                 with suppress(OSError):
@@ -194,11 +188,12 @@ def _write_all(descriptor: int, content: bytes | memoryview) -> None:
 
 
 def _flush_drive(descriptor: int) -> None:
-    """Write the memory of the drive to disk, on macOS."""
-    import fcntl  # not on Windows
+    """Write the memory of the drive to disk; `os.fsync` does it on all systems but macOS."""
+    if sys.platform == "darwin":
+        import fcntl
 
-    with suppress(OSError):  # some file systems lack this call
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
+        with suppress(OSError):  # some file systems lack this call
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 
 @contextmanager
@@ -333,7 +328,6 @@ def journals_by_attempt(folder: Path) -> dict[int, str]:
     return dict(sorted(journals.items()))
 
 
-@functools.cache  # once per process, which has closed streams from its start
 def open_closed_streams() -> None:
     """Open the null device for closed standard streams, as of a service: our files would get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):  # the lowest number that is free
