@@ -194,8 +194,8 @@ class Problems(list[str]):
             self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def check_seconds(self, name: str, value: object) -> None:
-        """Append a problem unless the value is a finite number above 0."""
-        if not _is_between(value, math.inf):
+        """Append a problem unless the value is None or a finite number above 0."""
+        if not (value is None or _is_between(value, math.inf)):
             self.append(f"{name} must be a number of seconds above 0, got {value!r}")
 
     def check_margin(self, margin: object, error: object) -> None:

@@ -334,8 +334,7 @@ class Executor(ABC):
         if jobs != "auto" and not is_count(jobs, 1):
             problems.append(f"jobs must be a whole number, 1 or more, or 'auto', got {jobs!r}")
         problems.check_count("runs_per_device", runs_per_device, 1)
-        if timeout is not None:
-            problems.check_seconds("timeout", timeout)
+        problems.check_seconds("timeout", timeout)
         problems.raise_if_any(InvalidArgumentError)
         self._jobs = jobs
         self._runs_per_device = runs_per_device

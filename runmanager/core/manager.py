@@ -435,8 +435,7 @@ class Manager:
         if run.loop is not None:
             raise LifecycleError("epochs() again: a run has one loop; switch inside it, as by `if epoch == 3:`")
         options = LoopOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
-        if options != LoopOptions():
-            options.problems().raise_if_any(InvalidArgumentError)
+        options.problems().raise_if_any(InvalidArgumentError)
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
@@ -1137,8 +1136,7 @@ class LoopOptions:
         delta: object = self.min_delta
         if not isinstance(delta, (int, float)) or isinstance(delta, bool) or not 0 <= delta < math.inf:
             problems.append(f"min_delta must be a number, 0 or more, got {delta!r}")
-        if self.max_seconds is not None:
-            problems.check_seconds("max_seconds", self.max_seconds)
+        problems.check_seconds("max_seconds", self.max_seconds)
         if every is None:
             return problems
         if not self.interval:

@@ -202,8 +202,12 @@ class GridOptions:
             if flag := option.metadata.get("flag"):
                 yield option.name, replace(flag, name=flag.name or f"--{option.name.replace('_', '-')}")
 
-    def check_together(self, problems: Problems) -> None:
-        """Append errors about options that exclude each other."""
+    def check_values(self, problems: Problems) -> None:
+        """Append errors about values, and about options that exclude each other."""
+        for option in fields(self):
+            value, check = getattr(self, option.name), option.metadata.get("check")
+            if check and value is not option.default:
+                check(problems, option.name, value)
         num_local = os.environ.get("LOCAL_WORLD_SIZE", "")
         if self.check == "resume" and num_local not in ("", os.environ.get("WORLD_SIZE")):
             problems.append(
@@ -251,21 +255,12 @@ class GridOptions:
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
     """Return the runs of a grid, with `decide` sorted by repeat; for a search, one sample run per device."""
-    for option in fields(options):
-        value, check = getattr(options, option.name), option.metadata.get("check")
-        if check and value is not option.default:
-            check(problems, option.name, value)
-    if options.check or options.decide or options.search:
-        options.check_together(problems)
+    options.check_values(problems)
     with problems.collecting():
         check_experiment(options.root, options.experiment)
     runs: list[Run] = []
     with problems.collecting():
-        if options.search or isinstance(options.decide, Decide):
-            runs += _runs_to_choose(params, options, problems)
-        else:
-            grid = mapping_of(params)
-            runs += _listed(params) if grid is None else RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
+        runs += _runs(params, options, problems)
     _check_call(train, runs, problems)
     ids: set[str] = set()
     for run in runs:
@@ -283,30 +278,28 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
     return runs
 
 
-def _listed(params: Any) -> list[Run]:
-    """Return the runs of a list."""
-    runs = list(params) if isinstance(params, Iterable) else []
-    if not runs or not all(isinstance(run, Run) for run in runs):
-        rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
-        step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
-        raise GridError([f"{rule}: {step} for several mappings"])
-    return runs
-
-
-def _runs_to_choose(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
-    """Return sample runs of a search, or the repeats from which `decide` chooses."""
+def _runs(params: Any, options: GridOptions, problems: Problems) -> list[Run]:
+    """Build the runs from axes, or take those of a list."""
+    decide, repeats, grid = options.decide, options.repeats, mapping_of(params)
     if options.search:
         if isinstance(params, Sequence):
             rule = "search= chooses runs itself"
             step = "give run_grid axes instead of runs, as {'lr': LogUniform(1e-5, 1e-1)}"
             raise GridError([f"{rule}: {step}"])
         return SearchSpace(params).samples()
-    assert options.decide
-    grid = with_repeats(mapping_of(params), options.repeats, options.decide, problems)
-    runs = _listed(params) if grid is None else RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
-    if problems:
-        return runs
-    return repeat_by_repeat(runs, single_axis(options.repeats), options.decide, problems)
+    if isinstance(decide, Decide):
+        grid = with_repeats(grid, repeats, decide, problems)
+    if grid is not None:
+        runs = RunBuilder.get_runs(grid, max_runs=_MOST_RUNS)
+    else:
+        runs = list(params) if isinstance(params, Iterable) else []
+        if not runs or not all(isinstance(run, Run) for run in runs):
+            rule = f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"
+            step = "write {'lr': [0.1, 0.01]}, or RunBuilder.get_runs(a) + RunBuilder.get_runs(b)"
+            raise GridError([f"{rule}: {step} for several mappings"])
+    if isinstance(decide, Decide) and not problems:
+        runs = repeat_by_repeat(runs, single_axis(repeats), decide, problems)
+    return runs
 
 
 def _check_call(train: Any, runs: Iterable[Run], problems: Problems) -> None:

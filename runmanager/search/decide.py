@@ -63,8 +63,7 @@ class Decide:
         problems = Problems()
         problems.check_margin(self.margin, self.error)
         problems.check_count("max_repeats", self.max_repeats, 2)
-        if self.max_seconds is not None:
-            problems.check_seconds("max_seconds", self.max_seconds)
+        problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
 
     @property

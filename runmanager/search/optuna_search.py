@@ -63,6 +63,5 @@ class OptunaSearch:
             name = type(sampler).__name__
             instead = f"lambda seed: {name}(seed=seed)" if name.endswith("Sampler") else "CmaEsSampler"
             problems.append(f"{rule}, got {sampler!r:.60}: write sampler={instead}")
-        if self.max_seconds is not None:
-            problems.check_seconds("max_seconds", self.max_seconds)
+        problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)

@@ -103,7 +103,7 @@ def test_all_that_is_wrong_with_options_is_said_at_once():
 def test_options_that_exclude_each_other_are_refused(options, expected):
     problems = Problems()
 
-    GridOptions(experiment="e", **options).check_together(problems)
+    GridOptions(experiment="e", **options).check_values(problems)
 
     assert expected in "".join(problems)
 
@@ -113,7 +113,7 @@ def test_ranks_of_several_machines_are_not_checked(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     problems = Problems()
 
-    GridOptions(experiment="e", executor="inline", check="resume").check_together(problems)
+    GridOptions(experiment="e", executor="inline", check="resume").check_values(problems)
 
     assert any("torchrun --nnodes=1" in problem for problem in problems)
 
