@@ -4,7 +4,6 @@ import ast
 import contextlib
 import copyreg
 import functools
-import gzip
 import hashlib
 import inspect
 import itertools
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from pathlib import Path, PurePath
 from typing import Any
 
-from runmanager.core import files
 from runmanager.core.provenance import digest_of_file, files_digest, versions
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
@@ -98,11 +96,10 @@ def fingerprint(train: Callable[..., Any], data: Any = None, runs: Iterable[Run]
     home = id(names_of(inner_of(train)))
     values: dict[str, str] = {}
     for name, text in reached.values.items():
-        left, before = _BY_RUNS.pop((home, name), ("", None))
-        if text != left:  # the user's, who may also set it to this one later
-            values[name] = text
-            continue
-        _BY_RUNS[home, name] = left, before
+        left, before = _BY_RUNS.get((home, name), ("", None))
+        if text != left:  # the user's, who may also set it to the one left later
+            _BY_RUNS.pop((home, name), None)
+            before = text
         if before is not None:
             values[name] = before
     kinds: dict[str, Mapping[str, str]] = {
@@ -127,13 +124,6 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
         # what was data= then is not new
         if (old := before["values"].get(name, text if "data" in before else None)) != text:
             _BY_RUNS[home, name] = text, old
-
-
-def keep_source(experiment: Path, source: str) -> None:
-    """Write the source that `train` reaches, for reading only, unless this version is kept already."""
-    path = experiment / f"source-{short_hash(source)}.py.gz"
-    if not path.exists():
-        files.write_file(path, gzip.compress(source.encode("utf-8", "replace"), mtime=0))
 
 
 class Source:
@@ -189,7 +179,8 @@ class Source:
         texts, bodies = [], [self.body]
         for body in bodies:
             for node in _simple(body):
-                text, is_start = unparsed(node), _STARTS.search(unparsed(node))
+                text = unparsed(node)
+                is_start = _STARTS.search(text)
                 if isinstance(node, _DEFINITIONS):
                     bodies += [node.body] if is_start else []
                     continue
@@ -197,9 +188,8 @@ class Source:
                     break
                 bodies += [node.body] if isinstance(node, (ast.For, ast.While, ast.With)) else []
                 firsts = [self.bindings.get(name, [node])[0] for name, part in _assigned(node) if part]
-                texts += (
-                    [text] if any(isinstance(first, (*_IMPORTS, *_DEFINITIONS)) for first in firsts) else []
-                )
+                if any(isinstance(first, (*_IMPORTS, *_DEFINITIONS)) for first in firsts):
+                    texts.append(text)
         return "\n".join(texts)
 
 

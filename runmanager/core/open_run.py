@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -272,10 +272,7 @@ class OpenRun:
             loss = epoch.sums.loss
             # the loss on an accelerator is not read
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
-            num_batches = None
-            with suppress(Exception):  # __len__ of a user's data set may raise any exception
-                num_batches = len(self.loader)
-            progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches, mean)
+            progress = BatchProgress(self.number, epoch.step, self.num_epochs, epoch.num_batches, mean)
         for listener in self.listeners:
             listener.step_ended(progress)
         if self.context.report:

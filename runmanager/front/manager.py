@@ -14,7 +14,7 @@ from runmanager.core.metrics import Measure
 from runmanager.core.outcome import Status
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
-from runmanager.tensorboard.event_options import TensorBoard, check_tensorboard
+from runmanager.tensorboard.event_options import TensorBoard, boards_of, check_tensorboard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,11 +109,7 @@ class RunManager(Manager):
         design = Design(None if goal is None else parse_goal(goal), x_axis=x_axis)
         # a weak reference, so that a manager without references is freed at once
         output = LoopOutput(weakref.ref(self), design.goal, show=display is not False)
-        boards = None
-        if tensorboard:
-            from runmanager.tensorboard.run_log import boards_of
-
-            boards = boards_of(tensorboard)
+        boards = boards_of(tensorboard)
         context = GridContext(goal=design.goal, listeners=[output], boards=boards, measure=batch_size)
         check_experiment(root, experiment, is_unnamed=experiment is None)
         path = Path(root).absolute()  # the loop may change the working directory

@@ -12,8 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.checks.changed import changes_since, fingerprint, keep_source, note_changes_by_runs, short_hash
+from runmanager.checks.changed import changes_since, fingerprint, note_changes_by_runs, short_hash
 from runmanager.checks.check import CheckTask, try_settings
+from runmanager.checks.kept_source import keep_source
 from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
@@ -43,7 +44,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.tables import results_files
 from runmanager.tables.run_numbers import missing_goal
 from runmanager.tensorboard import hparams
-from runmanager.tensorboard.event_options import TensorBoard
+from runmanager.tensorboard.event_options import TensorBoard, boards_of
 from runmanager.user_frames import user_frames
 
 if TYPE_CHECKING:
@@ -277,12 +278,6 @@ def open_grid(
     from runmanager.core.grid_context import GridContext  # imports torch
     from runmanager.front.manager import RunManager
 
-    boards = None
-    if options.tensorboard:
-        from runmanager.tensorboard.run_log import boards_of
-
-        boards = boards_of(options.tensorboard)
-
     with stop.at_once():
         data = options.data() if callable(options.data) else options.data
         now = fingerprint(train, data, [*runs, *(search.to_try() if search else ())])
@@ -301,7 +296,7 @@ def open_grid(
         changes_since=partial(changes_since, now=now, is_strict=options.changed == "rerun"),
         # whether a listener of this process may stop runs; the value is the same on all ranks
         asks=pruner is not None or any(listener.may_stop for listener in in_parent), rule="; ".join(rules),
-        goal=design.goal, x_axis=design.x_axis, boards=boards,
+        goal=design.goal, x_axis=design.x_axis, boards=boards_of(options.tensorboard),
     )  # fmt: skip
     task = RunTask(
         train=train, manager_of=RunManager.of_grid, experiment=Experiment(experiment.path), context=context,

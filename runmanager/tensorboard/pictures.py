@@ -74,9 +74,8 @@ def sheet(images: torch.Tensor) -> Summary.Image:
     pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
     count, columns = len(pixels), max(1, min(8, len(pixels), _WIDEST // (pixels.shape[3] + _PADDING)))
     tiles = functional.pad(pixels, (_PADDING, 0, _PADDING, 0, 0, 0, 0, -count % columns))
-    grid = tiles.reshape(-1, columns, *tiles.shape[1:]).permute(
-        2, 0, 3, 1, 4
-    )  # (C, rows, height, columns, width)
+    # the axes are then C, rows, height, columns and width
+    grid = tiles.reshape(-1, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
     return picture(functional.pad(grid.flatten(3, 4).flatten(1, 2), (0, _PADDING, 0, _PADDING)))
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard.summary import custom_scalars
 
 from runmanager.core import files
-from runmanager.core.contracts import Block, Boards, RunListener
+from runmanager.core.contracts import Block, RunListener
 from runmanager.core.experiment import Experiment, RunFolder
 from runmanager.core.goal import Goal, default_goal, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
@@ -38,7 +37,6 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import warn
 from runmanager.tables.usual_goals import assumption, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
-from runmanager.tensorboard.event_options import TensorBoard
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.tensorboard.pictures import Confusion
 
@@ -66,14 +64,8 @@ CHARTS = {
 SAMPLES = "visuals/samples"
 """The tag of the images of the first batch."""
 
-_FACTS = (
-    "device",
-    "device_name",
-    "parameters",
-    "versions",
-    "commit",
-    "command",
-)  # facts of the text run/config
+# the facts in the text run/config
+_FACTS = ("device", "device_name", "parameters", "versions", "commit", "command")
 _LONGEST = 10_000  # the maximum number of characters of the end of an error.log
 _LEAST = 32  # minimum number of values of a histogram; with fewer values, it has mostly gaps
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -352,12 +344,6 @@ class RunLog(RunListener):
                 event_file.write(self._file, event_file.event(step, {f"visuals/confusion_{name}": matrix}))
             if counts.problem:
                 self._warn(counts.problem)
-
-
-def boards_of(tensorboard: bool | TensorBoard) -> Boards:
-    """Return the classes of TensorBoard's objects."""
-    every = tensorboard.histogram_every if isinstance(tensorboard, TensorBoard) else 1
-    return Boards(partial(RunLog, histogram_every=every), Confusion)
 
 
 def _continued(earlier: list[Path], steps: list[int], last_step: int) -> tuple[int, int]:
