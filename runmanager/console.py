@@ -112,9 +112,8 @@ class Screen:
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show an epoch: a notebook replaces its table of results, a terminal prints a line."""
-        if self.is_shown and _is_terminal(
-            self._console.file
-        ):  # with FORCE_COLOR, rich treats a file as a terminal
+        # with FORCE_COLOR, rich treats a file as a terminal
+        if self.is_shown and _is_terminal(self._console.file):
             self.print([line(self._console.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:

@@ -44,13 +44,13 @@ def show_command(run: Path, *, code: bool = False, printed: bool = False) -> Ans
     """
     from runmanager.checks.kept_source import read_source
     from runmanager.core.state import read_output, read_run
+    from runmanager.core.wording import last_state
     from runmanager.tables.one_run import find_run
 
     damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
     if printed:
-        lines = read_output(result.folder.path).split("\n")
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)  # the end of progress bars
+        text = "\n".join(map(last_state, read_output(result.folder.path).split("\n")))
         return Answer(partial(write_out, text.rstrip("\n")), lambda: text)
     if code:
         return Answer(partial(write_out, read_source(result)), partial(read_source, result), damaged=damaged)

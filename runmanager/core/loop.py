@@ -18,6 +18,7 @@ from runmanager.core.plan import Action, Plan, PlannedRun, make_plan
 from runmanager.core.run import Run, copy_of, device_of, id_of
 from runmanager.core.state import RunResult, read_output, read_run
 from runmanager.core.task import RunTask
+from runmanager.core.wording import last_state
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 
@@ -192,8 +193,7 @@ class Loop:
     def run_printed(self, run: Run, line: str) -> None:
         """Show a line that a run has printed, with the run's number if there are several lanes."""
         if self.num_lanes > 1:
-            state = line.rstrip("\r").rpartition("\r")[2]  # the last one of a progress bar, as in `Display`
-            line = f"[run {self.runs[id_of(run)].folder.number}] {state}"
+            line = f"[run {self.runs[id_of(run)].folder.number}] {last_state(line)}"
         self.say(line)
 
     def last_output(self, run: Run) -> str:

@@ -26,6 +26,15 @@ def printable(content: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
 
 
+def last_state(line: str) -> str:
+    r"""Return what a terminal shows of a line, such as the last state of a progress bar.
+
+    >>> last_state("10 %\r20 %\r")
+    '20 %'
+    """
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
     """Join at most `most` names, and add the number of further names.
 

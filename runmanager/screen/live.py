@@ -22,7 +22,7 @@ from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.plan import Plan
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
-from runmanager.core.wording import listed, printable
+from runmanager.core.wording import last_state, listed, printable
 from runmanager.errors import RunManagerError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER
 from runmanager.screen.announcements import announce, announce_alone, changes_of
@@ -157,9 +157,7 @@ class GridProgress(Display):
 
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; terminal control sequences are escaped."""
-        # a progress bar overwrites its line: only its last state is printed
-        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))
-        self._say([printable(part.expandtabs()) for part in parts])
+        self._say([printable(last_state(part).expandtabs()) for part in line.split("\n")])
 
     def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
         """Log lines, and print them or the lines `instead`; no other line is printed between them."""
