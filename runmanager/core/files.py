@@ -330,9 +330,12 @@ def journals_by_attempt(folder: Path) -> dict[int, str]:
 
 def open_closed_streams() -> None:
     """Open the null device for closed standard streams, as of a service: our files would get their numbers."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) in (0, 1, 2):  # the lowest number that is free
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # with this number, the lowest that is free
+            os.set_inheritable(descriptor, True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - never closed
