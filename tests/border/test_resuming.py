@@ -658,7 +658,11 @@ def test_what_cannot_be_saved_or_kept_is_refused(parts, keep, named):
     assert load_runs("runs")["status"].tolist() == ["failed"]
 
 
-@pytest.mark.parametrize("wrapped", [lambda net: torch.compile(net, backend="eager"), nn.DataParallel])
+def compiled(network):
+    return torch.compile(network, backend="eager")
+
+
+@pytest.mark.parametrize("wrapped", [compiled, nn.DataParallel, lambda net: compiled(nn.DataParallel(net))])
 def test_weights_of_a_wrapped_network_fit_the_network_itself(wrapped):
     network, other = wrapped(nn.Linear(1, 1)), nn.Linear(1, 1)
     loop({}, keep="last", network=network)

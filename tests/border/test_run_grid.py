@@ -182,9 +182,14 @@ def test_runs_of_a_device_that_is_not_here_are_unavailable_and_the_others_run():
 
 
 @pytest.mark.parametrize("display", [None, False])
-def test_a_grid_without_a_completed_run_says_so_in_one_line(display, capsys):
+@pytest.mark.parametrize(("loss", "said"), [(0.0, ("3 failed", "no data")), (math.nan, ("3 diverged", "nan"))])
+def test_a_grid_without_a_completed_run_says_so_in_one_line(loss, said, display, capsys):
     def no_data(run, manager):
-        raise ValueError("no data")
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(loss, 1)
+        if loss == 0:
+            raise ValueError("no data")
 
     failed = start(function=no_data, display=display)
     missing = start({"device": ["xpu:99"]}, experiment="missing", display=display)
@@ -194,7 +199,7 @@ def test_a_grid_without_a_completed_run_says_so_in_one_line(display, capsys):
     assert bool(output.out) is (display is None)
     lines = output.err.splitlines()
     assert len(lines) == (2 if display is False else 0)
-    assert all(word in lines[0] for word in ("3 failed", "no data")) if lines else True
+    assert all(word in lines[0] for word in said) if lines else True
     assert all(word in lines[1] for word in ("1 unavailable", "xpu:99")) if lines else True
 
 

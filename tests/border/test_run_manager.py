@@ -908,7 +908,7 @@ def loop(name):
             for epoch in manager.epochs(2):
                 manager.track_loss(epoch, 1)
 
-threads = [threading.Thread(target=loop, args=(f"{sys.argv[2]}{index}",)) for index in range(2)]
+threads = [threading.Thread(target=loop, args=(f"{sys.argv[2]}{index}",)) for index in range(int(sys.argv[3]))]
 for thread in threads:
     thread.start()
 for thread in threads:
@@ -916,26 +916,25 @@ for thread in threads:
 """
 
 
-def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(own_folder):
+@pytest.mark.parametrize(("processes", "threads"), [("abc", 2), ("a", 4), ("abcd", 1)])
+def test_processes_and_threads_that_share_an_experiment_get_runs_of_their_own(own_folder, processes, threads):
     words = [sys.executable, "-c", LOOP, "runs"]
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
-    loops = [subprocess.Popen([*words, name], env=environment) for name in "abc"]
-    while len(list(Path().glob("ready-*"))) < 6:
+    loops = [subprocess.Popen([*words, name, str(threads)], env=environment) for name in processes]
+    num_loops = len(processes) * threads
+    while len(list(Path().glob("ready-*"))) < num_loops:
         time.sleep(0.01)
     Path("go").touch()
 
-    assert [loop.wait(60) for loop in loops] == [0, 0, 0]
+    assert [loop.wait(60) for loop in loops] == [0] * len(processes)
     runs, epochs = load_runs("runs/exp"), load_results("runs/exp")
-    assert sorted(runs["run"]) == list(range(1, 32))
-    assert sorted(map(str, runs["lr"])) == sorted(
-        [
-            "0.1",
-            *(f"{name}{thread}.{number}" for name in "abc" for thread in (0, 1) for number in (0, 1, 2, 4, 5)),
-        ]
-    )
+    names = [f"{name}{thread}" for name in processes for thread in range(threads)]
+    values = ["0.1", *(f"{name}.{number}" for name in names for number in (0, 1, 2, 4, 5))]
+    assert sorted(runs["run"]) == list(range(1, len(values) + 1))
+    assert sorted(map(str, runs["lr"])) == sorted(values)
     assert (set(runs["status"]), set(runs["epochs"])) == ({"completed"}, {2})
-    assert len(epochs) == 62
-    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [6]
+    assert len(epochs) == 2 * len(values)
+    assert runs.loc[runs["lr"].map(str) == "0.1", "attempts"].tolist() == [num_loops]
 
 
 def test_a_first_manager_draws_no_random_numbers():
