@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from runmanager.answers.evidence import ERROR, closed, fewest, log_evidence
 from runmanager.answers.leads import differences
+from runmanager.answers.power import chance, level, repeats_for, smallest
 from runmanager.search.decide import HOPELESS
-from runmanager.tables.evidence import ERROR, closed, fewest, log_evidence
-from runmanager.tables.power import chance, level, repeats_for, smallest
 
 GRIDS, REAL = 1000, 30
 SIMULATED = ((2, 6), (2, 8), (2, 20), (4, 8), (4, 20), (8, 12))  # settings, repeats

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from runmanager.tables.evidence import ERROR, _log_bayes, closed, log_evidence
+from runmanager.answers.evidence import ERROR, _log_bayes, closed, log_evidence
 
 SEQUENCES, LOOKS = 4000, 40
 SETTINGS = (2, 4, 8)

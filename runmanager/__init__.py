@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from runmanager.answers.effects import effects as effects
     from runmanager.answers.importance import importances as importances
     from runmanager.answers.pareto import pareto as pareto
+    from runmanager.answers.ranking import best as best
     from runmanager.answers.show import show as show
     from runmanager.answers.verdict import Verdict as Verdict
     from runmanager.answers.verdict import verdict as verdict
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from runmanager.tables.loading import load_runs as load_runs
     from runmanager.tables.one_run import LoadedRun as LoadedRun
     from runmanager.tables.one_run import load_run as load_run
-    from runmanager.tables.ranking import best as best
     from runmanager.tables.step_table import load_steps as load_steps
     from runmanager.tensorboard.event_options import TensorBoard as TensorBoard
     from runmanager.tensorboard.import_events import from_tensorboard as from_tensorboard
@@ -103,7 +103,7 @@ _HOMES = {
     "tables.loading": ("load_results", "load_runs"),
     "tables.one_run": ("LoadedRun", "load_run"),
     "answers.pareto": ("pareto",),
-    "tables.ranking": ("best",),
+    "answers.ranking": ("best",),
     "answers.show": ("show",),
     "tables.step_table": ("load_steps",),
     "answers.verdict": ("Verdict", "verdict"),

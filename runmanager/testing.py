@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.answers.evidence import ERROR
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core.outcome import Status
 from runmanager.core.run import Run
@@ -14,7 +15,6 @@ from runmanager.errors import GridError, InvalidArgumentError
 from runmanager.front.options import GridOptions
 from runmanager.front.run_grid import Train, check_settings, open_grid, run_grid
 from runmanager.search.decide import Decide
-from runmanager.tables.evidence import ERROR
 
 if TYPE_CHECKING:
     from runmanager.answers.verdict import Verdict

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
+from runmanager.answers.usual_goals import companion
 from runmanager.core.goal import Goal, default_goal, is_larger_better, parse_goal
 from runmanager.errors import GridError
-from runmanager.tables.usual_goals import companion
 
 UP = ["accuracy", "acc", "f1", "auc", "r2", "iou", "bleu", "reward"]
 RULE = "goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"

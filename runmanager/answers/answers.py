@@ -15,15 +15,16 @@ from runmanager.answers.effects import effects
 from runmanager.answers.failures import Failure, failures
 from runmanager.answers.findings import Findings, find
 from runmanager.answers.importance import importances, what_matters
+from runmanager.answers.ranking import Setting, completed, intervals, mean_of, own_goals, scores_of
 from runmanager.answers.sampled import is_sampled
 from runmanager.answers.sentences import counts_of, percents
+from runmanager.answers.usual_goals import companion
 from runmanager.answers.verdict_sentence import Race
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
-from runmanager.tables.ranking import Setting, completed, intervals, mean_of, metrics_of, own_goals, scores_of
-from runmanager.tables.usual_goals import companion
+from runmanager.tables.columns import metrics_of
 
 CHANGE, IMPORTANCE, EXPLAINED = "change", "importance", "explained"
 """The measures of importance: mean change between settings, Optuna's PED-ANOVA, and share of the variation."""

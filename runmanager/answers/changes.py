@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from runmanager.answers.findings import Findings
-from runmanager.tables.ranking import axes_of, numbered
+from runmanager.answers.ranking import axes_of, numbered
 
 _MOST_PATTERNS = 60  # maximum number of sets of values that are tried
 _ENOUGH = 5  # minimum number of distinct values for a meaningful rank correlation

@@ -13,6 +13,7 @@ import pandas as pd
 from runmanager.answers.answers import INTERVAL, REPEATS, Answers, answers_of, columns_of_numbers
 from runmanager.answers.failures import failures
 from runmanager.answers.findings import Findings
+from runmanager.answers.ranking import addresses_of
 from runmanager.answers.sentences import capital, counts_of
 from runmanager.answers.view import span
 from runmanager.core.outcome import Status, retry_failed
@@ -20,7 +21,6 @@ from runmanager.core.wording import counted, printable
 from runmanager.table import Table
 from runmanager.tables.cells import all_of, brief, cell, concise, duration, durations
 from runmanager.tables.columns import INSIDE, hyperparameters_of, notes_of
-from runmanager.tables.ranking import addresses_of
 
 _DURATION = "run duration"
 _NUM_BEST = 5  # settings in the table

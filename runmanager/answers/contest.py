@@ -15,19 +15,11 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.effects import told_apart
+from runmanager.answers.evidence import ERROR
 from runmanager.answers.leads import Lead, arranged, differences, leads
 from runmanager.answers.luck import luck_of
-from runmanager.answers.verdict_sentence import Race
-from runmanager.core.experiment import SEEDS, Rule
-from runmanager.core.goal import KEPT
-from runmanager.core.outcome import Status
-from runmanager.core.wording import counted, listed, printable
-from runmanager.errors import InvalidArgumentError
-from runmanager.tables.cells import all_of, brief, labels
-from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
-from runmanager.tables.evidence import ERROR
-from runmanager.tables.power import chance
-from runmanager.tables.ranking import (
+from runmanager.answers.power import chance
+from runmanager.answers.ranking import (
     are_few,
     in_rank,
     mean_of,
@@ -36,6 +28,14 @@ from runmanager.tables.ranking import (
     settings_without,
     statuses_of,
 )
+from runmanager.answers.verdict_sentence import Race
+from runmanager.core.experiment import SEEDS, Rule
+from runmanager.core.goal import KEPT
+from runmanager.core.outcome import Status
+from runmanager.core.wording import counted, listed, printable
+from runmanager.errors import InvalidArgumentError
+from runmanager.tables.cells import all_of, brief, labels
+from runmanager.tables.columns import RULES, Numbers, hyperparameters_of, of_experiments
 
 _MOST_NAMED = 2  # maximum number of rivals with lost repeats that are named
 

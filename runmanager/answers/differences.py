@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 
 from runmanager.answers.effects import LEFT_OUT, compare
+from runmanager.answers.evidence import difference
+from runmanager.answers.ranking import own_goals, ranking_of
 from runmanager.checks.changed import changes_between
 from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.core.experiment import Experiment
@@ -21,9 +23,7 @@ from runmanager.core.wording import counted, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables import columns as tables
 from runmanager.tables.cells import cell, join
-from runmanager.tables.evidence import difference
 from runmanager.tables.loading import read_results, warn_of
-from runmanager.tables.ranking import own_goals, ranking_of
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
 _MOST_VALUES = 6  # maximum number of listed values of a hyperparameter

@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.answers.sampled import in_parts, is_sampled
-from runmanager.core.values import text
-from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError
-from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
-from runmanager.tables.evidence import difference
-from runmanager.tables.ranking import (
+from runmanager.answers.evidence import difference
+from runmanager.answers.ranking import (
     ASSUMED,
     axes_of,
     check_comparable,
@@ -30,7 +25,12 @@ from runmanager.tables.ranking import (
     settings_without,
     t_quantile,
 )
-from runmanager.tables.usual_goals import assumption
+from runmanager.answers.sampled import in_parts, is_sampled
+from runmanager.answers.usual_goals import assumption
+from runmanager.core.values import text
+from runmanager.core.wording import printable
+from runmanager.errors import InvalidArgumentError
+from runmanager.tables.columns import HYPERPARAMETERS, Numbers, beside, check_table
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of a table of `compare`: ratios, differences, missing pairs, column, axis."""

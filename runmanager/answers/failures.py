@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from runmanager.answers.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 from runmanager.answers.sentences import VARIABLE
 from runmanager.core.outcome import Outcome, Status, advice
 from runmanager.core.run import Run
@@ -13,7 +14,6 @@ from runmanager.core.values import column
 from runmanager.core.wording import printable
 from runmanager.tables.cells import all_of, brief, label
 from runmanager.tables.columns import HYPERPARAMETERS, Numbers
-from runmanager.tables.ranking import LOST, axes_of, names_of_runs, numbered, repeats_of
 
 _MOST_ALTERNATIVES = 2  # maximum number of texts that a cause lists for a part that varies
 _MOST_VALUES = 3  # maximum number of values of a hyperparameter that failed runs may share

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
+from runmanager.answers.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.core.experiment import Rule
@@ -16,7 +17,6 @@ from runmanager.core.goal import KEPT
 from runmanager.core.outcome import Status
 from runmanager.core.wording import counted, printable
 from runmanager.tables.cells import aligned, all_of, cell, labels
-from runmanager.tables.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 
 ON_FRONT = "none is better in one goal without being worse in another"
 """The property that defines the settings on a Pareto front."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from runmanager.answers.evidence import fewest
 from runmanager.answers.leads import differences
+from runmanager.answers.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
 from runmanager.answers.verdict import compared
 from runmanager.core import files
 from runmanager.core.experiment import Design, Experiment, Rule, varying
@@ -16,8 +18,6 @@ from runmanager.core.values import identity
 from runmanager.core.wording import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import runs_table
-from runmanager.tables.evidence import fewest
-from runmanager.tables.power import ENOUGH, PROMISED, level, most_repeats, repeats_for, smallest
 
 _OFTEN = f"{round(10 * PROMISED)} of 10 cases"
 _FURTHER = 3  # the second difference in the sentence is smaller by this factor

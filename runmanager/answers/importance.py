@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from runmanager.answers.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
 from runmanager.answers.sampled import is_in_magnitudes, is_missing, is_sampled
 from runmanager.answers.sentences import percents
 from runmanager.core.wording import counted, printable
 from runmanager.errors import MissingExtraError
 from runmanager.tables.columns import check_table
-from runmanager.tables.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

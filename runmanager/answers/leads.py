@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runmanager.tables.columns import Numbers
-from runmanager.tables.evidence import (
+from runmanager.answers.evidence import (
     ERROR,
     IDENTICAL,
     LARGEST,
@@ -16,6 +15,7 @@ from runmanager.tables.evidence import (
     interval,
     log_evidence,
 )
+from runmanager.tables.columns import Numbers
 
 _MOST_PAIRED = 300  # maximum number of rivals for which all pairs are compared, not only pairs with the leader
 _MOST_EVIDENCE = 200.0  # largest logarithm of evidence, to avoid an overflow

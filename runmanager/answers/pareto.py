@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from runmanager.answers.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.columns import check_table
-from runmanager.tables.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 
 PARETO = "pareto"
 """The key in the `attrs` of a table of `pareto`: its goals, such as "max:accuracy"."""

@@ -11,15 +11,7 @@ from runmanager.answers.conclusion import all_digits
 from runmanager.answers.effects import EXPLAINED, OVERALL
 from runmanager.answers.findings import find
 from runmanager.answers.pareto import PARETO, columns_of_goals
-from runmanager.answers.sentences import counts_of
-from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
-from runmanager.answers.view import View, notes_of_view, same_in_all, span
-from runmanager.core.goal import Goal
-from runmanager.core.outcome import LEADING, Status
-from runmanager.core.values import COLUMNS
-from runmanager.tables.cells import cell
-from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
-from runmanager.tables.ranking import (
+from runmanager.answers.ranking import (
     ASSUMED,
     AVERAGED,
     RANKED,
@@ -32,7 +24,15 @@ from runmanager.tables.ranking import (
     repeats_of,
     rows_of,
 )
-from runmanager.tables.usual_goals import companion
+from runmanager.answers.sentences import counts_of
+from runmanager.answers.table_views import averages_view, effects_view, pairs_view, settings_view
+from runmanager.answers.usual_goals import companion
+from runmanager.answers.view import View, notes_of_view, same_in_all, span
+from runmanager.core.goal import Goal
+from runmanager.core.outcome import LEADING, Status
+from runmanager.core.values import COLUMNS
+from runmanager.tables.cells import cell
+from runmanager.tables.columns import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 
 _LEADING = ("experiment", "run", "epoch")
 _TIME = "run duration"

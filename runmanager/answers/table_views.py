@@ -18,11 +18,7 @@ from runmanager.answers.effects import (
     OVERLAP,
 )
 from runmanager.answers.findings import Findings
-from runmanager.answers.view import View, notes_of_view, same_in_all, span
-from runmanager.core.wording import counted
-from runmanager.tables.cells import cell
-from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
-from runmanager.tables.ranking import (
+from runmanager.answers.ranking import (
     ALL_REPEATS,
     AVERAGED,
     FAILED_REPEATS,
@@ -31,6 +27,10 @@ from runmanager.tables.ranking import (
     intervals,
     numbered,
 )
+from runmanager.answers.view import View, notes_of_view, same_in_all, span
+from runmanager.core.wording import counted
+from runmanager.tables.cells import cell
+from runmanager.tables.columns import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 
 _LACKS = {NO_RUN: "a run that does not exist", "no number": "a run without a number"}
 

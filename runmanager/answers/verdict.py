@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from runmanager.answers.contest import Contest, contest, of_values, rule_of
+from runmanager.answers.evidence import ERROR, fewest
 from runmanager.answers.leads import Lead
-from runmanager.answers.verdict_sentence import UNDECIDED, Race
-from runmanager.core.goal import Goal
-from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.table import Table
-from runmanager.tables.cells import labels
-from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
-from runmanager.tables.evidence import ERROR, fewest
-from runmanager.tables.ranking import (
+from runmanager.answers.ranking import (
     axes_of,
     check_comparable,
     completed,
@@ -27,7 +20,14 @@ from runmanager.tables.ranking import (
     repeats_of,
     scores_of,
 )
-from runmanager.tables.usual_goals import assumption
+from runmanager.answers.usual_goals import assumption
+from runmanager.answers.verdict_sentence import UNDECIDED, Race
+from runmanager.core.goal import Goal
+from runmanager.core.wording import printable
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.table import Table
+from runmanager.tables.cells import labels
+from runmanager.tables.columns import HYPERPARAMETERS, Numbers, check_table, from_columns
 
 _SETTING = "setting"  # the value of `axis` that compares settings
 

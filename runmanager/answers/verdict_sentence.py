@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from runmanager.answers.evidence import fewest, needed, visible
 from runmanager.answers.leads import Lead
 from runmanager.answers.sentences import capital
 from runmanager.tables.cells import cell
-from runmanager.tables.evidence import fewest, needed, visible
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
 """The possible outcomes of a verdict."""

@@ -40,8 +40,8 @@ def best_command(
     Options:
         limit (N): Number of rows. Default: 10.
     """
+    from runmanager.answers.ranking import ranking_of, rows_of
     from runmanager.answers.show import ranked
-    from runmanager.tables.ranking import ranking_of, rows_of
 
     n = rows.limit or (None if rows.everything else _NUM_BEST)
     runs = load_selected(folder, where=rows.where)

@@ -105,9 +105,8 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs and the best epoch; its row is bold, and a line below gives its number."""
     from runmanager.answers.view import TIMES
     from runmanager.console import print_fitted
-    from runmanager.core.goal import default_goal
+    from runmanager.core.goal import default_goal, goal_of_kept
     from runmanager.table import Table
-    from runmanager.tables.usual_goals import goal_of_kept
 
     goal = design.goal or goal_of_kept([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))

@@ -138,9 +138,9 @@ def overview(
     folder: Path, runs: Sequence["RunResult"], *, is_short: bool = False
 ) -> tuple[dict[str, Any], str]:
     """Return the row of an experiment, short for a terminal, and a sentence on repeats assumed by name."""
+    from runmanager.answers.ranking import ranking_of
     from runmanager.tables.columns import runs_table
     from runmanager.tables.loading import name_of
-    from runmanager.tables.ranking import ranking_of
 
     goal, best, assumption = None, math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # the error of runs that no metric can rank

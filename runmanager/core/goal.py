@@ -4,7 +4,8 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from runmanager.core.outcome import LARGEST, EpochRecord
 from runmanager.core.values import COLUMNS
@@ -78,6 +79,17 @@ def parse_goal(value: object, argument: str = "goal") -> Goal:
         rule = f"whether large values of {metric!r} are good is not known"
         raise InvalidArgumentError([f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}'"])
     return Goal(metric, 1 if is_larger else -1)
+
+
+def goal_of_kept(starts: Iterable[Mapping[str, Any]]) -> Goal | None:
+    """Return the last metric of `keep=` in the first lines of journals, None if they keep no best weights."""
+    goal = None
+    for start in starts:
+        keep = start.get("keep")
+        if isinstance(keep, str) and keep != "last":
+            with suppress(InvalidArgumentError):
+                goal = parse_goal(keep)
+    return goal
 
 
 def is_larger_better(name: str) -> bool | None:

@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from runmanager.answers.ranking import t_quantile
 from runmanager.core.goal import x_column, x_of
 from runmanager.core.state import RunResult
 from runmanager.report.model import PageAxis, ReportData
@@ -24,7 +25,6 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.tables.ranking import t_quantile
 
 MANY = 100  # maximum number of lines that are visible at first
 _MOST_LINES = 600  # maximum number of lines in the file

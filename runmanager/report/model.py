@@ -11,6 +11,7 @@ import pandas as pd
 from runmanager.answers.answers import CHANGE, Answers, answers_of
 from runmanager.answers.differences import Row
 from runmanager.answers.findings import Findings, find
+from runmanager.answers.ranking import own_goals
 from runmanager.answers.sampled import is_missing, is_sampled
 from runmanager.core.experiment import Experiment, varying
 from runmanager.core.goal import EPOCH, KEPT, Goal, is_larger_better, x_value
@@ -21,7 +22,6 @@ from runmanager.core.wording import printable
 from runmanager.tables import columns as tables
 from runmanager.tables.cells import brief, concise
 from runmanager.tables.notes import first_line_of_note
-from runmanager.tables.ranking import own_goals
 
 MISSING = "none"
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from runmanager.answers.answers import Answers
 from runmanager.answers.changes import Change
+from runmanager.answers.ranking import is_same
 from runmanager.answers.sentences import capital
 from runmanager.answers.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.core.goal import is_larger_better
@@ -13,7 +14,6 @@ from runmanager.core.state import RunResult
 from runmanager.core.wording import counted
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.tables.cells import aligned, cell
-from runmanager.tables.ranking import is_same
 
 _BETTER = 0.01  # relative margin over the last epoch from which a better earlier epoch is mentioned
 _MOST_NAMED = 4  # maximum number of values in a sentence

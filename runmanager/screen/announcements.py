@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from runmanager.answers.usual_goals import assumption
 from runmanager.checks.kept_source import changed_lines, read_source
 from runmanager.checks.unread_axes import unread_axes
 from runmanager.core import files
@@ -12,7 +13,6 @@ from runmanager.core.plan import Action, Plan, PlannedRun
 from runmanager.core.provenance import loadable_files
 from runmanager.core.wording import counted, listed
 from runmanager.tables.cells import duration
-from runmanager.tables.usual_goals import assumption
 from runmanager.tensorboard.server import hint
 
 _MOST_CAUSES = 4  # maximum number of causes in a sentence

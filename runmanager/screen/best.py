@@ -39,8 +39,8 @@ class BestSoFar:
         results = sorted(self._results.values(), key=lambda result: result.folder.number)
         if not any(result.status is Status.COMPLETED for result in results):
             return ""
+        from runmanager.answers.ranking import ranking_of  # loads pandas, so imported after a run
         from runmanager.tables.columns import runs_table
-        from runmanager.tables.ranking import ranking_of  # loads pandas, so imported after a run
 
         try:
             ranking = ranking_of(runs_table("", results, self._design))

@@ -16,7 +16,7 @@ from runmanager.console import choose_screen
 from runmanager.core import files
 from runmanager.core.contracts import Display, Signals
 from runmanager.core.experiment import Design, RunFolder, varying
-from runmanager.core.goal import KEPT, default_goal
+from runmanager.core.goal import KEPT, default_goal, goal_of_kept
 from runmanager.core.loop import Loop
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.core.plan import Plan
@@ -34,7 +34,6 @@ from runmanager.screen.run_rows import DEVICE, DURATION, Row, RunColumns
 from runmanager.screen.running import Running
 from runmanager.screen.time_left import costs, rounded, scheduled
 from runmanager.tables.run_numbers import ranked_numbers
-from runmanager.tables.usual_goals import goal_of_kept
 from runmanager.tensorboard.server import page_of
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ class _Deciding(Search):
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
-        from runmanager.tables.evidence import fewest
+        from runmanager.answers.evidence import fewest
 
         self._executable = set(executable)
         order: dict[str, int] = {}
@@ -269,8 +269,8 @@ class _Deciding(Search):
     def _outlook(self, race: "Race", contest: "Contest", seconds: float, of_run: float) -> list[str]:
         """Say, once, that the limit will hardly decide; the runs took `seconds`, and `of_run` on average."""
         from runmanager.answers.foresight import Foresight, Spread
+        from runmanager.answers.power import ENOUGH
         from runmanager.answers.verdict_sentence import UNDECIDED
-        from runmanager.tables.power import ENOUGH
 
         rule, states = self._rule, race.states
         index = states.index(UNDECIDED)

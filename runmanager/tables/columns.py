@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from runmanager.core import files
 from runmanager.core.experiment import Design, Experiment
-from runmanager.core.goal import KEPT, Goal, is_larger_better
+from runmanager.core.goal import KEPT, Goal, default_goal, goal_of_kept, is_larger_better
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.state import RunResult
-from runmanager.core.values import COLUMNS, column
-from runmanager.core.wording import printable
+from runmanager.core.values import COLUMNS, RESERVED, column
+from runmanager.core.wording import did_you_mean, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.tables.notes import first_line_of_note
 from runmanager.tables.results_files import COLD
 from runmanager.tables.run_numbers import ranked_numbers
-from runmanager.tables.usual_goals import goal_of_kept
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -238,6 +238,25 @@ def naming(table: pd.DataFrame, axes: Iterable[str] = ()) -> str:
 def hyperparameters_of(table: pd.DataFrame) -> list[str]:
     """Return the columns of a table that are hyperparameters."""
     return [name for name in table.attrs.get(HYPERPARAMETERS, ()) if name in table]
+
+
+def metrics_of(runs: pd.DataFrame) -> list[str]:
+    """Return the columns of a table that may be metrics."""
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE}
+    return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
+
+
+def without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """Return a problem for each column that is missing or does not hold numbers."""
+    problems = []
+    for name in names:
+        if name not in runs:
+            problems.append(f"these runs have no column {name!r}; {did_you_mean(name, runs)}")
+        elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
+            own = default_goal(metric for metric in metrics_of(runs) if metric != name)
+            metric = own.metric if own else "loss"
+            problems.append(f"column {name!r} does not hold numbers: give a metric, as {metric!r}")
+    return problems
 
 
 def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:

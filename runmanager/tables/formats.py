@@ -15,10 +15,11 @@ import pandas as pd
 
 from runmanager.core import files
 from runmanager.core.files import strict_json
+from runmanager.core.goal import Goal, parse_goal
 from runmanager.core.outcome import LEADING, Status
 from runmanager.core.values import COLUMNS, decode, encode, plain, text
 from runmanager.core.wording import printable
-from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.errors import InvalidArgumentError, MissingExtraError, Problems
 from runmanager.tables.columns import (
     ALL_GOALS,
     GOALS,
@@ -30,8 +31,8 @@ from runmanager.tables.columns import (
     check_table,
     from_columns,
     hyperparameters_of,
+    without_numbers,
 )
-from runmanager.tables.ranking import goals_of
 from runmanager.tables.results_files import FORMULA, json_value, readable
 
 _WORDS = {"True": True, "False": False, "null": None}
@@ -138,7 +139,7 @@ def load_table(
         raise InvalidArgumentError([f"{name!r} is no column of {where}; it has: {have}" for name in missing])
     if names or not isinstance(table, pd.DataFrame):
         loaded.attrs[HYPERPARAMETERS] = names
-    goals = [] if goal is None else goals_of(loaded, goal)
+    goals = [] if goal is None else _goals(loaded, goal)
     experiments = loaded["experiment"].astype(str).unique() if "experiment" in loaded else [""]
     for experiment in experiments:
         given_facts = {
@@ -150,6 +151,18 @@ def load_table(
             if value is not None:
                 loaded.attrs[key] = {**(loaded.attrs.get(key) or {}), experiment: value}
     return loaded
+
+
+def _goals(table: pd.DataFrame, goal: str | Sequence[str]) -> list[Goal]:
+    """Return the given goals; each has a column of numbers."""
+    problems = Problems()
+    goals: list[Goal] = []
+    for metric in [goal] if isinstance(goal, str) else list(goal):
+        with problems.collecting():
+            goals.append(parse_goal(metric))
+    problems += without_numbers(table, [goal.metric for goal in goals])
+    problems.raise_if_any(InvalidArgumentError)
+    return goals
 
 
 def _copied(table: pd.DataFrame, hyperparameters: Sequence[str]) -> pd.DataFrame:

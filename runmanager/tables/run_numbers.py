@@ -5,11 +5,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from runmanager.core.experiment import RunFolder
-from runmanager.core.goal import KEPT, Goal
+from runmanager.core.goal import KEPT, Goal, goal_of_kept
 from runmanager.core.outcome import Status
 from runmanager.core.state import RunResult, read_run
 from runmanager.core.values import closest
-from runmanager.tables.usual_goals import goal_of_kept
 
 
 def ranked_numbers(runs: Sequence[RunResult], goal: Goal | None) -> list[dict[str, float]]:

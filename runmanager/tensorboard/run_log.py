@@ -27,15 +27,15 @@ from torch import fx, nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard.summary import custom_scalars
 
+from runmanager.answers.usual_goals import assumption
 from runmanager.core import files
 from runmanager.core.contracts import Block, RunListener
 from runmanager.core.experiment import Experiment, RunFolder
-from runmanager.core.goal import Goal, default_goal, x_of, x_value
+from runmanager.core.goal import Goal, default_goal, goal_of_kept, x_of, x_value
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.values import text
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import warn
-from runmanager.tables.usual_goals import assumption, goal_of_kept
 from runmanager.tensorboard import event_file, histograms, hparams, pictures
 from runmanager.tensorboard.hparams import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, tag
 from runmanager.tensorboard.pictures import Confusion

@@ -8,9 +8,9 @@ from scipy import stats
 from runmanager import best, compare, effects, show
 from runmanager.answers.conclusion import conclude
 from runmanager.answers.findings import find
+from runmanager.answers.ranking import intervals
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
-from runmanager.tables.ranking import intervals
 
 ROWS = [
     # lr, width, fold, seed, status, accuracy

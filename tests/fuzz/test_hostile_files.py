@@ -30,6 +30,7 @@ from runmanager import (
     show,
     write_report,
 )
+from runmanager.answers import ranking
 from runmanager.answers.differences import diff
 from runmanager.answers.effects import compare, effects
 from runmanager.answers.failures import failures
@@ -37,7 +38,6 @@ from runmanager.answers.findings import find
 from runmanager.cli.app import app
 from runmanager.core import files
 from runmanager.errors import InvalidArgumentError, RunsWarning
-from runmanager.tables import ranking
 from runmanager.tables.roots import experiments
 from tests.fuzz import hostile
 from tests.nightly import of_night

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from runmanager.core.experiment import Design, Experiment, Rule
-from runmanager.core.goal import Goal
-from runmanager.tables.usual_goals import goal_of_kept
+from runmanager.core.goal import Goal, goal_of_kept
 
 REWARD = Design(Goal("reward", 1), ("seed",))
 

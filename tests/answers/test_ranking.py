@@ -23,12 +23,12 @@ from runmanager import (
     show,
 )  # fmt: skip
 from runmanager.answers.conclusion import conclude
+from runmanager.answers.ranking import default_metric, own_goals, repeats_of
 from runmanager.core.experiment import Design, Experiment
 from runmanager.core.goal import Goal
 from runmanager.core.outcome import Outcome, Status
 from runmanager.errors import GridError
 from runmanager.tables.columns import HYPERPARAMETERS
-from runmanager.tables.ranking import default_metric, own_goals, repeats_of
 from tests.tables.run_tables import METRIC, record, table_of, write_run
 
 FUNCTIONS = [best, compare, effects, show, partial(export, path="runs.csv")]

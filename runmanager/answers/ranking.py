@@ -16,31 +16,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+from pandas.api.types import is_integer_dtype
 from scipy.special import stdtrit
 
+from runmanager.answers.usual_goals import assumption
 from runmanager.core.experiment import SEEDS, Design, varying
 from runmanager.core.goal import KEPT, Goal, default_goal, parse_goal
 from runmanager.core.outcome import Status
-from runmanager.core.values import COLUMNS, RESERVED, key_of
+from runmanager.core.values import COLUMNS, key_of
 from runmanager.core.wording import counted, did_you_mean, printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.tables.cells import aligned, all_of, cell, labels
 from runmanager.tables.columns import (
     ALL_GOALS,
-    EARLY,
     GOALS,
-    INSIDE,
     KEPT_BY,
     REPEATS,
     Numbers,
     beside,
     check_table,
     hyperparameters_of,
+    metrics_of,
     naming,
     of_experiments,
+    without_numbers,
 )
-from runmanager.tables.usual_goals import assumption
 
 ALL_REPEATS, FAILED_REPEATS = "all repeats", "failed repeats"
 """The columns with the number of a setting's runs, and the number of runs that failed."""
@@ -390,7 +390,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     if goal is None:
         default_metric(runs, "goal='max:f1' (--goal max:f1)")
         own = own_goals(runs)
-        Problems(_without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
+        Problems(without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
         return own
     given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
     problems = Problems()
@@ -401,7 +401,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     if not given:
         problems.append(f"a goal is a metric, as 'max:f1', got {goal!r}")
     metrics = Counter(each.metric for each in goals)
-    problems += _without_numbers(runs, metrics)
+    problems += without_numbers(runs, metrics)
     problems += [f"{name!r} is a goal twice: keep one" for name, number in metrics.items() if number > 1]
     problems.raise_if_any(InvalidArgumentError)
     return goals
@@ -412,7 +412,7 @@ def _by_column(runs: pd.DataFrame, given: object) -> Goal:
     if isinstance(given, str) and given in runs:
         goal = next((own for own in _known_goals(runs) if own.metric == given), None) or parse_goal(given)
     elif isinstance(given, str) and ":" not in given:
-        raise InvalidArgumentError(_without_numbers(runs, [given]))
+        raise InvalidArgumentError(without_numbers(runs, [given]))
     else:
         goal = parse_goal(given)
     kept = f"{KEPT}{goal.metric}"
@@ -459,12 +459,6 @@ def default_metric(runs: pd.DataFrame, example: str) -> str:
     if not goals:
         raise InvalidArgumentError([f"no run has an accuracy or a loss: name the metric, as {example}"])
     return goals[0].metric
-
-
-def metrics_of(runs: pd.DataFrame) -> list[str]:
-    """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE}
-    return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 
 def repeats_of(runs: pd.DataFrame, repeats: str | Sequence[str] | None = None) -> tuple[list[str], bool]:
@@ -634,7 +628,7 @@ def check_comparable(
         for axis in axes
         if axis not in params
     )
-    problems += _without_numbers(runs, columns)
+    problems += without_numbers(runs, columns)
     if are_runs and are_epochs(runs):
         problems.append(
             "these rows are epochs, not runs: give what load_runs() returns, or the last epoch of each run, "
@@ -754,18 +748,6 @@ def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
 def t_quantile(freedom: Any) -> Any:
     """Return the half-width of the 95 % interval in standard errors, by Student's t."""
     return stdtrit(freedom, (1 + _CONFIDENCE) / 2)
-
-
-def _without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
-    problems = []
-    for name in names:
-        if name not in runs:
-            problems.append(f"these runs have no column {name!r}; {did_you_mean(name, runs)}")
-        elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
-            own = default_goal(metric for metric in metrics_of(runs) if metric != name)
-            metric = own.metric if own else "loss"
-            problems.append(f"column {name!r} does not hold numbers: give a metric, as {metric!r}")
-    return problems
 
 
 def _finite(column: "pd.Series[Any]") -> "pd.Series[float]":

@@ -1,11 +1,8 @@
-"""What is shown beside a goal, which goal keeps weights, and the sentence on assumed repeat axes."""
+"""What is shown beside a goal, and the sentence on assumed repeat axes."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from runmanager.core.goal import ACCURACY, Goal, parse_goal, read_metric
-from runmanager.errors import InvalidArgumentError
+from runmanager.core.goal import ACCURACY, read_metric
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
@@ -29,17 +26,6 @@ def companion(metric: str, names: Iterable[str]) -> str:
         candidates = [name for name in candidates if others[name][1][-1:] == ["loss"]]
         candidates.sort(key=lambda name: others[name][1] != ["loss"])
     return next(iter(candidates), "")
-
-
-def goal_of_kept(starts: Iterable[Mapping[str, Any]]) -> Goal | None:
-    """Return the last metric of `keep=` in the first lines of journals, None if they keep no best weights."""
-    goal = None
-    for start in starts:
-        keep = start.get("keep")
-        if isinstance(keep, str) and keep != "last":
-            with suppress(InvalidArgumentError):
-                goal = parse_goal(keep)
-    return goal
 
 
 def assumption(axes: Sequence[str]) -> str:

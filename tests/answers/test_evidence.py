@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from runmanager.tables import evidence
-from runmanager.tables.evidence import closed, difference, fewest, interval, log_evidence, needed, visible
+from runmanager.answers import evidence
+from runmanager.answers.evidence import closed, difference, fewest, interval, log_evidence, needed, visible
 
 
 def bayes_factor(values, prior=8.0):

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from runmanager.answers.evidence import fewest, log_evidence
 from runmanager.tables.columns import Numbers
-from runmanager.tables.evidence import fewest, log_evidence
 
 PROMISED = 0.8
 """The fraction of cases in which a named difference is decided."""

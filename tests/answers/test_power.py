@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runmanager.tables.evidence import log_evidence
-from runmanager.tables.power import PROMISED, chance, power, repeats_for, smallest
+from runmanager.answers.evidence import log_evidence
+from runmanager.answers.power import PROMISED, chance, power, repeats_for, smallest
 
 KNOWN: dict[str, Any] = {"known_by": math.inf, "anytime": True}
 
