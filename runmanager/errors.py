@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from runmanager.user_frames import hide_frames, show_user_frames, user_level
+from runmanager.user_code import hide_frames, show_user_frames, user_level
 
 
 class RunManagerError(Exception):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from runmanager import RunBuilder, run_grid
-from runmanager.user_frames import user_frames
+from runmanager.user_code import user_frames
 
 
 def names(traceback):

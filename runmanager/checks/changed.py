@@ -22,9 +22,9 @@ from runmanager.core.provenance import digest_of_file, files_digest, versions
 from runmanager.core.run import Run
 from runmanager.core.state import RunResult
 from runmanager.core.task import Fingerprint
-from runmanager.core.user_code import is_users_file
 from runmanager.core.values import full_name, key_of, plain
 from runmanager.tables.loading import results_digest
+from runmanager.user_code import is_users_file
 
 MOST_BYTES = 1 << 30
 """The maximum number of bytes of an array that is compared as a whole; a larger array is sampled evenly."""

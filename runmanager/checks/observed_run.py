@@ -30,10 +30,10 @@ from runmanager.core.manager import LeaveTrain
 from runmanager.core.open_run import OpenRun
 from runmanager.core.outcome import EpochRecord, Outcome, Status
 from runmanager.core.run import device_of
-from runmanager.core.user_code import is_users_file
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
+from runmanager.user_code import is_users_file
 
 NUM_EPOCHS, NUM_STEPS = 2, 6
 """The maximum number of epochs, and of steps in an epoch."""

@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from runmanager.core.loaders import draws_in_workers
-from runmanager.core.user_code import is_users_file
 from runmanager.core.wording import listed
-from runmanager.user_frames import user_level
+from runmanager.user_code import is_users_file, user_level
 
 # every checkpoint has the states of these generators
 _GLOBAL = (

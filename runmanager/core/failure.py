@@ -11,10 +11,10 @@ from torch import nn
 
 from runmanager.core import files
 from runmanager.core.outcome import Status
-from runmanager.core.user_code import location_of
+from runmanager.core.wording import printable
 from runmanager.devices import torch_devices
 from runmanager.errors import first_line
-from runmanager.user_frames import from_user_frame
+from runmanager.user_code import CELL, INSTALLED, TYPED, from_user_frame, is_users_file
 
 _MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
 _DEVICE_ERROR = re.compile(r"(?:CUDA|HIP|XPU) error: (.*)|(device-side assert triggered)")
@@ -24,6 +24,7 @@ _TWO_DEVICES = re.compile(
 )
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
 _LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
+_WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
 _EVALUATE = "evaluate("
 _MOST_CHARACTERS = 2_000  # of a message; some have megabytes
 
@@ -69,6 +70,32 @@ def failure_of(
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[:_MOST_CHARACTERS]}…"  # error.log has all of it
     return Status.FAILED, message + (f" ({where.strip()})" if where else "")
+
+
+def location_of(error: BaseException) -> str:
+    """Return the innermost line of user code in an exception's traceback, "" if there is none.
+
+    >>> location_of(ValueError("was never raised"))
+    ''
+    """
+    walked = traceback.walk_tb(error.__traceback__)
+    frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
+    is_remote = type(error.__cause__).__name__.endswith("RemoteTraceback")
+    for text in (str(error), str(error.__cause__) if is_remote else ""):
+        written = _WRITTEN.finditer(text)
+        frames += [(match["file"], int(match["line"]), match["name"] or "") for match in written]
+    users = [frame for frame in frames if CELL.search(frame[0]) or is_users_file(frame[0])]
+    typed = [frame for frame in frames if frame[0].startswith(TYPED)]
+    # the frames of an installed training function that this package called
+    installed = [frame for frame in frames if not INSTALLED.isdisjoint(Path(frame[0]).parts)][:1]
+    if not (users or typed or installed):
+        return ""
+    file, line, name = (users or typed or installed)[-1]
+    if cell := CELL.search(file):
+        of = f" of {name}()" if name.isidentifier() else ""
+        return f"{'cell ' + cell['number'] if cell['number'] else 'notebook cell'}{of}, line {line}"
+    path = files.for_people(Path(file))
+    return printable(f"{path.name if path.is_absolute() else path}:{line}")
 
 
 def _message(error: BaseException) -> str:

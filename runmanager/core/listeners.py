@@ -13,10 +13,10 @@ from torch.nn.parameter import is_lazy
 from runmanager.core import loaders
 from runmanager.core.contracts import Listener, RunListener, guarded
 from runmanager.core.outcome import BatchProgress, EpochRecord, Outcome
-from runmanager.core.user_code import caller
 from runmanager.core.wording import printable
 from runmanager.devices.torch_devices import wait_for
 from runmanager.errors import RunsWarning
+from runmanager.user_code import caller
 
 # id -> listener of this process that a warning was about
 _warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()

@@ -13,11 +13,11 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.manager import LEFT_OPEN, Manager
 from runmanager.core.outcome import Outcome, Status
 from runmanager.core.state import end_if_running, read_experiment, read_run
-from runmanager.core.user_code import caller
 from runmanager.core.wording import counted
 from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.tables.results_files import write_results
+from runmanager.user_code import caller
 
 
 class _Watched(NamedTuple):

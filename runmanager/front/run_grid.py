@@ -45,7 +45,7 @@ from runmanager.tables import results_files
 from runmanager.tables.run_numbers import missing_goal
 from runmanager.tensorboard import hparams
 from runmanager.tensorboard.event_options import TensorBoard, boards_of
-from runmanager.user_frames import user_frames
+from runmanager.user_code import user_frames
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

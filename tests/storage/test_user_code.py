@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from runmanager import RunManager, load_runs, run_grid
-from runmanager.core.user_code import caller, is_users_file, location_of
+from runmanager.core.failure import location_of
+from runmanager.user_code import caller, is_users_file
 from tests.locations import line_with
 
 

@@ -1,11 +1,49 @@
-"""Tracebacks without the frames of this package, so that users see their own lines."""
+"""User code: which files and frames are the user's, for tracebacks, warnings and comparisons of code."""
 
+import functools
+import os
+import re
 import sys
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+INSTALLED = frozenset(("site-packages", "dist-packages"))
+"""Folders in the path of an installed file."""
+CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
+"""The file of a notebook's cell."""
+TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")
+"""The names that Python gives to code without a file."""
+_GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
+
+
+@functools.cache
+def is_users_file(file: str) -> bool:
+    """Whether a file is the user's: not a file of Python, of an installed package or of this package."""
+    if file.startswith("<") or _GENERATED.search(file) or not INSTALLED.isdisjoint(Path(file).parts):
+        return False
+    path = Path(os.path.realpath(file))
+    return not any(path.is_relative_to(folder) for folder in _libraries())
+
+
+@functools.cache
+def _libraries() -> list[Path]:
+    return [Path(__file__).parent.resolve(), *(Path(sysconfig.get_path(name)).resolve() for name in _LIBRARIES)]
+
+
+def caller() -> tuple[str, int]:
+    """Return the file and line of the user code that called this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
+    while frame.f_back:
+        file = frame.f_code.co_filename
+        if is_users_file(file) or file.startswith(TYPED) or CELL.search(file):
+            break
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
