@@ -28,7 +28,7 @@ IS_CPU_READ = True
 """Whether values on the cpu are read immediately, as sums of numbers are faster than sums of tensors."""
 
 _HOWS = get_args(How)
-_SAVED = ("_hows", "_selected", "_early", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
+_SAVED = ("_hows", "_selected", "_unsized", "_sizes", "_number", "_num_losses")  # the state of sums
 _IMAGE_DIMENSIONS = 3  # number of dimensions of one image: channels, height and width
 
 
@@ -139,19 +139,19 @@ class EpochSums:
         self.sources: dict[str, str] = {}  # column -> what fills it: a name, a hook or an evaluation
         self._hows: dict[str, How] = {"loss": "mean", "accuracy": "mean"}
         self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, smallest or largest value
-        # in batches of `begin_batch`, a mean waits for the end of its batch
-        self._batch: Any = None  # the current batch
-        self._number = 0  # the number of batches so far
-        self._waiting: dict[str, list[torch.Tensor | float]] = {}  # means of the current batch
+        self._waiting: dict[str, list[torch.Tensor | float]] = {}  # the means whose batch has not ended
+        self._batch: Any = None  # the current batch of `begin_batch`
+        self._number = 0  # the number of these batches so far
         self._of_losses: list[int] = []  # the sizes that losses gave in the current batch
         self._of_labels: list[int] = []
-        # in other loops, a mean is added at once, but a name that came before the first size waits for the next
-        self._size: int | None = None  # of the last batch
-        self._early: dict[str, list[torch.Tensor | float]] = {}  # the means that wait
-        self._num_early: dict[str, int] = {}  # the number of them for the first batch
-        # the first of them, and its batch's size
-        self._single: dict[str, tuple[torch.Tensor | float, int]] = {}
-        self._batches_of: dict[str, tuple[int, int]] = {}  # the first and the last batch of a name there
+        # in other loops, a name that came before the first size belongs to the next size, else to the last one
+        self._size: int | None = None  # the last size
+        self._first: dict[
+            str, int
+        ] = {}  # name -> the number of batches before it came, 0 before the first size
+        self._usual: dict[
+            str, int
+        ] = {}  # name -> its number of values in each batch, where several are doubtful
         # in both, a loss without a size waits for the labels of the same number
         self._num_losses = 0
         self._sizes: list[int] = []  # of all labels
@@ -168,7 +168,8 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch."""
         loss = single("loss", loss)
-        claim_column(self.sources, "loss", "track_loss()")
+        if not self._num_losses:
+            claim_column(self.sources, "loss", "track_loss()")
         self._num_losses += 1
         self.is_tracked = True
         if batch is None and self.measure is not None:
@@ -177,16 +178,13 @@ class EpochSums:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
+        size = batch
+        if type(batch) is not int:
+            size = batch_size(batch, self.measure, self._loader, self._number or self._num_losses)
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.loss.add(loss, size, size)
-        if self._number:
-            self._of_losses.append(size)
-        else:
-            self._size = size
-            if self._early:
-                self._add_early(size)
+        self._set_size(size, self._of_losses)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the correct predictions of a batch."""
@@ -213,11 +211,16 @@ class EpochSums:
         self._match()
         if self.measure is not None:  # the user's function counts the batch
             return
+        self._set_size(size, self._of_labels)
+
+    def _set_size(self, size: int, sizes: list[int]) -> None:
+        """Set the size of a batch, or of a part of the current batch of `begin_batch`."""
         if self._number:
-            self._of_labels.append(size)
-        else:
-            self._size = size
-            self._add_early(size)
+            sizes.append(size)
+            return
+        if self._waiting:
+            self._end_unbatched(size)
+        self._size = size
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call belongs to the n-th call of
@@ -252,33 +255,36 @@ class EpochSums:
             self._sums[name] = Sum()
         if how == "sum":
             self._sums[name].add(value, 1, 1)
-        elif self._number:
-            self._waiting.setdefault(name, []).append(value)
-        elif self._size is None or name in self._early:
-            self._early.setdefault(name, []).append(value)
-        else:
-            batch = max(self._num_losses, len(self._sizes))
-            first, last = self._batches_of.get(name, (batch, 0))
-            if first > 1 and last == batch:  # as in a loop of its own, after the one over the batches
-                _say_unsized(name)
-                first = 0  # say it once
-            self._batches_of[name] = first, batch
-            self._sums[name].add(value, self._size, self._size)
+            return
+        if not self._number and name not in self._first:
+            self._first[name] = 0 if self._size is None else max(self._num_losses, len(self._sizes))
+        self._waiting.setdefault(name, []).append(value)
 
-    def _add_early(self, size: int) -> None:
-        """Add the values that have waited for the size of the current batch."""
-        for name, values in self._early.items():
-            if values and len(values) != self._num_early.setdefault(name, len(values)):
-                _say_unsized(name)  # a batch was left out
-            for value in values:
-                if name in self._single:
-                    self._sums[name].add(value, size, size)
-                else:
-                    self._single[name] = value, size
-            values.clear()
+    def _end_unbatched(self, size: int | None = None) -> None:
+        """Add the means of a loop without `begin_batch`, when a size comes, or at the end of the loop."""
+        for name, values in self._waiting.items():
+            num, first = len(values), self._first[name]
+            weight = self._size if first else size
+            # several values of a later name come from a loop of its own; a change of their number, from a batch
+            # that was left out
+            is_certain = first == 1 or num == self._usual.setdefault(name, 1 if first else num)
+            sizes = [weight] * num
+            if weight is None:
+                sizes = [size_of_batch(self._loader, number) for number in range(1, num + 2)]
+                is_certain = self._size is None
+                if not is_certain or None in sizes[:-1] or sizes.pop() is not None:
+                    is_certain &= num == 1
+                    sizes = [self._size or 1] * num
+            if not is_certain:
+                _say_unsized(name)
+            for value, of_value in zip(values, sizes, strict=False):
+                self._sums[name].add(value, of_value or 1, of_value or 1)
+        self._waiting = {}
 
     def _end_batch(self) -> None:
-        """Add the means of the current batch."""
+        """Add the means of the current batch, or of a loop that has ended."""
+        if not self._number:
+            self._end_unbatched()
         waiting, self._waiting = self._waiting, {}
         given = self._of_losses or self._of_labels
         for name, values in waiting.items():
@@ -291,6 +297,8 @@ class EpochSums:
                 is_late = self._number > 1 and not self._sums[name].weight
                 if len(values) > 1 and (is_late or not given):  # late as in a loop over other batches
                     _say_unsized(name)
+            if self._first.pop(name, None) is not None:  # it came before the first batch too
+                _say_unsized(name)
             for value, size in zip(values, sizes, strict=True):
                 self._sums[name].add(value, size, size)
 
@@ -304,36 +312,18 @@ class EpochSums:
             return given[-1]
         return size if not given or sum(given) == size else given[-1]
 
-    def _settle(self) -> None:
-        """Add the values that still wait for the size of their batch, at the end of the epoch."""
+    def means(self) -> dict[str, float]:
+        """Read every metric of the epoch over all ranks, with one transfer per device."""
         if self._waiting:
             self._end_batch()
-        for number, loss in self._unsized:
-            size = size_of_batch(self._loader, number)
+        for count, loss in self._unsized:
+            size = size_of_batch(self._loader, count)
             if size is None:
                 raise InvalidArgumentError(
                     "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
                 )
             self.loss.add(loss, size, size)
         self._unsized.clear()
-        for name, (value, size) in self._single.items():
-            weight = size if self._sums[name].weight else 1
-            self._sums[name].add(value, weight, weight)
-        for name, values in self._early.items():
-            num = len(values)
-            sizes = [self._size or size_of_batch(self._loader, number) for number in range(1, num + 2)]
-            if self._size or None in sizes[:-1] or sizes[-1]:  # not one value for each batch of the loader
-                if num > 1 or (num and self._sums[name].weight):
-                    _say_unsized(name)
-                sizes = [self._size] * num
-            for value, size in zip(values, sizes, strict=False):
-                self._sums[name].add(value, size or 1, size or 1)
-        self._early.clear()
-
-    def means(self) -> dict[str, float]:
-        """Read every metric of the epoch over all ranks, with one transfer per device."""
-        if self._waiting or self._unsized or self._early:
-            self._settle()
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
         totals |= self._selected
         values = {
@@ -509,9 +499,10 @@ def batch_size(
     parts = _sizes_of(batch, is_part=False)
     common = set.intersection(*parts) if parts else set()
     sizes = common or set().union(*parts)
-    has_samples = bool(sizes) and isinstance(batch, list | tuple) and may_be_samples(batch)
-    loaded = size_of_batch(loader, number) if has_samples or len(sizes) > 1 else None
     # a tuple has parts, unless the loader says otherwise
+    may_have_samples = isinstance(batch, list) or (isinstance(batch, tuple) and loader is not None)
+    has_samples = bool(sizes) and may_have_samples and may_be_samples(batch)
+    loaded = size_of_batch(loader, number) if has_samples or len(sizes) > 1 else None
     if has_samples and (isinstance(batch, list) or len(batch) == loaded not in sizes):
         sizes = sizes | {len(batch)}
     if len(sizes) == 1:
@@ -530,10 +521,10 @@ def batch_size(
 
 def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> list[set[int]]:
     """Return the possible sizes of each part of a batch, without parts that have no size, such as numbers."""
-    if isinstance(item, PackedSequence):
-        return [{int(item.batch_sizes[0])}]
     if (shape := getattr(item, "shape", None)) is not None and not callable(shape):
         return [{int(shape[0])}] if len(shape) else []
+    if isinstance(item, PackedSequence):
+        return [{int(item.batch_sizes[0])}]
     if not isinstance(item, Mapping | tuple | list):
         return []
     sizes: list[set[int]] = []
@@ -552,12 +543,11 @@ def _sizes_of(item: Any, *, is_part: bool = True, has_fields: bool = True) -> li
 
 def may_be_samples(items: Sequence[Any]) -> bool:
     """Whether the items of a list may be samples, as with ``collate_fn=list``, instead of parts of a batch."""
-    first: Any = items[0] if items else None
-    if not all(type(item) is type(first) for item in items):
+    if len({*map(type, items)}) != 1:
         return False
+    first: Any = items[0]
     if hasattr(first, "shape"):
-        are_alike = all((item.shape, item.dtype) == (first.shape, first.dtype) for item in items)
-        return are_alike or may_be_images(items)
+        return len({(item.shape, item.dtype) for item in items}) == 1 or may_be_images(items)
     if isinstance(first, Mapping):
         return all(item.keys() == first.keys() for item in items)
     return isinstance(first, tuple | list) and all(len(item) == len(first) for item in items)
