@@ -5,12 +5,12 @@ import functools
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Pruner, Search, Signals, Slot
-from runmanager.core.experiment import Design, varying
+from runmanager.core.experiment import Design, RunFolder, varying
 from runmanager.core.journal import end_abandoned_attempt
 from runmanager.core.listener_thread import ListenerThread
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, News, Outcome, Status
@@ -55,6 +55,7 @@ class Loop:
     pruner: Pruner | None = None
     listeners: list[Listener] = field(default_factory=list)  # exceptions of these end the grid
     users: Sequence[Listener] = ()  # the user's listeners in this process
+    committed: Callable[[RunFolder, Outcome], object] = lambda *_: None  # on rank 0, it writes the tables
     retries: int = 0
     retry_failed: bool = False
     source: str = ""  # the source that `train` reaches
@@ -132,6 +133,7 @@ class Loop:
                         del self._in_progress[id_]
                         is_retried = outcome.status.is_worth_a_retry and num_retries[id_] < self.retries
                         self._tell_end(id_, outcome, self.listeners, is_retried=is_retried)
+                        self.committed(planned.folder, outcome)
                         if is_retried:
                             num_retries[id_] += 1
                             self._in_progress[id_] = replace(planned, before=self.states[id_])

@@ -19,7 +19,7 @@ from runmanager.checks.only import choose, numbers_of
 from runmanager.checks.resumes import ResumeTask
 from runmanager.core import files
 from runmanager.core.contracts import Display, Executor, Listener, Search
-from runmanager.core.experiment import Experiment, check_beginning
+from runmanager.core.experiment import Experiment, RunFolder, check_beginning
 from runmanager.core.files import for_people, open_closed_streams
 from runmanager.core.goal import Goal, is_larger_better
 from runmanager.core.grid import Grid
@@ -358,7 +358,7 @@ def _begin(
     loop.listeners = [*filter(None, (loop.pruner, progress))]
     if ranks.is_main():
         keep_source(path, loop.source)
-        loop.listeners.append(Tables(loop))
+        loop.committed = Tables(loop).run_ended
         if options.tensorboard:
             hparams.decide(loop.task.experiment)
     for note in notes:
@@ -376,20 +376,19 @@ def _begin(
 
 
 @dataclass(eq=False)
-class Tables(Listener):
+class Tables:
     """Writes the tables of an experiment when a run has ended, in at most a twentieth of the elapsed time.
 
-    The listener also ends the event files of dead processes, and warns if the first completed run lacks the
-    metric of a goal.
+    It also ends the event files of dead processes, and warns if the first completed run lacks the metric of a
+    goal.
     """
 
     loop: Loop
     _next: float = 0.0
     _is_first: bool = True
 
-    def run_ended(self, outcome: Outcome) -> None:
+    def run_ended(self, folder: RunFolder, outcome: Outcome) -> None:
         """Write the tables, unless writing is slow and the tables were written recently."""
-        folder = self.loop.runs[self.slot.id].folder
         if not outcome.is_committed:
             from runmanager.tensorboard.run_log import end_abandoned
 
