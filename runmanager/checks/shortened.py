@@ -87,4 +87,4 @@ class Cut:
         except LeaveTrain:
             pass
         except StopIteration:  # the loop called next() after the end of the shortened batches
-            manager.outcome = Outcome(Status.INTERRUPTED)
+            manager._is_open, manager.outcome = False, Outcome(Status.INTERRUPTED)

@@ -13,7 +13,6 @@ import torch
 
 from runmanager.core import metrics
 from runmanager.core.goal import seen
-from runmanager.core.loaders import num_batches
 from runmanager.core.outcome import LEADING, EpochRecord
 from runmanager.devices import ranks, torch_devices
 
@@ -72,11 +71,6 @@ class OpenEpoch:
         torch_devices.wait_for(device)
         self.start: float = perf_counter()
         self.start_time: float = time.time()  # wall time (s)
-
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches of the loader, None if unknown."""
-        return num_batches(self._loader)
 
     def batches(self) -> Iterator[Any]:
         """Start loading, and return an iterator over the loader's batches on the device."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from runmanager.core.checkpoint import Interval, Keep
     from runmanager.core.epoch import OpenEpoch
     from runmanager.core.evaluate import BatchStep, Evaluation, Loss, Metric, OpenEvaluation
-    from runmanager.core.experiment import Design, Experiment, RunFolder
+    from runmanager.core.experiment import Design, Experiment
     from runmanager.core.goal import Goal
     from runmanager.core.grid_context import GridContext
 
@@ -125,6 +125,7 @@ class Manager:
         self._experiment, self._context = experiment, context
         self._num_begun: Counter[str] = Counter()  # identity of a run -> number of times that it has begun
         self._current: OpenRun | None = None  # the open or the last run
+        self._is_open = False  # whether it is open
         self._evaluation: OpenEvaluation | None = None  # the open evaluation
         self._scope = ExitStack()  # restores the current device, and other settings, when the run ends
         self._design = design  # the design to store; None after it was written
@@ -181,7 +182,10 @@ class Manager:
             torch_devices.warm(device)
             torch_devices.take_peak(device)
             experiment = self._experiment
-            folder = ranks.from_main(lambda: self._open_folder(named))
+            # a run of a grid that begins again, as after a caught error, is at its next attempt
+            repeat = 1 if self._context.run is not None else self._num_begun[id_of(named)] + 1
+            folder = ranks.from_main(lambda: experiment.open(named, repeat))
+            self._num_begun[id_of(named)] = repeat
             experiment.path, experiment.is_unnamed = folder.path.parent, False
             if self._design is not None and ranks.is_main():
                 for sentence in experiment.decide(self._design):
@@ -191,7 +195,7 @@ class Manager:
             self._design = None
             opened = OpenRun(folder, device, self._context, network, loader, getattr(run, "_kinds", None))
             self._scope = scope.pop_all()
-        self._current, self.outcome = opened, None
+        self._current, self.outcome, self._is_open = opened, None, True
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -435,7 +439,8 @@ class Manager:
         if run.loop is not None:
             raise LifecycleError("epochs() again: a run has one loop; switch inside it, as by `if epoch == 3:`")
         options = LoopOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
-        options.problems().raise_if_any(InvalidArgumentError)
+        if options != LoopOptions():
+            options.problems().raise_if_any(InvalidArgumentError)
         if patience is not None or max_seconds is not None:
             run.listeners.insert(0, EarlyStop(options, self._watched(options)))
         if checkpoint is not None or keep is not None:
@@ -887,27 +892,14 @@ class Manager:
         """The start of the current or the last run, as a timestamp of `time.time()` (s), None before a run."""
         return self._current.start_time if self._current else None
 
-    @property
-    def _is_open(self) -> bool:
-        """Whether a run is open."""
-        return self._current is not None and self.outcome is None
-
     def _open_run(self, call: str) -> OpenRun:
         """Return the open run, for adapters of trainers; `call` is the call that needs it."""
-        if self._current is None or self.outcome is not None:
+        if self._current is None or not self._is_open:
             raise LifecycleError(
                 f"{call} outside a run: write `with manager.run(run, network, loader):` around it, or call "
                 "begin_run() first"
             )
         return self._current
-
-    def _open_folder(self, run: Any, *, again: bool = False) -> "RunFolder":
-        """Open the folder of a run, on rank 0: that of its last begin if `again`, else of its next repeat."""
-        # a run of a grid that begins again, as after a caught error, is at its next attempt
-        repeat = 1 if self._context.run is not None else self._num_begun[id_of(run)] + (not again)
-        folder = self._experiment.open(run, repeat)
-        self._num_begun[id_of(run)] = repeat
-        return folder
 
     def _open_epoch(self, call: str) -> "OpenEpoch":
         """Return the open epoch; `call` is the call that needs it."""
@@ -1029,9 +1021,8 @@ class Manager:
                 return self.outcome
             # `run` is the run that has just ended, not another run with the same hyperparameters
             named = identified(run) if self._context.run is None else run
-            folder = self._open_folder(named, again=self.outcome is not None)
-            self._current = OpenRun(folder, cpu, replace(self._context, boards=None))
-            self.outcome = None
+            folder = self._experiment.open(named, self._num_begun[id_of(named)] or 1)
+            self._current, self._is_open = OpenRun(folder, cpu, replace(self._context, boards=None)), True
             # the epochs of earlier attempts stay valid
             committed = read_run(folder).epochs
             self._current.begin_attempt(committed, num_committed=len(committed))
@@ -1080,6 +1071,7 @@ class Manager:
             self._resume_from()
         num_epochs = run.records[-1].epoch if run.records else 0
         self.outcome = outcome = Outcome(run.status, run.cause, num_epochs, pruned_by=run.pruned_by)
+        self._is_open = False
         run.epoch, run.number = None, 0
         try:
             run.begin_attempt()

@@ -184,7 +184,12 @@ class EpochSums:
         if size < 1:
             raise InvalidArgumentError(f"a batch has at least one sample, got {size}: leave it out")
         self.loss.add(loss, size, size)
-        self._set_size(size, self._of_losses)
+        if self._number:
+            self._of_losses.append(size)
+            return
+        if self._waiting:
+            self._end_unbatched(size)
+        self._size = size
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the correct predictions of a batch."""
@@ -211,15 +216,10 @@ class EpochSums:
         self._match()
         if self.measure is not None:  # the user's function counts the batch
             return
-        self._set_size(size, self._of_labels)
-
-    def _set_size(self, size: int, sizes: list[int]) -> None:
-        """Set the size of a batch, or of a part of the current batch of `begin_batch`."""
         if self._number:
-            sizes.append(size)
+            self._of_labels.append(size)
             return
-        if self._waiting:
-            self._end_unbatched(size)
+        self._end_unbatched(size)
         self._size = size
 
     def _match(self) -> None:

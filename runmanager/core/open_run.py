@@ -20,6 +20,7 @@ from runmanager.core.experiment import RunFolder
 from runmanager.core.grid_context import GridContext
 from runmanager.core.inside_epoch import InsideEpoch
 from runmanager.core.journal import Journal, NoJournal
+from runmanager.core.loaders import num_batches
 from runmanager.core.metrics import EpochSums, check_column, claim_column, column_of, single
 from runmanager.core.outcome import BY_TRAIN, BatchProgress, EpochRecord, Question, Status
 from runmanager.core.state import read_run
@@ -272,7 +273,7 @@ class OpenRun:
             loss = epoch.sums.loss
             # the loss on an accelerator is not read
             mean = loss.of_numbers / loss.weight if loss.weight and loss.chunk is None else None
-            progress = BatchProgress(self.number, epoch.step, self.num_epochs, epoch.num_batches, mean)
+            progress = BatchProgress(self.number, epoch.step, self.num_epochs, num_batches(self.loader), mean)
         for listener in self.listeners:
             listener.step_ended(progress)
         if self.context.report:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, statements, values, hyperparameters, files, source, named, versions, data) -> name -> text."""
 
-# the variable that names the debugger of breakpoint(); a network debugger works in workers too
-_DEBUGGER = "PYTHONBREAKPOINT"
 _SPARE = 16  # number of file descriptors reserved for the commit at the end of a run
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Error numbers of writes that fail because a run has opened too many files, or limited the size of files."""
@@ -92,7 +89,7 @@ class RunTask:
         try:
             with threads, output:  # the threads before train() computes its first sum
                 copy = copy_of(run)  # `train` may modify its values
-                with self._reserving(run):
+                with _reserving():
                     self.train(copy, manager, **arguments_of(self.train, copy))
                 if manager._is_open:
                     with as_before(before):
@@ -133,29 +130,6 @@ class RunTask:
             num_threads = None if self.context.starts_over(earlier) else earlier.threads
         return folder.path, num_threads
 
-    @contextmanager
-    def _reserving(self, run: Run) -> Iterator[None]:
-        """Reserve file descriptors for the end of the run, and let `breakpoint()` in a worker give advice."""
-        spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
-        hook = sys.breakpointhook
-        is_changed = hook is not sys.__breakpointhook__ or os.environ.get(_DEBUGGER)
-        if os.getpid() != self.process and not is_changed:
-            sys.breakpointhook = partial(self._refuse_debugger, run)
-        try:
-            yield
-        finally:
-            sys.breakpointhook = hook
-            for descriptor in spare:
-                with suppress(OSError):  # the error if the block has closed the descriptor already
-                    os.close(descriptor)
-
-    def _refuse_debugger(self, run: Run, *_: object, **__: object) -> None:
-        """Raise an error with advice for a worker, which has no keyboard."""
-        folder = self.experiment.runs.get(id_of(run))
-        number = folder.number if folder else "NUMBER"
-        step = f"only={number} executes this run alone, in the process that starts the grid"
-        raise LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
-
     def _outcome_of(self, error: BaseException, run: Run, manager: "Manager") -> Outcome:
         """Commit the outcome of a run that raised an exception; raise an exception that ends the grid."""
         from runmanager.devices import ranks
@@ -166,11 +140,11 @@ class RunTask:
                 if self.raises:
                     raise error
                 raise KeyboardInterrupt from error
-            try:
-                self._refuse_debugger(run)
-            except LifecycleError as advice:
-                advice.__cause__ = error
-                error = advice.with_traceback(error.__traceback__)
+            number = self.experiment.runs[id_of(run)].number
+            step = f"only={number} executes this run alone, in the process that starts the grid"
+            advice = LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
+            advice.__cause__ = error
+            error = advice.with_traceback(error.__traceback__)
         is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
         if isinstance(error, StorageError) and error.errno == errno.ENOENT and self.experiment.path.is_dir():
             error = LifecycleError("the folder of the run was removed while it trained")
@@ -198,6 +172,18 @@ def _fingerprint_of(run: Run, of_grid: Fingerprint) -> Fingerprint:
     keys = {key_of(value) for value in run}
     parts = {key: text for key, text in of_grid["hyperparameters"].items() if key in keys}
     return {**of_grid, "hyperparameters": parts}
+
+
+@contextmanager
+def _reserving() -> Iterator[None]:
+    """Reserve file descriptors for the end of the run, which follows the block."""
+    spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
+    try:
+        yield
+    finally:
+        for descriptor in spare:
+            with suppress(OSError):  # the error if the block has closed the descriptor already
+                os.close(descriptor)
 
 
 def _failed(manager: "Manager", error: BaseException, run: Run) -> Outcome:
