@@ -35,7 +35,6 @@ class InlineExecutor(Executor):
     is_in_process = True
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
-        super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if jobs != 1 or timeout is not None:
             arguments = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
             rule = "the executor 'inline' executes one run after the other in this process"

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import connection as connections
 from pathlib import Path
 from typing import Any
@@ -107,28 +108,20 @@ def fresh_process(target: Callable[..., object], *arguments: object) -> Any:
     return process
 
 
+@dataclass(eq=False)
 class _Pool:
     """The lanes of a grid: assigns runs to lanes, and replaces lanes that die, hang or lose their device."""
 
-    def __init__(
-        self,
-        context: Any,
-        task: bytes,
-        placement: Placement,
-        num_lanes: int,
-        watch: Watch,
-        timeout: float | None,
-    ) -> None:
-        self._context = context
-        self._task = task
-        self._placement = placement
-        self._num_lanes = num_lanes
-        self._watch = watch
-        self._timeout = timeout
-        self._lanes: list[Lane] = []
-        self._failed_probes: dict[str, int] = {}
-        self._pauses: dict[str, float] = {}  # device -> end of its pause (time.monotonic)
-        self._deaths = Deaths()
+    _context: Any
+    _task: bytes
+    _placement: Placement
+    _num_lanes: int
+    _watch: Watch
+    _timeout: float | None
+    _lanes: list[Lane] = field(default_factory=list)
+    _failed_probes: dict[str, int] = field(default_factory=dict)
+    _pauses: dict[str, float] = field(default_factory=dict)  # device -> end of its pause (time.monotonic)
+    _deaths: Deaths = field(default_factory=Deaths)
 
     @property
     def busy(self) -> list[Lane]:

@@ -8,7 +8,7 @@ format in a file of the experiment, and updates runs written in an earlier forma
 import io
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from runmanager.core import files
@@ -70,7 +70,8 @@ def decide(experiment: Experiment) -> None:
     """
     path = experiment.path / files.HPARAMS
     try:
-        runs = runs_here(sorted(experiment.runs.values(), key=lambda run: run.number))
+        runs = sorted(experiment.runs.values(), key=lambda run: run.number)
+        runs = [run for run in runs if not run.unavailable or run.path.is_dir()]  # as in TensorBoard's page
         names = varying([run.params for run in runs])
         repeats = experiment.design.repeating(names)
         kinds = kinds_of(run.params for run in runs)
@@ -89,11 +90,6 @@ def decide(experiment: Experiment) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
         warn(f"{experiment.path}: HParams may miss runs ({type(error).__name__}: {error}); training goes on")
-
-
-def runs_here(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Return the runs that have begun, or can be executed on this machine."""
-    return [run for run in runs if not run.unavailable or run.path.is_dir()]
 
 
 def session_start(

@@ -26,7 +26,7 @@ from runmanager.core.values import kinds_of, text
 from runmanager.core.wording import did_you_mean
 from runmanager.errors import InvalidArgumentError, RunManagerError
 from runmanager.tables.roots import experiments
-from runmanager.tensorboard.hparams import EPOCH, LAST, runs_here, tag
+from runmanager.tensorboard.hparams import EPOCH, LAST, tag
 
 DEFAULT_URL = "http://localhost:6006/"
 """The default address of `tensorboard --logdir`."""
@@ -264,7 +264,7 @@ class TensorBoardPage:
 def shared_hparams(root: Path) -> list[str]:
     """Return the hyperparameters that all runs of a folder's event files have, with one type in all runs."""
     logged = [folder for folder in experiments(root) if any(folder.glob("*/events.out.tfevents.*"))]
-    first, *others = [kinds_of(run.params for run in runs_here(read_runs(folder))) for folder in logged] or [{}]
+    first, *others = [kinds_of(run.params for run in _runs_here(folder)) for folder in logged] or [{}]
     return [name for name, kind in first.items() if all(other.get(name) == kind for other in others)]
 
 
@@ -273,7 +273,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     if not root.is_dir():
         raise InvalidArgumentError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
-    runs = {name: here for name, folder in folders.items() if (here := runs_here(read_runs(folder)))}
+    runs = {name: here for name, folder in folders.items() if (here := _runs_here(folder))}
     if experiment is not None and experiment not in runs:
         hint = did_you_mean(experiment, runs, "it has those of")
         raise InvalidArgumentError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
@@ -286,10 +286,15 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     return TensorBoardPage(root, _query([*runs.values()]))
 
 
+def _runs_here(experiment: Path) -> list[RunFolder]:
+    """Return the runs that have begun, or can be executed on this machine."""
+    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
+
+
 def hint(experiment: Path) -> list[str]:
     """Return the line on how to open an experiment in TensorBoard, if it has runs here."""
     root, name = experiment.parent, experiment.name
-    if not runs_here(read_runs(experiment)):
+    if not _runs_here(experiment):
         return []
     if in_notebook():
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]

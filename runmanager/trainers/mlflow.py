@@ -5,7 +5,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from runmanager.core.outcome import Status
@@ -60,9 +60,13 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     try:
         client = mlflow.MlflowClient(tracking_uri)
         for name, runs in experiments:
-            experiment = _Experiment(mlflow, client, cleaning, name, runs)
-            for run in runs:
-                logged += experiment.update(run) if run.attempts else []
+            title = cleaning.text(f"the name of {name[:40]!r}", name, 500)
+            params = {param for run in runs for param in run.folder.params}
+            metrics = {metric for run in runs for record in run.epochs for metric in record.metrics}
+            names = cleaning.names("hyperparameter", sorted(params), _clean, _LONGEST_NAME)
+            tags = cleaning.names("metric", sorted(metrics), _clean, _LONGEST_NAME)
+            begun = [run for run in runs if run.attempts]
+            logged += filter(None, (_log(client, cleaning, title, run, names, tags) for run in begun))
     except mlflow.MlflowException as error:
         uri = tracking_uri or mlflow.get_tracking_uri()
         raise StorageError(f"MLflow at {uri} refuses: {first_line(error)}") from error
@@ -71,64 +75,60 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     return logged
 
 
-class _Experiment:
-    """An MLflow experiment, with the valid names for its runs."""
+def _log(
+    client: Any,
+    cleaning: Cleaning,
+    title: str,
+    run: RunResult,
+    names: Mapping[str, str],
+    tags: Mapping[str, str],
+) -> str | None:
+    """Log a run, replacing its earlier export; return its id in MLflow, None if nothing has changed.
 
-    def __init__(
-        self, mlflow: Any, client: Any, cleaning: Cleaning, name: str, runs: Sequence[RunResult]
-    ) -> None:
-        self._entities, self._client, self._cleaning = mlflow.entities, client, cleaning
-        self._name = cleaning.text(f"the name of {name[:40]!r}", name, 500)
-        params = {param for run in runs for param in run.folder.params}
-        metrics = {metric for run in runs for record in run.epochs for metric in record.metrics}
-        self._params = cleaning.names("hyperparameter", sorted(params), _clean, _LONGEST_NAME)
-        self._metrics = cleaning.names("metric", sorted(metrics), _clean, _LONGEST_NAME)
+    `names` and `tags` map hyperparameters and metrics to valid names.
+    """
+    from mlflow.entities import Metric, Param
 
-    def update(self, run: RunResult) -> list[str]:
-        """Log a run, replacing its earlier export; return its id in MLflow, empty if nothing has changed."""
-        client, id_ = self._client, hashlib.sha256(run.folder.id.encode("utf-8", "replace")).hexdigest()
-        experiment = client.get_experiment_by_name(self._name)
-        experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._name)
-        state = _state(run)
-        earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{id_}'")
-        if any(exported.data.tags.get(_STATE) == state for exported in earlier):
-            return []
-        for exported in earlier:
-            client.delete_run(exported.info.run_id)
-        error = self._cleaning.text(f"the error of run {run.folder.number}", run.error, _LONGEST)
-        tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
-        tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
-        began = run.start.get("t_wall", time.time())
-        begun = int(began * 1000)  # start time in ms since 1970
-        metrics = list(self._of_epochs(run, begun))
-        params = [
-            self._entities.Param(
-                self._params[name], self._cleaning.text(f"hyperparameter {name!r}", str(v), _LONGEST)
-            )
-            for name, v in run.folder.params.items()
-        ]
-        name = self._cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name)
-        run_id = str(client.create_run(experiment_id, begun, tags, name).info.run_id)
-        for first in range(0, len(params), _MOST_PARAMS):
-            client.log_batch(run_id, params=params[first : first + _MOST_PARAMS])
-        for first in range(0, len(metrics), _MOST_METRICS):
-            client.log_batch(run_id, metrics=metrics[first : first + _MOST_METRICS])
-        end = "FAILED" if run.status.is_fault else "KILLED"
-        end = "FINISHED" if run.status is Status.COMPLETED else end
-        last = _duration_ms(run.epochs[-1].metrics) if run.epochs else 0
-        client.set_terminated(run_id, end, begun + last)
-        client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
-        return [run_id]
-
-    def _of_epochs(self, run: RunResult, begun: int) -> Iterator[Any]:
-        """Yield the metrics of every epoch; `begun` is the start time of the run in ms since 1970."""
-        for record in run.epochs:
-            when = begun + _duration_ms(record.metrics)
-            for name, value in record.metrics.items():
-                if math.isinf(value):
-                    self._cleaning.note("infinite values are left out")
-                else:
-                    yield self._entities.Metric(self._metrics[name], value, when, record.epoch)
+    id_ = hashlib.sha256(run.folder.id.encode("utf-8", "replace")).hexdigest()
+    experiment = client.get_experiment_by_name(title)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(title)
+    state = _state(run)
+    earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{id_}'")
+    if any(exported.data.tags.get(_STATE) == state for exported in earlier):
+        return None
+    for exported in earlier:
+        client.delete_run(exported.info.run_id)
+    number = str(run.folder.number)
+    about = {
+        "runmanager.id": id_,
+        "runmanager.status": str(run.status),
+        "runmanager.run": number,
+        "runmanager.error": cleaning.text(f"the error of run {number}", run.error, _LONGEST),
+    }
+    begun = int(run.start.get("t_wall", time.time()) * 1000)  # start time in ms since 1970
+    end = begun
+    metrics: list[Any] = []
+    for record in run.epochs:
+        end = begun + _duration_ms(record.metrics)
+        for name, value in record.metrics.items():
+            if math.isinf(value):
+                cleaning.note("infinite values are left out")
+            else:
+                metrics.append(Metric(tags[name], value, end, record.epoch))
+    params = [
+        Param(names[name], cleaning.text(f"hyperparameter {name!r}", str(value), _LONGEST))
+        for name, value in run.folder.params.items()
+    ]
+    name = cleaning.text(f"the name of run {number}", run.folder.path.name)
+    run_id = str(client.create_run(experiment_id, begun, about, name).info.run_id)
+    for first in range(0, len(params), _MOST_PARAMS):
+        client.log_batch(run_id, params=params[first : first + _MOST_PARAMS])
+    for first in range(0, len(metrics), _MOST_METRICS):
+        client.log_batch(run_id, metrics=metrics[first : first + _MOST_METRICS])
+    ending = "FAILED" if run.status.is_fault else "KILLED"
+    client.set_terminated(run_id, "FINISHED" if run.status is Status.COMPLETED else ending, end)
+    client.set_tag(run_id, _STATE, state)  # set this tag last, as a run without it is exported again
+    return run_id
 
 
 def _state(run: RunResult) -> str:
